@@ -25,7 +25,8 @@ from relay.analytics.arrow_schema import EVENTS
 from relay.analytics.event_files import new_file
 from relay.analytics.gaps import Gap, Why
 from relay.analytics.lake import SUFFIX, Lake
-from relay.analytics.records import NO_LATENCY, NO_NAME, RECORD_BYTES
+from relay.analytics.records import NO_LATENCY, NO_NAME, RECORD_BYTES, SBD
+from relay.analytics.spark import schema
 
 HOUR_US: Final = 3_600_000_000
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -45,6 +46,9 @@ ROW: Final = np.dtype(
     ]
 )
 """`relay.analytics.records.RECORD`."""
+
+_KEYS: Final = {"src_key": "src_session", "dst_key": "dst_twin"}
+"""What holds the numbers of keys, in rows of SBD."""
 
 PIECE: Final = 16_384
 """Records made into Arrow at once, at least: less than a recorder's full buffer, of 1 MiB."""
@@ -155,6 +159,9 @@ class _Columns:
             "src_session": _strings(reader.names["sessions"]),
             "remote": _strings(reader.names["remotes"]),
             "relay": _strings([reader.header.relay]),
+            "protocol": _strings(schema.PROTOCOLS),
+            "src_key": (keys := _strings(reader.names["keys"])),
+            "dst_key": keys,
         }
 
     def table(self, rows: Any) -> pa.Table:
@@ -163,17 +170,18 @@ class _Columns:
         Raises:
             SegmentError: a record has a number that stands for nothing.
         """
+        sbd = rows["kind"] >= SBD
+        some_sbd = bool(sbd.any())
         columns = []
         for field in EVENTS:
-            if field.name == "relay":
-                columns.append(self._text("relay", np.zeros(len(rows), dtype=np.int32)))
-            elif field.name in self._texts:
-                codes = rows[field.name]
-                known = codes != NO_NAME if field.name == "remote" else None
-                columns.append(self._text(field.name, codes.astype(np.int32), known))
+            if field.name in self._texts:
+                columns.append(self._text(field.name, *_codes(field.name, rows, sbd)))
             else:
-                values = rows[field.name].astype(np.int64)
-                known = values != NO_LATENCY if field.name == "latency_us" else None
+                values, known = rows[field.name].astype(np.int64), None
+                if field.name == "latency_us":
+                    known = values != NO_LATENCY
+                elif some_sbd and field.name in ("src_twin", "dst_twin"):
+                    known = ~sbd
                 columns.append(_array(field.type, values, known))
         return pa.Table.from_arrays(columns, schema=EVENTS)
 
@@ -185,6 +193,26 @@ class _Columns:
             )
         indices = _array(pa.int32(), codes, known)
         return pa.DictionaryArray.from_arrays(indices, names, safe=False)  # looked at above
+
+
+def _codes(name: str, rows: Any, sbd: Any) -> tuple[Any, Any]:
+    """The numbers of a column's texts, and where they are known; None: everywhere."""
+    known = None
+    if name == "relay":
+        codes = np.zeros(len(rows), dtype=np.int32)
+    elif name == "protocol":
+        codes = sbd
+    elif name in _KEYS:
+        codes = np.where(sbd, rows[_KEYS[name]], NO_NAME)
+        known = codes != NO_NAME
+    elif name == "kind":
+        codes = rows["kind"] & ~np.uint8(SBD)
+    elif name == "src_session":
+        codes = np.where(sbd, NO_NAME, rows[name])
+    else:
+        codes = rows[name]
+        known = codes != NO_NAME if name == "remote" else None
+    return codes.astype(np.int32), known
 
 
 # Not `pa.array`: it imports pandas, which takes 45 MB and a third of a second.

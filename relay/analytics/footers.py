@@ -14,7 +14,7 @@ from typing import Final
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import LakeFile, is_broken
 
-VERSION: Final = 1
+VERSION: Final = 2
 """As `relay.analytics.spark.schema.VERSION`, which is not imported here because it imports Spark:
 pages look at the ledger too, and a run with nothing to do should end at once."""
 

@@ -15,10 +15,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from proto.sbd.frames import path_of_key
 from relay.analytics.gaps import Gap, Why
 from relay.analytics.records import (
     FIRST_NAMES,
     KINDS,
+    MAX_KEYS,
     MAX_NAME_BYTES,
     MAX_REMOTES,
     MAX_SESSIONS,
@@ -26,6 +28,7 @@ from relay.analytics.records import (
     NO_NAME,
     RECORD,
     RECORD_BYTES,
+    SBD,
     Kind,
 )
 from relay.analytics.writer import (
@@ -98,6 +101,7 @@ class Journal:
         self._buffers = 1
         self._sessions: dict[str, int] = {"": NO_NAME}
         self._remotes: dict[str, int] = {"": NO_NAME}
+        self._keys: dict[bytes, int] = {}
         self._new: dict[str, list[str]] = {}
         self._segment_bytes = 0  # of records, handed over
         self._segment_us = 0  # when the first of them was
@@ -195,6 +199,28 @@ class Journal:
         )
         self.at += RECORD_BYTES
 
+    def put_sbd(
+        self,
+        kind: Kind,
+        at_us: int,
+        uid: int,
+        key: bytes,
+        latency_us: int = NO_LATENCY,
+        reason: int = 0,
+    ) -> None:
+        """Packs one row of an SBD connection; arguments as those of `put`, `key` is the client's.
+
+        Rows of packets are packed by `relay.analytics.sbd_events`.
+        """
+        self.reserve(1)
+        RECORD.pack_into(
+            self.buffer,
+            self.at,
+            *(at_us, uid - (uid >> 63 << 64), 0, latency_us, 0, NO_NAME, self.key_code(key)),
+            *(NO_NAME, kind | SBD, reason),
+        )
+        self.at += RECORD_BYTES
+
     def session_code(self, name: str) -> int:
         """The number of a session's name, until the segment is closed."""
         code = self._sessions.get(name)
@@ -206,6 +232,17 @@ class Journal:
         """The number of another relay, until the segment is closed."""
         code = self._remotes.get(name)
         return self._number("remotes", self._remotes, name, MAX_REMOTES) if code is None else code
+
+    def key_code(self, key: bytes) -> int:
+        """The number of an SBD client's key, until the segment is closed."""
+        code = self._keys.get(key)
+        if code is None:
+            code = len(self._keys) + len(FIRST_NAMES)
+            if code >= MAX_KEYS:
+                return 1
+            self._keys[key] = code
+            self._new.setdefault("keys", []).append(path_of_key(key))
+        return code
 
     def _number(self, table: str, codes: dict[str, int], name: str, most: int) -> int:
         code = len(codes) + len(FIRST_NAMES) - 1  # "" is among them
@@ -263,6 +300,7 @@ class Journal:
             self._segment_bytes = 0
             self._sessions = {"": NO_NAME}
             self._remotes = {"": NO_NAME}
+            self._keys = {}
             self.on_close()
 
     def _free(self) -> bytearray | None:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from proto.rmb.reasons import SessionReason
-from relay.analytics.records import KINDS, NO_NAME, REASON_CODE, RECORD, RECORD_BYTES, Kind
+from relay.analytics.records import KINDS, NO_NAME, REASON_CODE, RECORD, RECORD_BYTES, SBD, Kind
 
 if TYPE_CHECKING:
     from proto.rmb.address import SessionKey
@@ -30,19 +30,26 @@ _KIND_AT: Final = RECORD_BYTES - 2
 
 
 class Open(NamedTuple):
-    """The opening row of a session, as numbers of its segment."""
+    """The opening row of a session, as numbers of its segment; `protocol` is 0 or `SBD`."""
 
     at_us: int
     uid: int
     twin: int
     session: int
+    protocol: int = 0
 
 
 class Lost(NamedTuple):
-    """A session that a dead worker held."""
+    """A session that a dead worker held.
+
+    Attributes:
+        key: of its twin and name; of an SBD client, its public key.
+        epoch: of the connection; 0 for one of SBD, which is told apart by `opened_us`, the time at
+            which its websocket was accepted.
+    """
 
     boot_id: str
-    key: SessionKey
+    key: SessionKey | bytes
     epoch: int
     opened_us: int
     ended_us: int
@@ -61,10 +68,10 @@ def unended(blocks: Iterable[memoryview], kinds: Sequence[str]) -> list[Open]:
     found: dict[int, Open] = {}
     for block in blocks:
         for number, kind in enumerate(bytes(block[_KIND_AT::RECORD_BYTES])):
-            if kind == opening:
+            if kind & ~SBD == opening:
                 row = RECORD.unpack_from(block, number * RECORD_BYTES)
-                found[row[1]] = Open(row[0], row[1], row[4], row[6])
-            elif kind == closing:
+                found[row[1]] = Open(row[0], row[1], row[4], row[6], kind & SBD)
+            elif kind & ~SBD == closing:
                 found.pop(RECORD.unpack_from(block, number * RECORD_BYTES)[1], None)
     return list(found.values())
 
@@ -87,7 +94,7 @@ def closing_rows(
         yield b"".join(
             RECORD.pack(
                 *(max(until_us, each.at_us), each.uid, 0, max(0, until_us - each.at_us)),
-                *(each.twin, 0, each.session, NO_NAME, kind, reason),
+                *(each.twin, 0, each.session, NO_NAME, kind | each.protocol, reason),
             )
             for each in sessions[start : start + ROWS_AT_ONCE]
         )
@@ -106,18 +113,22 @@ def record(config: Any, sessions: Iterable[Lost]) -> None:
         OSError: the disk did not take all of them.
     """
     from relay.analytics.recording import journal
-    from relay.analytics.uids import session_uid
+    from relay.analytics.uids import sbd_session_uid, session_uid
 
     events = journal(config, f"housekeeping-{time.time_ns()}")
     events.begin()
     count = 0
     for each in sessions:
-        twin, name = each.key
-        uid = session_uid(each.boot_id, each.key, each.epoch)
         length_us, code = each.ended_us - each.opened_us, REASON_CODE[SessionReason.WORKER_LOST]
-        events.put(
-            *(Kind.SESSION_CLOSE, each.ended_us, uid, twin, 0, name or "", 0, length_us, code)
-        )
+        if isinstance(each.key, bytes):
+            uid = sbd_session_uid(each.boot_id, each.key, each.opened_us)
+            events.put_sbd(Kind.SESSION_CLOSE, each.ended_us, uid, each.key, length_us, code)
+        else:
+            twin, name = each.key
+            uid = session_uid(each.boot_id, each.key, each.epoch)
+            events.put(
+                *(Kind.SESSION_CLOSE, each.ended_us, uid, twin, 0, name or "", 0, length_us, code)
+            )
         count += 1
     events.finish()
     written = events.counts()[Kind.SESSION_CLOSE]

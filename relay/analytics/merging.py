@@ -151,7 +151,14 @@ def _in_present_schema(table: pa.Table) -> pa.Table:
     columns = [
         table[field.name].cast(field.type)
         if field.name in table.column_names
-        else pa.nulls(table.num_rows, field.type)
+        else _lacking(field, table.num_rows)
         for field in arrow_schema.EVENTS
     ]
     return pa.table(columns, schema=arrow_schema.EVENTS)
+
+
+def _lacking(field: pa.Field, rows: int) -> pa.Array:
+    """A column that a file of an earlier version does not have."""
+    if field.name == "protocol":
+        return pa.repeat(schema.RMB, rows).dictionary_encode()
+    return pa.nulls(rows, field.type)

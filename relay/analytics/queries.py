@@ -18,12 +18,20 @@ from relay.analytics import ledger, plain_paths
 from relay.analytics.errors import AnalyticsError, MissingPackages
 from relay.analytics.lake import Lake
 from relay.analytics.spark.catalogue import JOBS, tables
+from relay.analytics.spark.protocols import RMB
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 MEMORY: Final = "2GB"
 """DuckDB would take four fifths of the machine by itself."""
+
+_ADDED_TO_EVENTS: Final = {
+    "protocol": f"'{RMB}'",
+    "src_key": "CAST(NULL AS VARCHAR)",
+    "dst_key": "CAST(NULL AS VARCHAR)",
+}
+"""Columns that events of earlier releases lack, and what they have in these, in SQL."""
 
 _ANALYZE: Final = re.compile(rb"analy[sz]e\b", re.IGNORECASE)
 _UNKNOWN: Final = re.compile(r"Table with name (\w+) does not exist")
@@ -179,14 +187,24 @@ def _reading(name: str, files: Sequence[Path]) -> str:
 
 def _columns(connection: DuckDBPyConnection, name: str, reading: str) -> str:
     """What a view selects: columns of files of earlier releases have the names of this one."""
-    renamed = next((dict(table.renamed) for table in tables() if table.name == name), {})
-    if not renamed:
+    table = next((table for table in tables() if table.name == name), None)
+    renamed, added = (dict(table.renamed), dict(table.added)) if table else ({}, {})
+    if name == "events":
+        added = _ADDED_TO_EVENTS
+    if not renamed and not added:
         return "*"
     found = [row[0] for row in connection.execute(f"DESCRIBE FROM {reading}").fetchall()]
     selected: dict[str, list[str]] = {}
     for column in found:
         selected.setdefault(renamed.get(column, column), []).append(f'"{column}"')
-    return ", ".join(f'coalesce({", ".join(its)}) AS "{now}"' for now, its in selected.items())
+    for column, its in added.items():
+        selected.setdefault(column, []).append(its)
+    return ", ".join(f'{_either(its)} AS "{now}"' for now, its in selected.items())
+
+
+def _either(its: list[str]) -> str:
+    """The first that is not null; of one alone, a filter reaches the files."""
+    return its[0] if len(its) == 1 else f"coalesce({', '.join(its)})"
 
 
 def _literal(value: Any) -> str:

@@ -15,13 +15,20 @@ from typing import Final
 
 from proto.federation.answers import InboundReason
 from proto.rmb.reasons import MessageReason, SessionReason
+from proto.sbd.errors import DropReason
+from relay.sbd.options import EndReason, LossReason
 
 RECORD: Final = Struct("<qqqqIIIHBB")
 """event_time_us, uid, size_bytes, latency_us, src_twin, dst_twin, session, remote, kind, reason.
 
 Little-endian, and without a gap: a reader may map a block as an array of such rows. `uid` is a hash
-of 64 bits taken as signed; `latency_us` is `NO_LATENCY` where there is none.
+of 64 bits taken as signed; `latency_us` is `NO_LATENCY` where there is none. A row of SBD has the
+bit `SBD` in its kind, 0 as `src_twin`, and numbers of keys as `session` (the source) and `dst_twin`
+(the destination).
 """
+
+SBD: Final = 0x80
+"""Bit of the kind: the row is one of SBD, whose clients are keys and no twins."""
 
 RECORD_BYTES: Final = RECORD.size
 
@@ -50,13 +57,21 @@ KINDS: Final = tuple(kind.name.lower() for kind in Kind)
 NONE: Final = "none"
 """The reason of what went well; its number is 0."""
 
-REASONS: Final = tuple(dict.fromkeys((NONE, *MessageReason, *SessionReason, *InboundReason)))
+REASONS: Final = tuple(
+    dict.fromkeys(
+        (
+            *(NONE, *MessageReason, *SessionReason, *InboundReason),
+            *(*DropReason, *EndReason, *LossReason),
+        )
+    )
+)
 """Each reason once, at the place of its number: a session that ends for a message has its name."""
 
 REASON_CODE: Final[dict[str, int]] = {str(reason): code for code, reason in enumerate(REASONS)}
 """Number of each reason; the members of the enumerations are strings, and are found as well."""
 
 assert len(REASONS) <= 256, "a reason is one byte"
+assert len(KINDS) <= SBD, "a kind is seven bits"
 
 NO_NAME: Final = 0
 """The number of no name: a session without one (""), no other relay (null)."""
@@ -69,6 +84,10 @@ FIRST_NAMES: Final = ("", OTHER)
 
 MAX_SESSIONS: Final = 200_000
 """Session names in one segment, with those of above: clients choose them."""
+
+MAX_KEYS: Final = 50_000
+"""Keys of SBD clients in one segment, with those of above. Clients address any key they like; each
+is kept in memory until the segment is closed."""
 
 MAX_REMOTES: Final = 10_000
 """Other relays in one segment; the number has two bytes."""

@@ -13,6 +13,7 @@ from relay.analytics.models.results import Result
 
 MODEL_OF: Final[dict[str, type[Result]]] = {
     "relay_pair_hour": results.RelayPairHour,
+    "protocol_hour": results.ProtocolHour,
     "traffic_matrix": results.TrafficMatrix,
     "storms": results.Storm,
     "concurrency": results.Concurrency,
@@ -21,6 +22,7 @@ MODEL_OF: Final[dict[str, type[Result]]] = {
     "anomalies": results.Anomaly,
     "top_twins": results.TopTwin,
     "hot_pairs": results.HotPair,
+    "top_keys": results.TopKey,
     "usage": results.Usage,
     "audit": results.DeliveryAudit,
 }

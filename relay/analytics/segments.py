@@ -5,7 +5,7 @@ A file `<relay>-<worker>-<start in us>.seg` is a row of blocks, each with its le
     block    magic 4s, type u32, length u32, crc32 u32, until_us i64, then `length` bytes
     HEADER   JSON: version, record_bytes, relay, worker, started_us, kinds, reasons, pace (always
              first)
-    NAMES    JSON: {"table": "sessions"|"remotes", "first": code, "names": [...]}; a table is
+    NAMES    JSON: {"table": "sessions"|"remotes"|"keys", "first": code, "names": [...]}; a table is
              continued by such blocks, each before the first record that uses it
     RECORDS  any number of records of `relay.analytics.records`
     MARK     empty: nothing happened, and the recorder lived
@@ -38,6 +38,7 @@ from relay.analytics import lost_sessions
 from relay.analytics.records import (
     FIRST_NAMES,
     KINDS,
+    MAX_KEYS,
     MAX_NAME_BYTES,
     MAX_REMOTES,
     MAX_SESSIONS,
@@ -61,7 +62,7 @@ SUFFIX: Final = ".seg"
 OPEN_SUFFIX: Final = ".seg.open"
 UNREADABLE_SUFFIX: Final = ".unreadable"
 
-TABLES: Final = {"sessions": MAX_SESSIONS, "remotes": MAX_REMOTES}
+TABLES: Final = {"sessions": MAX_SESSIONS, "remotes": MAX_REMOTES, "keys": MAX_KEYS}
 """The tables of names, with how many each may have."""
 
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._]+")

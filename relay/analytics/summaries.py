@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
 from django.db.models.functions import Coalesce
 
+from relay.analytics.spark.protocols import RMB
+
 US_PER_S: Final = 1_000_000
 
 
@@ -101,10 +103,17 @@ def budgets(rows: QuerySet[Any], objective: float) -> list[Budget]:
 
 
 class Curve(NamedTuple):
-    """The most sessions at once on a relay, hour by hour; None where nothing is known."""
+    """The most sessions of a protocol at once on a relay, hour by hour; None: nothing is known."""
 
     relay: str
+    protocol: str
     values: list[int | None]
+
+    @property
+    def label(self) -> str:
+        """Its name in a drawing."""
+        relay = self.relay or "not told"
+        return relay if self.protocol == RMB else f"{relay} ({self.protocol.upper()})"
 
 
 def concurrency(rows: QuerySet[Any], begin: datetime, hours: int) -> list[Curve]:
@@ -112,13 +121,13 @@ def concurrency(rows: QuerySet[Any], begin: datetime, hours: int) -> list[Curve]
 
     In an hour without a row nothing opened or closed on the relay: the curve has a gap there.
     """
-    found: dict[str, list[int | None]] = {}
-    for relay, hour, peak in rows.values_list("relay", "hour", "peak"):
+    found: dict[tuple[str, str], list[int | None]] = {}
+    for relay, protocol, hour, peak in rows.values_list("relay", "protocol", "hour", "peak"):
         place = (hour - begin) // timedelta(hours=1)
         if 0 <= place < hours:
-            found.setdefault(relay, [None] * hours)[place] = peak
-    curves = [Curve(relay, values) for relay, values in found.items()]
-    return sorted(curves, key=lambda curve: (-_most(curve.values), curve.relay))
+            found.setdefault((relay, protocol), [None] * hours)[place] = peak
+    curves = [Curve(*of, values) for of, values in found.items()]
+    return sorted(curves, key=lambda curve: (-_most(curve.values), curve.relay, curve.protocol))
 
 
 def _most(values: Iterable[int | None]) -> int:

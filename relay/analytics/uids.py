@@ -12,6 +12,7 @@ number is taken as signed.
 
 The two rows of a session find each other by a hash of its worker, its key and its epoch: these are
 in the session history, too, so that another process can record the end of a lost worker's session.
+Those of an SBD connection do by a hash of its worker, its key and the time it was opened at.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Final
 
 from xxhash import xxh3_64_intdigest
 
+from proto.sbd.frames import path_of_key
 from relay.queues.keys import SessionKey, key_text
 
 PAIR: Final = Struct("<II")
@@ -60,3 +62,14 @@ def session_uid(boot_id: str, key: SessionKey, epoch: int) -> int:
     """
     text = key_text(key).replace("\0", "\ufffd")
     return xxh3_64_intdigest(f"{boot_id}:{epoch}:{text}")
+
+
+def sbd_session_uid(boot_id: str, key: bytes, opened_us: int) -> int:
+    """The number of an SBD connection, from 0 to 2^64 - 1.
+
+    Args:
+        boot_id: of its worker.
+        key: of its client.
+        opened_us: unix time, microseconds.
+    """
+    return xxh3_64_intdigest(f"sbd:{boot_id}:{opened_us}:{path_of_key(key)}")

@@ -16,13 +16,18 @@ from relay.analytics.journal import as_figures
 from relay.analytics.losses import packer_of
 from relay.analytics.recorder import EventRecorder
 from relay.analytics.recording import journal, relay_name, rhythm_of
+from relay.analytics.sbd_events import SbdEvents
 
 if TYPE_CHECKING:
     from relay.sessions.worker import Worker
 
 
 class WorkerEvents:
-    """Records the events of one worker from now on; has a life of its own."""
+    """Records the events of one worker from now on; has a life of its own.
+
+    Attributes:
+        sbd: what the worker's SBD server, if it has one, is to tell its events.
+    """
 
     def __init__(self, config: Any, worker: Worker, name: str) -> None:
         """
@@ -43,6 +48,7 @@ class WorkerEvents:
             }
         )
         worker.record(EventRecorder(worker, self._journal, self._handover))
+        self.sbd = SbdEvents(worker.boot_id, self._journal)
 
     def start(self) -> None:
         """Begins to write."""

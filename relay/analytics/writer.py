@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 from relay.analytics import backlog, gaps
 from relay.analytics.gaps import Gap, Why
 from relay.analytics.places import DRAFT, Places
-from relay.analytics.records import FIRST_NAMES, KINDS, RECORD_BYTES
+from relay.analytics.records import FIRST_NAMES, KINDS, RECORD_BYTES, SBD
 from relay.analytics.segments import (
     BLOCK,
     OPEN_SUFFIX,
@@ -362,4 +362,4 @@ def _remove_drafts(folder: Path) -> None:
 def count_kinds(buffer: bytearray, used: int) -> list[int]:
     """How many records of each kind are in a buffer."""
     kinds = buffer[_KIND_AT:used:RECORD_BYTES]
-    return [kinds.count(kind) for kind in range(len(KINDS))]
+    return [kinds.count(kind) + kinds.count(kind | SBD) for kind in range(len(KINDS))]

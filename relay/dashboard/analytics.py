@@ -12,6 +12,7 @@ from django.http.response import HttpResponseBase
 from django.urls import reverse
 
 from proto.identity.bounds import MAX_TWIN
+from relay.analytics.spark.protocols import RMB, SBD
 from relay.dashboard.pages import may, render
 from relay.dashboard.tables import Ask, Filter
 from relay.dashboard.tabs import Entry, tabs
@@ -36,6 +37,8 @@ TABS: Final = tuple(
 
 RELAY: Final = Filter("relay", "Relay", hint="a domain")
 TWIN: Final = Filter("twin", "Twin", hint="a twin id")
+PROTOCOLS: Final = {RMB: "RMB", SBD: "SBD"}
+PROTOCOL: Final = Filter("protocol", "Protocol", tuple(PROTOCOLS.items()))
 
 
 class Nothing(NamedTuple):
@@ -58,6 +61,12 @@ def of_twin(rows: QuerySet[Any], ask: Ask) -> QuerySet[Any]:
     """Those of the twin that a table with the filter TWIN is asked for; all, if of none."""
     twin = ask.number("twin")
     return rows if twin is None else rows.filter(twin=twin)
+
+
+def of_sender(rows: QuerySet[Any], ask: Ask) -> QuerySet[Any]:
+    """The same for a table that has the filter PROTOCOL as well."""
+    protocol = ask.filters["protocol"]
+    return of_twin(rows.filter(protocol=protocol) if protocol else rows, ask)
 
 
 def twin_link(request: HttpRequest, key: str, twin: int) -> dict[str, str]:

@@ -265,12 +265,12 @@ class Crossing:
         if boot is not None:
             self._put(boot, destination, packets)
         elif not self._pipe.usable:
-            self._switch.lose(LossReason.REDIS_AWAY, packets)
+            self._switch.lose(LossReason.REDIS_AWAY, packets, destination)
         elif destination in self._asking:
             waiting = self._asking[destination]
             room = MAX_ASKING - len(waiting)
             waiting += packets[:room]
-            self._switch.lose(LossReason.CROSSING_FULL, packets[room:])
+            self._switch.lose(LossReason.CROSSING_FULL, packets[room:], destination)
         else:
             self._asking[destination] = list(packets)
             command = resp.command("HGET", SBD_KEYS, destination)
@@ -282,9 +282,9 @@ class Crossing:
         if destination in self._switch.keys:  # it has come meanwhile
             self._switch.arrived(destination, packets)
         elif isinstance(reply, Exception):
-            self._switch.lose(LossReason.REDIS_AWAY, packets)
+            self._switch.lose(LossReason.REDIS_AWAY, packets, destination)
         elif not boot or boot == self._boot_id:
-            self._switch.lose(LossReason.ABSENT, packets)
+            self._switch.lose(LossReason.ABSENT, packets, destination)
         else:
             if len(self._known) >= MAX_KNOWN:
                 del self._known[next(iter(self._known))]
@@ -327,8 +327,8 @@ class Crossing:
             self._pipe.submit(resp.command("PUBLISH", name, data), _ignore)
 
     def _lose(self, reason: LossReason, groups: Iterable[tuple[bytes, list[bytes]]]) -> None:
-        for _, packets in groups:
-            self._switch.lose(reason, packets)
+        for destination, packets in groups:
+            self._switch.lose(reason, packets, destination)
 
     def _received(self, data: bytes) -> None:
         if data[:1] == PACKETS:

@@ -28,6 +28,7 @@ from relay.sbd.options import EndReason, LossReason, SbdCounts, SbdOptions
 from relay.sessions.hits import host_of
 
 if TYPE_CHECKING:
+    from relay.analytics.sbd_events import SbdEvents
     from relay.sbd.crossing import Crossing
     from relay.sbd.sessions import SbdSessions
     from relay.server.socket import RelaySocket
@@ -43,6 +44,7 @@ class Switch:
         keys: connections whose clients have proven that they hold their key.
         connections: all of them.
         sessions: tells operators of them.
+        recorder: is told of connections and packets; None: nobody records.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Switch:
         self.connections: set[Connection] = set()
         self.places = Places(options, loop)
         self.sessions: SbdSessions | None = None
+        self.recorder: SbdEvents | None = None
         self._crossing = crossing
         self._loop = loop
         self._timers: dict[int, list[Connection]] = {}  # sweep at which they are looked at -> they
@@ -109,6 +112,8 @@ class Switch:
             if queue is None:
                 queue = targets[destination] = []
             queue.append(key + packet[HEADER_BYTES:])
+        if self.recorder is not None:
+            self.recorder.forwarded(key, targets)
         for destination, queue in targets.items():
             target = keys.get(destination)
             if target is not None:
@@ -116,24 +121,26 @@ class Switch:
             elif self._crossing is not None:
                 self._crossing.send(destination, queue)
             else:
-                self.lose(LossReason.ABSENT, queue)
+                self.lose(LossReason.ABSENT, queue, destination)
 
     def arrived(self, destination: bytes, packets: list[bytes]) -> None:
         """Deliver packets that came from another worker, source first."""
         target = self.keys.get(destination)
         if target is None:
-            self.lose(LossReason.ABSENT, packets)
+            self.lose(LossReason.ABSENT, packets, destination)
         else:
             self._deliver(target, packets)
 
-    def lose(self, reason: LossReason, packets: list[bytes]) -> None:
-        """Count packets that are not delivered, source first; also at those that sent them."""
+    def lose(self, reason: LossReason, packets: list[bytes], destination: bytes) -> None:
+        """Count packets for one key that are not delivered, source first; also at their senders."""
         if packets:
             self.counts.lost[reason] += len(packets)
             for packet in packets:
                 source = self.keys.get(packet[:HEADER_BYTES])
                 if source is not None:
                     source.drops += 1
+            if self.recorder is not None:
+                self.recorder.dropped(destination, packets, reason)
 
     def claimed(self, connection: Connection) -> None:
         """A connection has its epoch: it is a session from now on."""
@@ -170,6 +177,8 @@ class Switch:
         """A connection has ended."""
         self.connections.discard(connection)
         self.counts.ended[reason] += 1
+        if self.recorder is not None:
+            self.recorder.closed(connection, reason)
         if self.keys.get(connection.key) is connection:
             del self.keys[connection.key]
         if self.sessions is not None and connection.epoch:
@@ -190,6 +199,8 @@ class Switch:
         former = self.keys.get(connection.key)
         connection.ready()
         self.keys[connection.key] = connection
+        if self.recorder is not None:
+            self.recorder.opened(connection)
         if former is not None:
             former.end(EndReason.REPLACED)
         if self.places.decisions.keys:
@@ -206,7 +217,7 @@ class Switch:
             counts.delivered += len(packets)
             counts.delivered_bytes += target.bytes_out - before
         else:
-            self.lose(LossReason.SLOW_READER, packets)
+            self.lose(LossReason.SLOW_READER, packets, target.key)
 
     # --- time -------------------------------------------------------------------------------------
 

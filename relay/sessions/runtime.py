@@ -107,6 +107,8 @@ class Runtime:
         if config.sbd.enabled:
             self.sbd = SbdServer(config, boot_id, self._history, self.worker)
             self.worker.upkeep.control.listeners.append(self.sbd.decide)
+            if self.events is not None:
+                self.sbd.switch.recorder = self.events.sbd
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:

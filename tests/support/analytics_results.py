@@ -11,6 +11,9 @@ from django.utils import timezone
 from relay.analytics.models import LiveMinute, Published, Run, RunState, StreamState
 from relay.analytics.results import MODEL_OF, columns
 
+KEY = "A" * 43
+"""Of an SBD client."""
+
 
 def a_run(job: str, name: str = "", **facts: Any) -> Run:
     """A run that is done."""
@@ -67,6 +70,7 @@ def fill() -> None:
     day, at = "2026-11-03", {"hour": hour(3, 7)}
     for table, job, row in (
         ("relay_pair_hour", "rollup", at | _PAIR),
+        ("protocol_hour", "rollup", _counts("protocol_hour") | at | _SBD),
         ("traffic_matrix", "matrix", _FLOW),
         ("storms", "sessions", {"twin": 7, "session": "", "first_us": 1, "last_us": 2, "opens": 5}),
         ("concurrency", "sessions", at | {"relay": "a.example", "peak": 40}),
@@ -75,6 +79,7 @@ def fill() -> None:
         ("anomalies", "anomalies", at | {"twin": 7, "accepted": 500, "median": 20, "deviation": 2}),
         ("top_twins", "top", {"twin": 7} | _BUSY),
         ("hot_pairs", "top", {"src_twin": 7, "dst_twin": 9} | _BUSY),
+        ("top_keys", "top", {"key": KEY} | _BUSY),
         ("audit", "audit", _counts("audit") | {"relay": "a.example", "uids": 5}),
     ):
         publish(table, day, [row], job=job)
@@ -91,6 +96,7 @@ def fill() -> None:
 
 _FLOW = {"origin": "a.example", "final": "b.example", "messages": 1000, "bytes": 4096}
 _PAIR = {"relay": "a.example", "remote": "b.example", "attempts": 1000, "bytes": 4096, "failed": 0}
+_SBD = {"relay": "a.example", "protocol": "sbd", "accepted": 30}
 _SLO = {"remote": "b.example", "attempts": 100, "ok": 90, "permille": 900, "p95_us": 250_000}
 _RANK = {"place": 1, "remote": "b.example", "failures": 10, "score": 10}
 _BUSY = {"place": 1, "messages": 10, "bytes": 1000, "share_ppm": 250_000}

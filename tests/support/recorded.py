@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pyarrow.parquet as pq
 
 from proto.rmb import types_pb2 as pb
-from relay.analytics.records import NO_LATENCY, RECORD, RECORD_BYTES
+from relay.analytics.records import NO_LATENCY, RECORD, RECORD_BYTES, SBD
 from relay.analytics.segments import SegmentReader
 from relay.analytics.uids import message_uid
 
@@ -21,14 +21,17 @@ class Row(NamedTuple):
     at_us: int
     relay: str
     kind: str
-    source: int
-    destination: int
+    source: int | None
+    destination: int | None
     session: str
     size_bytes: int
     latency_us: int | None
     reason: str
     remote: str | None
     uid: int
+    source_key: str | None = None
+    destination_key: str | None = None
+    protocol: str = "rmb"
 
 
 def rows_of(path: Path) -> list[Row]:
@@ -41,21 +44,28 @@ def rows_of(path: Path) -> list[Row]:
             at_us, uid, size, latency, source, destination, session, remote, kind, reason = (
                 RECORD.unpack_from(part, at)
             )
-            found.append(
-                Row(
-                    at_us,
-                    header.relay,
-                    header.kinds[kind],
-                    source,
-                    destination,
-                    reader.names["sessions"][session],
-                    size,
-                    None if latency == NO_LATENCY else latency,
-                    header.reasons[reason],
-                    reader.names["remotes"][remote] or None,
-                    uid,
-                )
+            row = Row(
+                at_us,
+                header.relay,
+                header.kinds[kind & ~SBD],
+                source,
+                destination,
+                "",
+                size,
+                None if latency == NO_LATENCY else latency,
+                header.reasons[reason],
+                reader.names["remotes"][remote] or None,
+                uid,
             )
+            if kind & SBD:
+                keys = (reader.names["keys"][code] or None for code in (session, destination))
+                row = row._replace(source=None, destination=None)._replace(
+                    **dict(zip(("source_key", "destination_key"), keys, strict=True)),
+                    protocol="sbd",
+                )
+            else:
+                row = row._replace(session=reader.names["sessions"][session])
+            found.append(row)
     return found
 
 
@@ -80,6 +90,7 @@ def _rows_there(lake: Path) -> list[Row]:
                     *(at_us, each["relay"], each["kind"], each["src_twin"], each["dst_twin"]),
                     *(each["src_session"], each["size_bytes"], each["latency_us"]),
                     *(each["reason"], each["remote"], each["uid"]),
+                    *(each["src_key"], each["dst_key"], each["protocol"]),
                 )
             )
     # Within one microsecond a message comes before it goes.
@@ -113,10 +124,10 @@ def as_signed(uid: int) -> int:
 
 
 def unaccounted(found: Iterable[Row]) -> list[int]:
-    """Uids that were accepted and of which nothing else is known: the audit must find none."""
+    """Uids of RMB that were accepted and of which nothing else is known: the audit finds none."""
     kinds: defaultdict[int, set[str]] = defaultdict(set)
     for row in found:
-        if row.kind != "federated_out" or row.reason == "none":
+        if row.protocol == "rmb" and (row.kind != "federated_out" or row.reason == "none"):
             kinds[row.uid].add(row.kind)
     ends = {"delivered", "dropped", "federated_out"}
     return [uid for uid, seen in kinds.items() if "accepted" in seen and not seen & ends]

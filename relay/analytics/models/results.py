@@ -12,11 +12,16 @@ from __future__ import annotations
 
 from django.db import models
 
+from relay.analytics.spark.protocols import RMB
+
 MAX_NAME_CHARS = 255
 """Of a domain."""
 
 MAX_SESSION_CHARS = 1024
 """As `relay.max_sid_bytes` may allow."""
+
+MAX_KEY_CHARS = 43
+"""A public key of 32 bytes in base64url without padding."""
 
 
 class Result(models.Model):
@@ -30,6 +35,7 @@ class Result(models.Model):
 
 
 HOUR_HELP = "When the hour begins."
+PROTOCOL_HELP = "rmb or sbd."
 
 
 class RelayPairHour(Result):
@@ -52,6 +58,28 @@ class RelayPairHour(Result):
         return f"{self.relay} to {self.remote} in {self.hour:%Y-%m-%d %H}"
 
 
+class ProtocolHour(Result):
+    """What a relay did for one protocol in an hour."""
+
+    hour = models.DateTimeField(help_text=HOUR_HELP)
+    relay = models.CharField(max_length=MAX_NAME_CHARS, help_text="The relay.")
+    protocol = models.CharField(max_length=8, help_text=PROTOCOL_HELP)
+    opened = models.BigIntegerField(help_text="Sessions that began.")
+    closed = models.BigIntegerField(help_text="Sessions that ended.")
+    accepted = models.BigIntegerField(help_text="Messages, or packets, taken from clients.")
+    accepted_bytes = models.BigIntegerField(help_text="Of these.")
+    delivered = models.BigIntegerField(help_text="Messages written to clients; 0 for SBD.")
+    delivered_bytes = models.BigIntegerField(help_text="Of these.")
+    dropped = models.BigIntegerField(help_text="Messages, or packets, that ended undelivered.")
+    dropped_bytes = models.BigIntegerField(help_text="Of these.")
+
+    class Meta(Result.Meta):
+        indexes = (models.Index(fields=("period",), name="analytics_protocol"),)
+
+    def __str__(self) -> str:
+        return f"{self.protocol} at {self.relay} in {self.hour:%Y-%m-%d %H}"
+
+
 class TrafficMatrix(Result):
     """Messages by the relay that took them and the relay that delivered them."""
 
@@ -71,11 +99,14 @@ class TrafficMatrix(Result):
 class Storm(Result):
     """One session that opened again and again, with no pause longer than ten minutes."""
 
-    twin = models.BigIntegerField(help_text="Whose session it is.")
-    session = models.CharField(max_length=MAX_SESSION_CHARS, blank=True, help_text="Its id.")
+    twin = models.BigIntegerField(help_text="Whose session it is; 0 for SBD.")
+    session = models.CharField(
+        max_length=MAX_SESSION_CHARS, blank=True, help_text="Its id; of SBD the client's key."
+    )
     first_us = models.BigIntegerField(help_text="The first opening, microseconds since 1970.")
     last_us = models.BigIntegerField(help_text="The last opening.")
     opens = models.BigIntegerField(help_text="Openings, five at least.")
+    protocol = models.CharField(max_length=8, default=RMB, help_text=PROTOCOL_HELP)
 
     class Meta(Result.Meta):
         indexes = (models.Index(fields=("period",), name="analytics_storm"),)
@@ -90,6 +121,7 @@ class Concurrency(Result):
     relay = models.CharField(max_length=MAX_NAME_CHARS)
     hour = models.DateTimeField(help_text=HOUR_HELP)
     peak = models.BigIntegerField(help_text="Most sessions at once.")
+    protocol = models.CharField(max_length=8, default=RMB, help_text=PROTOCOL_HELP)
 
     class Meta(Result.Meta):
         indexes = (models.Index(fields=("period",), name="analytics_concurrency"),)
@@ -135,15 +167,16 @@ class FederationRank(Result):
 
 
 class Anomaly(Result):
-    """An hour in which a twin sent far more or far less than in the week before."""
+    """An hour in which a twin, or SBD, sent far more or far less than in the week before."""
 
     hour = models.DateTimeField(help_text=HOUR_HELP)
-    twin = models.BigIntegerField()
+    twin = models.BigIntegerField(help_text="The sender; 0 for all clients of SBD together.")
     accepted = models.BigIntegerField(help_text="Messages it sent in the hour.")
     median = models.BigIntegerField(help_text="Median of the 168 hours before.")
     deviation = models.BigIntegerField(
         help_text="Median distance of those hours from their median."
     )
+    protocol = models.CharField(max_length=8, default=RMB, help_text=PROTOCOL_HELP)
 
     class Meta(Result.Meta):
         verbose_name_plural = "anomalies"
@@ -184,6 +217,24 @@ class HotPair(Result):
 
     def __str__(self) -> str:
         return f"{self.place} on {self.period}: {self.src_twin} to {self.dst_twin}"
+
+
+class TopKey(Result):
+    """One of the hundred SBD keys that sent the most bytes on a day."""
+
+    place = models.BigIntegerField(help_text="1 is the key that sent the most.")
+    key = models.CharField(
+        max_length=MAX_KEY_CHARS, blank=True, help_text="The client's public key, base64url."
+    )
+    messages = models.BigIntegerField(help_text="Packets it sent.")
+    bytes = models.BigIntegerField(help_text="Of these.")
+    share_ppm = models.BigIntegerField(help_text="Of all SBD bytes of the day, in millionths.")
+
+    class Meta(Result.Meta):
+        indexes = (models.Index(fields=("period",), name="analytics_top_key"),)
+
+    def __str__(self) -> str:
+        return f"{self.place} on {self.period}: {self.key}"
 
 
 class Usage(Result):

@@ -15,6 +15,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from types import ModuleType
 from typing import Final, Literal
 
+from relay.analytics.spark.protocols import RMB
 from relay.analytics.spark.window import Window, next_month
 
 _JOBS: Final = "relay.analytics.spark.jobs."
@@ -30,12 +31,14 @@ class Table:
         in_database: whether its rows are in the database as well, for pages and REST; large tables
             are in files only.
         renamed: columns by the name that files of earlier releases have.
+        added: columns that files of earlier releases lack, and what these rows have there, in SQL.
     """
 
     name: str
     keys: tuple[str, ...]
     in_database: bool
     renamed: tuple[tuple[str, str], ...] = ()
+    added: tuple[tuple[str, str], ...] = ()
 
     def load(self) -> ModuleType:
         """Its module, with TABLE, SCHEMA and transform; imports Spark."""
@@ -101,12 +104,15 @@ def _midnight(day: date) -> datetime:
 _MESSAGE_BEFORE: Final = timedelta(days=1)
 _MESSAGE_AFTER: Final = timedelta(hours=1)
 
+_PROTOCOL: Final = (("protocol", f"'{RMB}'"),)
+"""Earlier releases knew one protocol."""
+
 JOBS: Final = {
     job.name: job
     for job in (
         Job(
             "rollup",
-            "messages, bytes and latencies by hour: of each twin, of each pair of relays",
+            "messages, bytes and latencies by hour: of each twin, pair of relays and protocol",
             (
                 Table("twin_hour", ("period", "hour", "src_twin"), in_database=False),
                 Table(
@@ -115,6 +121,7 @@ JOBS: Final = {
                     in_database=True,
                     renamed=(("n", "attempts"),),
                 ),
+                Table("protocol_hour", ("period", "hour", "relay", "protocol"), in_database=True),
             ),
         ),
         Job(
@@ -135,9 +142,19 @@ JOBS: Final = {
             "sessions",
             "sessions, storms of reconnects, and how many were open at once",
             (
-                Table("sessions", ("period", "uid"), in_database=False),
-                Table("storms", ("period", "twin", "session", "first_us"), in_database=True),
-                Table("concurrency", ("period", "relay", "hour"), in_database=True),
+                Table("sessions", ("period", "uid"), in_database=False, added=_PROTOCOL),
+                Table(
+                    "storms",
+                    ("period", "protocol", "twin", "session", "first_us"),
+                    in_database=True,
+                    added=_PROTOCOL,
+                ),
+                Table(
+                    "concurrency",
+                    ("period", "relay", "protocol", "hour"),
+                    in_database=True,
+                    added=_PROTOCOL,
+                ),
             ),
             reads_before=timedelta(days=31),
             reads_after=timedelta(days=7),
@@ -154,13 +171,14 @@ JOBS: Final = {
         ),
         Job(
             "anomalies",
-            "hours in which a twin sent far more or less than in the week before",
+            "hours in which a twin, or SBD, sent far more or less than in the week before",
             (
                 Table(
                     "anomalies",
-                    ("period", "hour", "twin"),
+                    ("period", "hour", "protocol", "twin"),
                     in_database=True,
                     renamed=(("x", "accepted"), ("med", "median"), ("mad", "deviation")),
+                    added=_PROTOCOL,
                 ),
             ),
             reads_before=timedelta(days=8),
@@ -168,10 +186,11 @@ JOBS: Final = {
         ),
         Job(
             "top",
-            "the twins and the pairs of twins with the most traffic",
+            "the twins, pairs of twins and SBD keys with the most traffic",
             (
                 Table("top_twins", ("period", "place"), in_database=True),
                 Table("hot_pairs", ("period", "place"), in_database=True),
+                Table("top_keys", ("period", "place"), in_database=True),
             ),
         ),
         Job(

@@ -20,13 +20,26 @@ HOUR_US: Final = 3600 * SECOND_US
 DAY_US: Final = 24 * HOUR_US
 
 
-def during(events: DataFrame, start_us: int, end_us: int, *kinds: str) -> DataFrame:
+def during(
+    events: DataFrame, start_us: int, end_us: int, *kinds: str, of: str | None = schema.RMB
+) -> DataFrame:
     """The rows of some kinds, or of any, from `start_us` on and before `end_us`.
 
     Rows without a time or a kind, which no recorder writes, are in no job. Folders of other days
     are not opened.
+
+    Args:
+        events: rows of both protocols.
+        start_us, end_us: microseconds since 1970.
+        kinds: none for all.
+        of: the protocol; None for both. SBD has no twins, no uids and no deliveries, so what asks
+            for these must not count its rows.
     """
     time, kind = F.col("event_time"), F.col("kind")
+    if of == schema.SBD:
+        events = events.where(F.col("protocol") == of)  # files without it are not read further
+    elif of is not None:
+        events = events.where(protocol() == of)
     first, last = (datetime.fromtimestamp(us // SECOND_US, UTC) for us in (start_us, end_us - 1))
     return events.where(
         F.col("date").between(f"{first:%Y-%m-%d}", f"{last:%Y-%m-%d}")
@@ -80,6 +93,16 @@ def day_of(us: Column) -> Column:
 def day_name(day: str) -> Column:
     """A day since 1970, `YYYY-MM-DD`."""
     return F.date_from_unix_date(F.col(day).cast("int")).cast("string")
+
+
+def protocol() -> Column:
+    """The protocol of a row; files of the first version do not tell it."""
+    return F.coalesce(F.col("protocol"), F.lit(schema.RMB))
+
+
+def session() -> Column:
+    """The name of a row's session, "" where it has none; of SBD the client's key."""
+    return F.coalesce(F.col("src_key"), F.col("src_session"), F.lit(""))
 
 
 def twin(column: str) -> Column:

@@ -18,6 +18,13 @@ a file does not have yet is null, one it has too many is not read.
     uid           of a message, xxh3-64 of (source twin, destination twin, kind of message, uid of
                   the envelope) as signed: senders choose uids, so two may use one; for session rows
                   a number of its own for each connection
+    protocol      one of PROTOCOLS; null in files of the first version: RMB
+    src_key       sbd: the sender's public key, base64url without padding; otherwise null
+    dst_key       sbd: the receiver's; null for session rows
+
+Clients of SBD are keys: such a row has no twin (null), no `src_session` ("") and, of a packet, 0 as
+`uid`. A packet is `accepted` by the worker its sender is connected to, wherever its receiver is,
+and has a second row, `dropped`, if it is lost; there is none that says it was delivered.
 """
 
 from __future__ import annotations
@@ -26,7 +33,13 @@ from typing import Final
 
 from pyspark.sql import types
 
-VERSION: Final = 1
+from relay.analytics.spark import protocols
+
+RMB: Final = protocols.RMB
+SBD: Final = protocols.SBD
+PROTOCOLS: Final = (RMB, SBD)
+
+VERSION: Final = 2
 """Stands in each file's metadata under VERSION_KEY; files of a later one are refused by name."""
 
 VERSION_KEY: Final = "rmb.schema"
@@ -66,6 +79,9 @@ EVENTS: Final = types.StructType(
         types.StructField("reason", types.StringType()),
         types.StructField("remote", types.StringType()),
         types.StructField("uid", types.LongType()),
+        types.StructField("protocol", types.StringType()),
+        types.StructField("src_key", types.StringType()),
+        types.StructField("dst_key", types.StringType()),
     ]
 )
 """What is in a file."""

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from relay.analytics.spark import schema
+from relay.analytics.spark import measures, schema
 
 FILES_PER_BATCH: Final = 500
 """After a long pause; what came in a second is far less."""
@@ -60,7 +60,7 @@ class Source:
 
 
 def sums(events: DataFrame, from_us: int) -> DataFrame:
-    """Rows of `KEYS`, `SUMS` and `newest_us`, the latest event of each.
+    """Rows of `KEYS`, `SUMS` and `newest_us`, the latest event of each; SBD is left out.
 
     minute_us     begin of the minute of event_time
     remote        "" where there is none
@@ -72,7 +72,7 @@ def sums(events: DataFrame, from_us: int) -> DataFrame:
     time_us = f.unix_micros("event_time")
     late = (f.col("kind") == schema.DELIVERED) & (f.col("latency_us") > LATE_US)
     return (
-        events.where(time_us >= from_us)
+        events.where((time_us >= from_us) & (measures.protocol() == schema.RMB))
         .groupBy(
             (time_us - f.pmod(time_us, f.lit(MINUTE_US))).alias("minute_us"),
             "relay",

@@ -1,4 +1,4 @@
-"""Who sent the most in a day: the same for twins and for pairs of twins."""
+"""Who sent the most in a day: the same for twins, for pairs of twins and for keys of SBD."""
 
 from __future__ import annotations
 
@@ -15,26 +15,28 @@ PLACES: Final = 100
 """How many of a day are told."""
 
 
-def most(events: DataFrame, window: Window, **twins: str) -> DataFrame:
+def most(events: DataFrame, window: Window, of: str = schema.RMB, **senders: str) -> DataFrame:
     """The first of each day by accepted bytes.
 
     Args:
         events: rows of all kinds.
         window: the days.
-        twins: who: names of the result's columns and the events' they come from. Those with as
+        of: the protocol.
+        senders: who: names of the result's columns and the events' they come from. Those with as
             many bytes are in their ascending order.
 
     Returns:
-        period, place, the twins, messages, bytes, share_ppm.
+        period, place, the senders, messages, bytes, share_ppm.
     """
-    rows = measures.during(events, window.start_us, window.end_us, schema.ACCEPTED)
+    rows = measures.during(events, window.start_us, window.end_us, schema.ACCEPTED, of=of)
+    named = measures.name if of == schema.SBD else measures.twin
     days = rows.select(
         measures.day_number().alias("day"),
-        *(measures.twin(column).alias(who) for who, column in twins.items()),
+        *(named(column).alias(who) for who, column in senders.items()),
         "size_bytes",
     )
-    order = Over.partitionBy("day").orderBy(F.desc("bytes"), *twins)
-    each = days.groupBy("day", *twins).agg(
+    order = Over.partitionBy("day").orderBy(F.desc("bytes"), *senders)
+    each = days.groupBy("day", *senders).agg(
         F.count("*").alias("messages"), measures.sum_of("size_bytes").alias("bytes")
     )
     # Only what may be among the first of its task reaches the one task of the day.
@@ -45,7 +47,7 @@ def most(events: DataFrame, window: Window, **twins: str) -> DataFrame:
     return first.join(F.broadcast(totals), "day").select(
         measures.day_name("day").alias("period"),
         F.col("place").cast("long").alias("place"),
-        *twins,
+        *senders,
         "messages",
         "bytes",
         share.alias("share_ppm"),

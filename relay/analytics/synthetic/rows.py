@@ -41,6 +41,7 @@ _TYPES: Final = {
     "reason": np.int8,
     "remote": np.int8,
     "uid": np.int64,
+    "protocol": np.int8,
 }
 
 
@@ -108,9 +109,13 @@ class Rows:
             "kind": list(schema.KINDS),
             "src_session": list(SESSIONS),
             "reason": list(REASONS),
+            "protocol": list(schema.PROTOCOLS),
         }
         arrays = []
         for field in arrow_schema.EVENTS:
+            if field.name in ("src_key", "dst_key"):
+                arrays.append(pa.nulls(len(self), field.type))
+                continue
             column = self._column(field.name)
             if field.name in words:
                 absent = column == NULL if field.name == "remote" else None

@@ -13,6 +13,7 @@ from django.utils import timezone
 from relay.access.errors import Invalid, NotFound
 from relay.analytics import listing, summaries
 from relay.analytics.models import Published
+from relay.analytics.spark.protocols import RMB
 from relay.analytics.summaries import US_PER_S, Budget
 from relay.dashboard import curves, heat
 from relay.dashboard.figures import Kind, write
@@ -169,7 +170,7 @@ def _curves(lines: list[summaries.Curve], first: date, last: date) -> curves.Dra
     step = timedelta(days=(last - first).days + 1) / (MOMENTS - 1)
     begin = datetime.combine(first, time(), UTC)
     moments = [f"{begin + step * number:%b %d}" for number in range(MOMENTS)]
-    return curves.draw([(_named(each.relay), each.values) for each in lines], moments, Kind.NUMBER)
+    return curves.draw([(each.label, each.values) for each in lines], moments, Kind.NUMBER)
 
 
 def _federation(budgets: list[Budget]) -> Listed:
@@ -193,11 +194,11 @@ def _federation(budgets: list[Budget]) -> Listed:
 
 def _storms(rows: Any) -> Listed:
     return Listed(
-        ("Began (UTC)", "Twin", "Openings", "Lasted"),
+        ("Began (UTC)", "Twin or key", "Openings", "Lasted"),
         [
             (
                 f"{datetime.fromtimestamp(each.first_us / US_PER_S, UTC):%Y-%m-%d %H:%M}",
-                str(each.twin),
+                str(each.twin) if each.protocol == RMB else each.session,
                 write(each.opens, Kind.NUMBER),
                 write((each.last_us - each.first_us) / US_PER_S, Kind.DURATION),
             )
@@ -235,7 +236,7 @@ def _anomalies(rows: Any) -> Listed:
         [
             (
                 f"{each.hour:%Y-%m-%d %H:%M}",
-                str(each.twin),
+                str(each.twin) if each.protocol == RMB else each.protocol.upper(),
                 "burst" if each.accepted > each.median else "silence",
                 write(each.accepted, Kind.NUMBER),
                 write(each.median, Kind.NUMBER),

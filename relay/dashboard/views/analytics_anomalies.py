@@ -1,4 +1,4 @@
-"""Anomalies: hours in which a twin sent far more, or far less, than in the week before."""
+"""Anomalies: hours in which a twin, or SBD, sent far more or far less than in the week before."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from django.http.response import HttpResponseBase
 
 from relay.analytics import listing
 from relay.analytics.models import Anomaly
+from relay.analytics.spark.protocols import RMB
 from relay.dashboard import analytics, spans
 from relay.dashboard.figures import Kind
 from relay.dashboard.pages import page
@@ -21,7 +22,8 @@ TITLE: Final = "Anomalies"
 
 COLUMNS: Final = (
     Column("hour", "Hour", Cell.LINE, order="hour", hint="UTC"),
-    Column("twin", "Twin", order="twin"),
+    Column("twin", "Twin", order="twin", hint="none: all keys of SBD together"),
+    Column("protocol", "Protocol"),
     Column("kind", "What", Cell.STATE),
     Column("accepted", "Sent", Kind.NUMBER, order="accepted", hint="messages of the hour"),
     Column("median", "Usual", Kind.NUMBER, order="median", hint="median of the 168 hours before"),
@@ -32,6 +34,7 @@ COLUMNS: Final = (
 )  # fmt: skip
 FILTERS: Final = (
     analytics.TWIN,
+    analytics.PROTOCOL,
     Filter("kind", "What", (("burst", "burst"), ("silence", "silence"))),
 )
 ORDERS: Final = {"hour": "hour", "twin": "twin", "accepted": "accepted", "median": "median"}
@@ -49,14 +52,14 @@ def anomalies(request: HttpRequest) -> HttpResponseBase:
         return analytics.nothing(request, TITLE, "anomalies")
 
     def fetch(ask: Ask) -> Page[Row]:
-        rows = analytics.of_twin(listing.rows("anomalies", days.first, days.last), ask)
+        rows = analytics.of_sender(listing.rows("anomalies", days.first, days.last), ask)
         rows = _of_kind(rows, ask.filters["kind"])
         found = ask.page(rows, ORDERS)
         return Page([_row(request, each) for each in found.items], found.next)
 
     table = Table(
         request, "anomalies", COLUMNS, fetch, order="-hour", filters=FILTERS,
-        empty="No twin sent far more or far less than in the week before.",
+        empty="Neither a twin nor SBD sent far more or far less than in the week before.",
     )  # fmt: skip
     context = analytics.frame(request, {"days": days})
     return respond(request, table, "relay_dashboard/analytics_anomalies.html", TITLE, context)
@@ -72,7 +75,8 @@ def _row(request: HttpRequest, found: Anomaly) -> Row:
     off = abs(found.accepted - found.median)
     values = {
         "hour": f"{found.hour:%Y-%m-%d %H:%M}",
-        "twin": found.twin,
+        "twin": found.twin if found.protocol == RMB else None,
+        "protocol": analytics.PROTOCOLS.get(found.protocol, found.protocol),
         "kind": BURST if found.accepted > found.median else SILENCE,
         "accepted": found.accepted,
         "median": found.median,

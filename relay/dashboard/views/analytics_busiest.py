@@ -1,4 +1,4 @@
-"""The busiest of a day: the twins, and the pairs of twins, with the most bytes."""
+"""The busiest of a day: the twins, the pairs of twins, and the SBD keys, with the most bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from relay.analytics import listing
 from relay.dashboard import analytics, spans
 from relay.dashboard.figures import Kind
 from relay.dashboard.pages import page
-from relay.dashboard.tables import Ask, Column, Fetch, Row, Table, respond_all
+from relay.dashboard.tables import Ask, Cell, Column, Fetch, Row, Table, respond_all
 from relay.ops.paging import Page
 
 TITLE: Final = "The busiest of a day"
@@ -29,12 +29,13 @@ PAIRS: Final = (
     Column("dst_twin", "To"),
     *_FIGURES,
 )
+KEYS: Final = (Column("place", "Place", order="place"), Column("key", "Key", Cell.LINE), *_FIGURES)
 ORDERS: Final = {"place": "place", "messages": "messages", "bytes": "bytes"}
 
 
 @page(analytics.VIEW)
 def busiest(request: HttpRequest) -> HttpResponseBase:
-    """The hundred twins and the hundred pairs of a day."""
+    """The hundred twins, pairs and keys of a day."""
     day = spans.day(request, "top_twins")
     if day is None:
         return analytics.nothing(request, TITLE, "top")
@@ -49,20 +50,25 @@ def busiest(request: HttpRequest) -> HttpResponseBase:
             order="place", title="Pairs of twins", prefix="p-",
             empty="Nobody sent anything on this day.",
         ),
+        Table(
+            request, "top-keys", KEYS, _fetch(request, day, "top_keys", ("key",)),
+            order="place", title="SBD keys", prefix="k-",
+            empty="Nobody sent anything by SBD on this day.",
+        ),
     ]  # fmt: skip
     context = analytics.frame(request, {"day": day})
     return respond_all(request, tables, "relay_dashboard/analytics_busiest.html", TITLE, context)
 
 
-def _fetch(request: HttpRequest, day: spans.Day, table: str, twins: tuple[str, ...]) -> Fetch:
+def _fetch(request: HttpRequest, day: spans.Day, table: str, senders: tuple[str, ...]) -> Fetch:
     def fetch(ask: Ask) -> Page[Row]:
         found = ask.page(listing.rows(table, day.day, day.day), ORDERS)
-        return Page([_row(request, each, twins) for each in found.items], found.next)
+        return Page([_row(request, each, senders) for each in found.items], found.next)
 
     return fetch
 
 
-def _row(request: HttpRequest, found: Any, twins: tuple[str, ...]) -> Row:
+def _row(request: HttpRequest, found: Any, senders: tuple[str, ...]) -> Row:
     values = {
         "place": found.place,
         "messages": found.messages,
@@ -70,7 +76,8 @@ def _row(request: HttpRequest, found: Any, twins: tuple[str, ...]) -> Row:
         "share": found.share_ppm / PPM,
     }
     links: dict[str, str] = {}
-    for name in twins:
+    for name in senders:
         values[name] = getattr(found, name)
-        links |= analytics.twin_link(request, name, values[name])
+        if name != "key":
+            links |= analytics.twin_link(request, name, values[name])
     return Row(values, links)

@@ -10,6 +10,7 @@ from django.http.response import HttpResponseBase
 
 from relay.analytics import listing, summaries
 from relay.analytics.models import Storm
+from relay.analytics.spark.protocols import RMB
 from relay.analytics.summaries import US_PER_S
 from relay.dashboard import analytics, curves, spans
 from relay.dashboard.figures import Kind
@@ -22,7 +23,8 @@ TITLE: Final = "Sessions over time"
 STORMS: Final = (
     Column("first", "Began", Cell.LINE, order="first", hint="UTC, the first opening"),
     Column("twin", "Twin", order="twin"),
-    Column("session", "Session", hint="its id, where it has one"),
+    Column("session", "Session", hint="its id, where it has one; of SBD the client's key"),
+    Column("protocol", "Protocol"),
     Column("opens", "Openings", Kind.NUMBER, order="opens"),
     Column("lasted_s", "Lasted", Kind.DURATION, hint="from the first opening to the last one"),
     Column("rate", "Every", Kind.DURATION, hint="from one opening to the next, on average"),
@@ -39,13 +41,13 @@ def sessions(request: HttpRequest) -> HttpResponseBase:
         return analytics.nothing(request, TITLE, "sessions")
 
     def fetch(ask: Ask) -> Page[Row]:
-        rows = analytics.of_twin(listing.rows("storms", days.first, days.last), ask)
+        rows = analytics.of_sender(listing.rows("storms", days.first, days.last), ask)
         found = ask.page(rows, ORDERS)
         return Page([_storm(request, each) for each in found.items], found.next)
 
     table = Table(
         request, "storms", STORMS, fetch, order="-opens", title="Storms of reconnects",
-        filters=[analytics.TWIN],
+        filters=[analytics.TWIN, analytics.PROTOCOL],
         empty="No session was opened five times in a row with pauses below ten minutes.",
     )  # fmt: skip
     context = {"days": days, "label": "Most sessions at once, by hour", **_curves(days)}
@@ -62,7 +64,7 @@ def _curves(days: spans.Days) -> dict[str, Any]:
     found = summaries.concurrency(rows, begin, hours)
     if not found:
         return {}
-    lines = [(each.relay or "not told", each.values) for each in found]
+    lines = [(each.label, each.values) for each in found]
     step = timedelta(hours=hours) / (MOMENTS - 1)
     shape = "%b %d" if days.wanted > MOMENTS else "%b %d %H:%M"
     moments = [f"{begin + step * number:{shape}}" for number in range(MOMENTS)]
@@ -74,8 +76,9 @@ def _storm(request: HttpRequest, storm: Storm) -> Row:
     lasted_s = (storm.last_us - storm.first_us) / US_PER_S
     values = {
         "first": f"{datetime.fromtimestamp(storm.first_us / US_PER_S, UTC):%Y-%m-%d %H:%M:%S}",
-        "twin": storm.twin,
+        "twin": storm.twin if storm.protocol == RMB else None,
         "session": storm.session,
+        "protocol": analytics.PROTOCOLS.get(storm.protocol, storm.protocol),
         "opens": storm.opens,
         "lasted_s": lasted_s,
         "rate": lasted_s / (storm.opens - 1) if storm.opens > 1 else None,

@@ -135,6 +135,9 @@ def _events(now_us: int) -> pa.Table:
         "reason": pa.array([schema.NONE] * ROWS),
         "remote": pa.nulls(ROWS, pa.string()),
         "uid": rng.integers(-(1 << 63), (1 << 63) - 1, ROWS),
+        "protocol": pa.array([schema.RMB] * ROWS),
+        "src_key": pa.nulls(ROWS, pa.string()),
+        "dst_key": pa.nulls(ROWS, pa.string()),
     }
     columns["event_time"][-1] = now_us
     arrays = [

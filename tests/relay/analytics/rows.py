@@ -43,6 +43,9 @@ ARROW = pa.schema(
         ("reason", pa.string()),
         ("remote", pa.string()),
         ("uid", pa.int64()),
+        ("protocol", pa.string()),
+        ("src_key", pa.string()),
+        ("dst_key", pa.string()),
     ]
 )
 """Written out here once more: a change of the schema has to be made twice."""
@@ -62,6 +65,9 @@ class Event(NamedTuple):
     reason: str | None
     remote: str | None
     uid: int | None
+    protocol: str | None = "rmb"
+    src_key: str | None = None
+    dst_key: str | None = None
 
 
 def at(text: str) -> int:
@@ -147,6 +153,33 @@ def session_close(
     reason: str = "client_close",
 ) -> Event:
     return Event(us, relay, "session_close", twin, 0, session, 0, length, reason, None, uid)
+
+
+def sbd(
+    us: int,
+    kind: str,
+    src: str = "alice",
+    dst: str | None = "bob",
+    *,
+    relay: str = RELAYS[0],
+    size: int = 100,
+    latency: int | None = None,
+    reason: str = "none",
+    uid: int = 0,
+) -> Event:
+    """A row of SBD."""
+    return Event(
+        *(us, relay, kind, None, None, "", size, latency, reason, None, uid, "sbd", src, dst)
+    )
+
+
+def sbd_session(us: int, uid: int, key: str = "alice", length: int | None = MINUTE) -> list[Event]:
+    """A connection; `length` None: it has not ended."""
+    found = [sbd(us, "session_open", key, None, size=0, uid=uid)]
+    if length is not None:
+        end = {"size": 0, "latency": length, "reason": "client_close", "uid": uid}
+        found.append(sbd(us + length, "session_close", key, None, **end))
+    return found
 
 
 def message(
@@ -345,7 +378,7 @@ def nulls(start: int) -> list[Event]:
     return [
         *whole,
         *(row._replace(**{name: None}) for row in whole for name in Event._fields),
-        Event(us, *[None] * 10),
+        Event(us, *[None] * 13),
     ]
 
 
@@ -357,6 +390,28 @@ def largest(start: int) -> list[Event]:
     for n, src in enumerate(twins):
         for uid in (-(2**63) + n, 2**63 - 1 - n, -n - 1):
             rows += message(us + n, uid, src, twins[-1 - n], size=2**53 + 1, latency=2**40 + n)
+    return rows
+
+
+def mixed(start: int) -> list[Event]:
+    """Both protocols: rows of SBD of each kind, and with numbers that messages of RMB have."""
+    noon = start + 12 * HOUR
+    rows = ordinary(start, seed=9, messages=60)
+    for n in range(150):
+        key = f"key-{n % 120:03}"
+        rows.append(sbd(noon + n * MINUTE, "accepted", key, f"key-{n % 7}", size=50 + n % 5))
+        if n % 10 == 0:
+            reason = ("absent", "slow_reader", "redis_away", "expired", "a_later_reason")[
+                n // 10 % 5
+            ]
+            rows.append(sbd(noon + n * MINUTE + 1, "dropped", key, "bob", reason=reason))
+        rows += sbd_session(noon + n * MINUTE, 7_000 + n, key, length=(None, 0, HOUR)[n % 3])
+    rows += [row for n in range(6) for row in sbd_session(noon + n * SECOND, 7_200 + n, "stormy")]
+    for kind in ("accepted", "delivered", "dropped", "federated_out", "session_open"):
+        rows += message(noon, 7_300) + session(noon, 7_301)
+        rows += [sbd(noon + n, kind, uid=7_300 + n % 2) for n in range(3)]
+        rows.append(sbd(noon, kind, None, None, relay=None))  # type: ignore[arg-type]
+    rows.append(sbd(start + 23 * HOUR, "delivered", "")._replace(remote=PARTNERS[0]))
     return rows
 
 
@@ -374,12 +429,16 @@ THEMES: dict[str, Callable[[int], list[Event]]] = {
     "skew": skew,
     "nulls": nulls,
     "largest": largest,
+    "mixed": mixed,
     "bare": bare,
     "late": all_late,
 }
 """One day each, in this order."""
 
-LACKING = ("src_session", "remote", "latency_us", "reason")
+LACKING = (
+    *("src_session", "remote", "latency_us", "reason"),
+    *("protocol", "src_key", "dst_key"),
+)
 """The columns files of the day "bare" do not have."""
 
 WINDOW = Window(FIRST, FIRST + timedelta(days=len(THEMES)))

@@ -69,6 +69,11 @@ def sessions(*names: str) -> bytes:
     return names_block("sessions", 2, list(names), 0)
 
 
+def keys(*names: str) -> bytes:
+    """Names with the numbers from 2 on."""
+    return names_block("keys", 2, list(names), 0)
+
+
 def remotes(*names: str) -> bytes:
     """Names with the numbers from 2 on."""
     return names_block("remotes", 2, list(names), 0)

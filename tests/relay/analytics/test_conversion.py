@@ -19,13 +19,14 @@ from relay.analytics.arrow_schema import EVENTS, version_of
 from relay.analytics.conversion import convert
 from relay.analytics.gaps import Why
 from relay.analytics.lake import Lake
-from relay.analytics.records import Kind
+from relay.analytics.records import SBD, Kind
 from relay.analytics.segments import Header, Type, block, header_block
 from relay.analytics.spark import schema
 from tests.relay.analytics import segment_files as made
 
 START = made.at("2026-03-01T05:00")
 HEADER = Header("a.example", "worker-0", START)
+RMB = {"protocol": "rmb", "src_key": None, "dst_key": None}
 
 
 @pytest.fixture
@@ -61,6 +62,7 @@ def test_every_field_of_a_record_comes_back(lake: Lake) -> None:
             "reason": "none",
             "remote": None,
             "uid": -(1 << 63),
+            **RMB,
         },
         {
             "event_time": datetime(2026, 3, 1, 5, 0, 0, 8, tzinfo=UTC),
@@ -74,8 +76,17 @@ def test_every_field_of_a_record_comes_back(lake: Lake) -> None:
             "reason": "outbox_full",
             "remote": "b.example",
             "uid": (1 << 63) - 1,
+            **RMB,
         },
     ]
+
+
+@pytest.mark.parametrize("session", [0, 3])
+def test_a_number_of_a_key_that_stands_for_nothing_is_refused(lake: Lake, session: int) -> None:
+    names = made.sessions("a", "b", "c") + made.keys("alice")
+    row = made.record(START, 0, src=0, dst=2 + session, session=2, kind=Kind.ACCEPTED | SBD)
+    done = convert(lake, made.put(lake, made.content(HEADER, [row], names=names), HEADER))
+    assert done.rows == (session == 0)
 
 
 def test_the_file_has_the_schema_and_its_version(lake: Lake) -> None:

@@ -22,7 +22,7 @@ from tests.relay.analytics.rows import DAY, HOUR
 
 TABLES = (
     *("twin_hour", "relay_pair_hour", "traffic_matrix", "federation_slo", "federation_rank"),
-    *("top_twins", "hot_pairs", "usage"),
+    *("top_twins", "hot_pairs", "top_keys", "protocol_hour", "usage"),
 )
 
 

@@ -229,7 +229,7 @@ def later_version(lake: Lake) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("made", "says"), [(broken, "cannot be read"), (later_version, "of version 2 of the schema")]
+    ("made", "says"), [(broken, "cannot be read"), (later_version, "of version 3 of the schema")]
 )
 def test_a_file_that_cannot_be_used_is_named(lake: Lake, made: object, says: str) -> None:
     path = made(lake)  # type: ignore[operator]

@@ -18,7 +18,7 @@ from relay.analytics.compactor import Compactor
 from relay.analytics.conversion import convert
 from relay.analytics.lake import Lake, LakeError, fingerprint
 from relay.analytics.merging import KEEP_S, QUIET_S, LaterVersionError, merge, remove_replaced
-from relay.analytics.records import Kind
+from relay.analytics.records import SBD, Kind
 from relay.analytics.segments import Header
 from relay.analytics.spark import schema
 from tests.relay.analytics import segment_files as made
@@ -70,6 +70,22 @@ def test_merging_changes_neither_rows_nor_fingerprint(lake: Lake) -> None:
     told = duckdb.connect().execute(f"SELECT sum(uid), count(latency_us) FROM '{path}'").fetchone()
     assert told == (sum(range(30)), 20)
     assert merge(lake, *HOUR) is None
+
+
+def test_files_of_the_first_version_are_of_rmb_among_newer_ones(lake: Lake) -> None:
+    path = add(lake, "old", range(10))
+    table = parquet.read_table(path).drop_columns(["protocol", "src_key", "dst_key"])
+    table = table.replace_schema_metadata({schema.VERSION_KEY: "1"})
+    parquet.write_table(table, path)
+    header = Header("a.example", "new", START)
+    packet = made.record(START, 0, src=0, dst=2, session=3, kind=Kind.ACCEPTED | SBD)
+    segment = made.content(header, [packet], names=made.keys("bob", "alice"))
+    convert(lake, made.put(lake, segment, header))
+    merged = merge(lake, *HOUR)
+    assert merged is not None
+    rows = parquet.read_table(merged).to_pylist()
+    keys = [(row["protocol"], row["src_twin"], row["src_key"], row["dst_key"]) for row in rows]
+    assert sorted(keys, key=str) == [("rmb", 1, None, None)] * 10 + [("sbd", None, "alice", "bob")]
 
 
 def test_who_listed_before_reads_all_for_a_day_and_who_lists_later_too(lake: Lake) -> None:

@@ -65,5 +65,6 @@ def test_names_with_nul_go_into_postgresql(
     url = postgres.make_migrated_database("results")
     storm = {"twin": 7, "session": "nul\0and\N{SNOWMAN}", "first_us": 1, "last_us": 2, "opens": 5}
     with django_db_blocker.unblock(), in_database(url, tmp_path), transaction.atomic():
-        results.replace("storms", "2026-11-03", [[{"period": "2026-11-03", **storm}]])
+        row = {"period": "2026-11-03", "protocol": "rmb", **storm}
+        results.replace("storms", "2026-11-03", [[row]])
         assert Storm.objects.get().session == "nul\ufffdand\N{SNOWMAN}"

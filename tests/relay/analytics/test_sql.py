@@ -7,7 +7,7 @@ import io
 import json
 import shutil
 import tempfile
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from io import StringIO
 from pathlib import Path
 
@@ -107,6 +107,25 @@ def test_events_have_their_day_and_hour_and_lack_what_files_lack() -> None:
     ]
 
 
+@pytest.mark.usefixtures("filled")
+def test_events_and_results_of_earlier_releases_are_of_rmb(lake: Lake) -> None:
+    sbd = {"event_time": [datetime(2026, 11, 3, tzinfo=UTC)], "protocol": ["sbd"], "src_key": ["k"]}
+    asked = "SELECT protocol, src_key, count(*) AS n FROM events GROUP BY ALL ORDER BY n"
+    assert json.loads(ask(asked, json=True)) == [{"protocol": "rmb", "src_key": None, "n": 3}]
+    parquet.write_table(pa.table(sbd), lake.hour(date(2026, 11, 3), 0) / "b-0-1.parquet")
+    assert [(row["protocol"], row["n"]) for row in json.loads(ask(asked, json=True))] == [
+        ("sbd", 1),
+        ("rmb", 3),
+    ]
+    for day, more in (("2026-11-02", {}), ("2026-11-03", {"protocol": ["sbd"]})):
+        folder = lake.results / "sessions" / day / "run"
+        folder.mkdir(parents=True)
+        parquet.write_table(pa.table({"period": [day], "uid": [1], **more}), folder / "a.parquet")
+        publish("sessions", day, folder=f"sessions/{day}/run")
+    found = json.loads(ask("SELECT protocol FROM sessions ORDER BY period", json=True))
+    assert found == [{"protocol": "rmb"}, {"protocol": "sbd"}]
+
+
 def test_results_of_earlier_releases_have_the_names_of_today(lake: Lake) -> None:
     for day, names in (("2026-11-02", ("x", "med", "mad")), ("2026-11-03", NAMES)):
         folder = lake.results / "anomalies" / day / "run"
@@ -115,12 +134,15 @@ def test_results_of_earlier_releases_have_the_names_of_today(lake: Lake) -> None
         parquet.write_table(pa.table(columns), folder / "part.parquet")
         publish("anomalies", day, folder=f"anomalies/{day}/run")
         found = json.loads(ask("FROM anomalies ORDER BY period", json=True))
-        assert list(found[0]) == ["period", "twin", *NAMES]
+        assert list(found[0]) == ["period", "twin", *NAMES, "protocol"]
         assert [found[-1][name] for name in ("period", *NAMES)] == [day, 50, 3, 1]
     assert found[0] == {**found[1], "period": "2026-11-02"}
 
 
 NAMES = ("accepted", "median", "deviation")
+NARROW = [
+    *("  event_time, kind, src_twin, reason,", "  date, hour, protocol, src_key, dst_key"),
+]
 
 
 @pytest.mark.usefixtures("filled")
@@ -135,9 +157,9 @@ def test_without_a_question_the_views_are_told() -> None:
 @pytest.mark.parametrize(
     ("columns", "events"),
     [
-        ("80", ["  event_time, kind, src_twin, reason, date, hour"]),
-        ("40", ["  event_time, kind, src_twin, reason,", "  date, hour"]),
-        ("1", ["  event_time, kind, src_twin, reason,", "  date, hour"]),
+        ("80", ["  event_time, kind, src_twin, reason, date, hour, protocol, src_key, dst_key"]),
+        ("40", NARROW),
+        ("1", NARROW),
     ],
 )
 def test_views_are_as_wide_as_the_terminal(

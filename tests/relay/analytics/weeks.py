@@ -45,12 +45,18 @@ def senders() -> Iterator[Event]:
     """Twin 1 sends 25 messages an hour from day 0, 7:00, to day 9, 20:59, but for a pause.
 
     Twin 2 sends once in a while: 19 in an hour is nothing, 20 are. Twin 3 sends 0, 30 or 60 in
-    turn, so neither surprises. All messages of an hour have one uid.
+    turn, so neither surprises. All messages of an hour have one uid. Keys of SBD, five new ones an
+    hour, send 30 packets together, and 90 in one hour.
     """
     for hour in range(7, 9 * 24 + 21):
         if hour not in (8 * 24 + 5, 8 * 24 + 6):
             yield from _many(at(0, hour), hour, 1, 25)
         yield from _many(at(0, hour), 1000 + hour, 3, hour % 3 * 30)
+    for hour in range(7, 9 * 24 + 21):
+        count = 90 if hour == 8 * 24 + 11 else 30
+        yield from (
+            rows.sbd(at(0, hour, n), "accepted", f"key-{hour}-{n % 5}") for n in range(count)
+        )
     for day, hour, count in ((7, 6, 40), (7, 7, 20), (8, 23, 19), (9, 0, 20)):
         yield from _many(at(day, hour), 2000 + day * 24 + hour, 2, count)
 
@@ -64,10 +70,11 @@ ANOMALIES = [
     ("2026-03-27", 7, 2, 20, 0, 0),
     ("2026-03-28", 5, 1, 0, 25, 0),
     ("2026-03-28", 6, 1, 0, 25, 0),
+    ("2026-03-28", 11, 0, 90, 30, 0),
     ("2026-03-29", 0, 2, 20, 0, 0),
 ]
-"""(period, hour of the day, twin, accepted, median, deviation): at 6:00 on day 7 there is no whole
-week before, and after the last message of all no hour."""
+"""(period, hour of the day, twin, accepted, median, deviation); twin 0 is SBD. At 6:00 on day 7
+there is no whole week before, and after the last message of all no hour."""
 
 
 def connections() -> Iterator[Event]:
@@ -131,11 +138,14 @@ def storms() -> Iterator[Event]:
         yield rows.session_open(at(8, 0, n * 600 * SECOND + n // 4), 120 + n, 32)
     for n in range(2 * 24 * 6):
         yield rows.session_open(at(7, 12, n * 600 * SECOND), 1000 + n, 33, session="x")
+    for n in range(6):
+        yield from rows.sbd_session(at(9, 1, n * MINUTE), 400 + n, "stormy")
 
 
 STORMS = [
-    ("2026-03-27", 30, "", at(7, 23.5), at(8, 0, 10 * MINUTE), 5),
-    ("2026-03-27", 33, "x", at(7, 12), at(8, 23, 50 * MINUTE), 36 * 6),
+    ("2026-03-27", 30, "", at(7, 23.5), at(8, 0, 10 * MINUTE), 5, "rmb"),
+    ("2026-03-27", 33, "x", at(7, 12), at(8, 23, 50 * MINUTE), 36 * 6, "rmb"),
+    ("2026-03-29", 0, "stormy", at(9, 1), at(9, 1, 5 * MINUTE), 6, "sbd"),
 ]
 
 

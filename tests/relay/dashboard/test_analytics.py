@@ -20,7 +20,7 @@ from pyarrow import parquet
 from relay.access.matrix import Role
 from relay.analytics.models import LiveMinute, RunState, StreamState
 from tests.relay.dashboard.conftest import SignIn
-from tests.support.analytics_results import a_run, hour, publish
+from tests.support.analytics_results import KEY, a_run, hour, publish
 from tests.support.redis_servers import RedisServer
 
 pytestmark = pytest.mark.django_db
@@ -37,6 +37,7 @@ PAGES = {
     f"{PAGE}graph/": "graph_nodes",
 }
 US = 1_000_000
+SBD = {"protocol": "sbd"}
 AUDIT = {
     name: 0
     for name in (
@@ -148,16 +149,23 @@ def test_sessions_and_storms(client: Client) -> None:
     publish(
         "concurrency",
         "2026-11-03",
-        [{"relay": "a.example", "hour": hour(3, number), "peak": 40 + number} for number in (0, 1)],
+        [
+            {"relay": "a.example", "hour": hour(3, number), "peak": peak, "protocol": protocol}
+            for number, peak, protocol in ((0, 40, "rmb"), (1, 41, "rmb"), (1, 9, "sbd"))
+        ],
     )
     first = int(hour(3, 4).timestamp()) * US
     storm = {"session": "x<y", "first_us": first, "last_us": first + 40 * US, "opens": 5}
-    publish("storms", "2026-11-03", [{"twin": 7, **storm}, {"twin": 8, **storm}])
+    sbd = {**storm, "twin": 0, "session": KEY, "protocol": "sbd"}
+    publish("storms", "2026-11-03", [{"twin": 7, **storm}, {"twin": 8, **storm}, sbd])
     text = shown(client, f"{PAGE}sessions/?from=2026-11-03&to=2026-11-03")
     assert "a.example: at most <strong>41</strong>" in text and "x&lt;y" in text
+    assert "a.example (SBD): at most <strong>9</strong>" in text
     assert 'href="/console/twins/7/"' in text
     found = exported(client, f"{PAGE}sessions/?export=json&twin=8")
     assert [(row["twin"], row["lasted_s"], row["rate"]) for row in found] == [(8, 40, 10)]
+    (row,) = exported(client, f"{PAGE}sessions/?export=json&protocol=sbd")
+    assert (row["twin"], row["session"], row["protocol"]) == (None, KEY, "SBD")
 
 
 def test_anomalies_lead_to_their_twins(client: Client) -> None:
@@ -167,14 +175,18 @@ def test_anomalies_lead_to_their_twins(client: Client) -> None:
         [
             {"hour": hour(3, 5), "twin": 7, "accepted": 500, "median": 20, "deviation": 2},
             {"hour": hour(3, 6), "twin": 9, "accepted": 0, "median": 90, "deviation": 0},
+            {"hour": hour(3, 7), "twin": 0, "accepted": 80, "median": 9, "deviation": 1} | SBD,
         ],
     )
     path = f"{PAGE}anomalies/"
     text = shown(client, path)
     assert 'href="/console/twins/7/"' in text and "burst" in text and "silence" in text
-    (row,) = exported(client, f"{path}?export=json&kind=burst")
+    row, other = exported(client, f"{path}?export=json&kind=burst&order=hour")
+    assert (other["twin"], other["protocol"]) == (None, "SBD")
     assert row["twin"] == 7 and row["times"] == pytest.approx(480 / (1.4826 * 2), abs=0.05)
     assert exported(client, f"{path}?export=json&kind=silence&twin=7") == []
+    of_rmb = exported(client, f"{path}?export=json&protocol=rmb&order=hour")
+    assert [row["twin"] for row in of_rmb] == [7, 9]
 
 
 def test_the_busiest(client: Client) -> None:
@@ -182,10 +194,11 @@ def test_the_busiest(client: Client) -> None:
     publish("top_twins", "2026-11-02", [{"place": 1, "twin": 5, **figures}])
     publish("top_twins", "2026-11-03", [{"place": 1, "twin": 7, **figures}])
     publish("hot_pairs", "2026-11-03", [{"place": 1, "src_twin": 7, "dst_twin": 0, **figures}])
+    publish("top_keys", "2026-11-03", [{"place": 1, "key": KEY, **figures}])
     text = shown(client, f"{PAGE}busiest/")
     assert 'href="/console/twins/7/"' in text and "25 %" in text
     assert "/console/twins/0/" not in text, "nobody has this number"
-    assert "?day=2026-11-02" in text
+    assert "?day=2026-11-02" in text and KEY in text
     assert 'href="/console/twins/5/"' in shown(client, f"{PAGE}busiest/?day=2026-11-02")
 
 

@@ -1,9 +1,10 @@
-"""Anomalies: hours in which a twin sent far more, or far less, than in the week before.
+"""Anomalies: hours in which a twin, or SBD, sent far more, or far less, than in the week before.
 
 Each hour of a twin has a count of accepted messages, 0 where there are none: for a twin that has
 some hour of 20 or more, in every hour between the first and the last one with an accepted message
-of anyone. The baseline of an hour are the 168 hours before it, where all of these exist. An hour is
-an anomaly if
+of anyone. All keys of SBD together count as one twin: most of them are new with each connection and
+have no week before. The baseline of an hour are the 168 hours before it, where all of these exist.
+An hour is an anomaly if
 
     |accepted - median| >= 20  and
     |accepted - median| * 10000 >= 6 * 14826 * max(deviation, 1)
@@ -13,10 +14,11 @@ them.
 
     period     day of `hour`
     hour       begin of the hour
-    twin       the sender; 0 for rows that name none
+    twin       the sender; 0 for rows that name none, and for SBD
     accepted   messages relays took from it in the hour
     median     median of this count over the 168 hours before: the 84th smallest
     deviation  median distance of these 168 counts from `median`: the 84th smallest
+    protocol   rmb or sbd
 
 A day is read with 8 days before it and one after it, and what the first and the last hour are is
 asked for each day of these: so the figures of a day do not depend on how many are computed at once,
@@ -48,6 +50,7 @@ SCHEMA: Final = StructType(
         StructField("accepted", LongType()),
         StructField("median", LongType()),
         StructField("deviation", LongType()),
+        StructField("protocol", StringType()),
     ]
 )
 
@@ -60,7 +63,9 @@ DAYS_BEFORE: Final = 8
 DAYS_AFTER: Final = 1
 
 _DAY_HOURS: Final = 24
-_FOUND: Final = pa.schema([(name, pa.int64()) for name in ("number", *SCHEMA.names[2:])])
+_SBD: Final = -1
+"""Stands for all keys of SBD among the twins."""
+_FOUND: Final = pa.schema([(name, pa.int64()) for name in ("number", *SCHEMA.names[2:-1])])
 _FOUND_SPARK: Final = ", ".join(f"{name} long" for name in _FOUND.names)
 
 
@@ -74,22 +79,32 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
     start_us = window.start_us - DAYS_BEFORE * measures.DAY_US
     end_us = window.end_us + DAYS_AFTER * measures.DAY_US
     first, last = window.start_us // measures.HOUR_US, window.end_us // measures.HOUR_US
-    found = (
+    hour = measures.hour_number().cast("int").alias("number")
+    find = _finder(first, last)
+    twins = (
         measures.during(events, start_us, end_us, schema.ACCEPTED)
-        .select(
-            measures.twin("src_twin").alias("twin"),
-            measures.hour_number().cast("int").alias("number"),
-        )
+        .select(measures.twin("src_twin").alias("twin"), hour)
         .repartition("twin")
-        .mapInArrow(_finder(first, last), _FOUND_SPARK)
+        .mapInArrow(find, _FOUND_SPARK)
+    )
+    # Counted in Spark: all of them would be in one task.
+    keys = (
+        measures.during(events, start_us, end_us, schema.ACCEPTED, of=schema.SBD)
+        .groupBy(hour)
+        .agg(F.count("*").alias("n"))
+        .select(F.lit(_SBD).cast("long").alias("twin"), "number", "n")
+        .coalesce(1)
+        .mapInArrow(find, _FOUND_SPARK)
     )
     return (
-        _in_spans(found, first // _DAY_HOURS, last // _DAY_HOURS - 1)
+        _in_spans(twins.unionByName(keys), first // _DAY_HOURS, last // _DAY_HOURS - 1)
         .where(F.col("number").between(F.col("first") + BASELINE, F.col("last")))
         .select(
             measures.day_of_hour("number").alias("period"),
             measures.hour_start("number").alias("hour"),
-            *SCHEMA.names[2:],
+            F.greatest("twin", F.lit(0)).alias("twin"),
+            *SCHEMA.names[3:-1],
+            F.when(F.col("twin") == _SBD, schema.SBD).otherwise(schema.RMB).alias("protocol"),
         )
     )
 
@@ -120,12 +135,12 @@ def _finder(
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What finds the anomalies in the hours from `first` on and before `last`.
 
-    Its result takes (twin, number) of the messages of some twins, all of each, and yields the
-    anomalies and, without a twin, every hour there is a message in.
+    Its result takes (twin, number) of the messages of some twins, all of each, or (twin, number,
+    how many), and yields the anomalies and, without a twin, every hour there is a message in.
     """
 
     def find(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        read = [(batch["twin"].to_numpy(), batch["number"].to_numpy()) for batch in batches]
+        read = [[column.to_numpy() for column in batch.columns] for batch in batches]
         if not read:
             return
         twins, starts, numbers, counts = _count(*map(np.concatenate, zip(*read, strict=True)))
@@ -150,9 +165,13 @@ def _batch(*columns: np.ndarray | pa.Array) -> pa.RecordBatch:
 
 
 def _count(
-    twins: np.ndarray, numbers: np.ndarray
+    twins: np.ndarray, numbers: np.ndarray, many: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """How often each hour of each twin occurs.
+
+    Args:
+        twins, numbers: twin and hour of each row.
+        many: messages of each row; None: one.
 
     Returns:
         the twins; where the hours of each begin, and at the end where they stop; the hours, in
@@ -162,7 +181,9 @@ def _count(
     twins, numbers = twins[order], numbers[order]
     new_twin = np.append(True, twins[1:] != twins[:-1])
     hours = np.flatnonzero(new_twin | np.append(True, numbers[1:] != numbers[:-1]))
-    counts = np.diff(hours, append=len(twins))
+    counts = (
+        np.diff(hours, append=len(twins)) if many is None else np.add.reduceat(many[order], hours)
+    )
     starts = np.flatnonzero(new_twin[hours])
     return twins[hours[starts]], np.append(starts, len(hours)), numbers[hours], counts
 

@@ -5,10 +5,11 @@ time those that close come first. An hour's figure is the highest the sum was in
 than what it was when the hour began. Hours without an opening or a closing have no row: the
 sum stayed as it was.
 
-    period  day of `hour`
-    relay   the relay; "" for rows that name none
-    hour    begin of the hour
-    peak    most sessions that were open at once
+    period    day of `hour`
+    relay     the relay; "" for rows that name none
+    hour      begin of the hour
+    peak      most sessions that were open at once
+    protocol  rmb or sbd: each has a sum of its own
 
 A connection is one uid at one relay; of several opening or closing rows the earliest counts, and
 one with the reason `worker_lost` only if there is no other. One that has not closed 31 days after
@@ -45,6 +46,7 @@ SCHEMA: Final = StructType(
         StructField("relay", StringType()),
         StructField("hour", TimestampType()),
         StructField("peak", LongType()),
+        StructField("protocol", StringType()),
     ]
 )
 
@@ -55,10 +57,13 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
     """One row for each relay and hour of the window in which sessions came or went."""
     us, kind = measures.time_us(), F.col("kind")
     start_us, end_us = window.start_us - _LONGEST_US, window.end_us
+    kinds = (schema.SESSION_OPEN, schema.SESSION_CLOSE)
     sessions = (
-        measures.during(events, start_us, end_us, schema.SESSION_OPEN, schema.SESSION_CLOSE)
+        measures.during(events, start_us, end_us, *kinds, of=None)
         .where(F.col("uid").isNotNull())
-        .groupBy(measures.name("relay").alias("relay"), "uid")
+        .groupBy(
+            measures.name("relay").alias("relay"), measures.protocol().alias("protocol"), "uid"
+        )
         .agg(
             F.min(F.when(kind == schema.SESSION_OPEN, us)).alias("opened"),
             measures.closed_us().alias("closed"),
@@ -70,6 +75,7 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
     seen = F.coalesce(F.col("closed") <= lost, F.lit(False))
     steps = sessions.select(
         "relay",
+        "protocol",
         F.inline(
             F.array(
                 F.struct(
@@ -81,15 +87,16 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
     ).where(F.col("us") < end_us)
     # The sum runs inside each hour, and then over the few hours: one window over all rows of a
     # relay would leave as many tasks as there are relays.
-    inside = Over.partitionBy("relay", "hour").orderBy("us", "step")
+    inside = Over.partitionBy("relay", "protocol", "hour").orderBy("us", "step")
     until_now = inside.rowsBetween(Over.unboundedPreceding, Over.currentRow)
     hours = (
         steps.withColumn("hour", measures.begin(F.col("us"), measures.HOUR_US))
         .withColumn("sum", F.sum("step").over(until_now))
-        .groupBy("relay", "hour")
+        .groupBy("relay", "protocol", "hour")
         .agg(F.max("sum").alias("most"), F.sum("step").alias("net"), F.max("seen").alias("seen"))
     )
-    before = Over.partitionBy("relay").orderBy("hour").rowsBetween(Over.unboundedPreceding, -1)
+    each = Over.partitionBy("relay", "protocol")
+    before = each.orderBy("hour").rowsBetween(Over.unboundedPreceding, -1)
     carried = F.coalesce(F.sum("net").over(before), F.lit(0))
     return (
         hours.withColumn("carried", carried)
@@ -99,5 +106,6 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
             "relay",
             F.timestamp_micros("hour").alias("hour"),
             (F.col("carried") + F.greatest(F.col("most"), F.lit(0))).alias("peak"),
+            "protocol",
         )
     )

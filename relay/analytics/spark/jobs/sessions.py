@@ -6,8 +6,8 @@ and reason, null before any); a closing row with the reason `worker_lost` only i
 
     period       day of `opened_us`
     relay        the relay the session was with; "" for rows that name none
-    twin         whose it was; 0 for rows that name none
-    session      its name, "" when it has none
+    twin         whose it was; 0 for rows that name none, and for SBD
+    session      its name, "" when it has none; of SBD the client's key
     uid          its number
     opened_us    when it began: the opening row's time
     closed_us    when it ended: the closing row's time; null: it had not by the end of the
@@ -16,6 +16,7 @@ and reason, null before any); a closing row with the reason `worker_lost` only i
                  clocks may be set meanwhile), otherwise from `opened_us` to `closed_us`; never
                  below 0; null where `closed_us` is
     reason       why it ended; null where `closed_us` is
+    protocol     rmb or sbd
 
 A day is read with seven days after it and one before it, in case a clock was set back across
 midnight. So the rows of a day may still change in the days after it, and then no more. Closing rows
@@ -51,6 +52,7 @@ SCHEMA: Final = StructType(
         StructField("closed_us", LongType()),
         StructField("duration_us", LongType()),
         StructField("reason", StringType()),
+        StructField("protocol", StringType()),
     ]
 )
 
@@ -61,8 +63,9 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
     """One row for each session that began in the window."""
     closing = F.col("kind") == schema.SESSION_CLOSE
     start_us, end_us = window.start_us - measures.DAY_US, window.end_us + _FOLLOWED_US
+    kinds = (schema.SESSION_OPEN, schema.SESSION_CLOSE)
     rows = (
-        measures.during(events, start_us, end_us, schema.SESSION_OPEN, schema.SESSION_CLOSE)
+        measures.during(events, start_us, end_us, *kinds, of=None)
         .where(F.col("uid").isNotNull())
         .select(
             "uid",
@@ -71,9 +74,10 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
             measures.time_us().alias("us"),
             measures.name("relay").alias("relay"),
             measures.twin("src_twin").alias("twin"),
-            measures.name("src_session").alias("session"),
+            measures.session().alias("session"),
             "latency_us",
             "reason",
+            measures.protocol().alias("protocol"),
         )
     )
     # A join would have to find the earliest of either side first, by a sort each; one sort by uid
@@ -101,5 +105,6 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
             F.when(ended, F.col("end.us")).alias("closed_us"),
             F.when(ended, F.greatest(measured, F.lit(0))).alias("duration_us"),
             F.when(ended, F.col("end.reason")).alias("reason"),
+            "protocol",
         )
     )

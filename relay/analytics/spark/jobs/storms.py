@@ -5,11 +5,12 @@ between two begins a new group, and a group of five openings or more is a storm.
 they reached makes no difference: a client in trouble tries all it knows.
 
     period    day of `first_us`
-    twin      whose session it was; 0 for rows that name none
-    session   its name, "" when it has none
+    twin      whose session it was; 0 for rows that name none, and for SBD
+    session   its name, "" when it has none; of SBD the client's key
     first_us  time of the first opening
     last_us   time of the last one
     opens     how many there were
+    protocol  rmb or sbd
 
 A day is read with a day before and one after it: a storm belongs to the day it began, however early
 in the morning it goes on, and what is left of it after the end of the next day is not counted. So
@@ -38,6 +39,7 @@ SCHEMA: Final = StructType(
         StructField("first_us", LongType()),
         StructField("last_us", LongType()),
         StructField("opens", LongType()),
+        StructField("protocol", StringType()),
     ]
 )
 
@@ -48,13 +50,14 @@ LEAST: Final = 5
 def transform(events: DataFrame, window: Window) -> DataFrame:
     """One row for each storm that began in the window."""
     start_us, end_us = window.start_us - measures.DAY_US, window.end_us + measures.DAY_US
-    opened = measures.during(events, start_us, end_us, schema.SESSION_OPEN).select(
+    opened = measures.during(events, start_us, end_us, schema.SESSION_OPEN, of=None).select(
+        measures.protocol().alias("protocol"),
         measures.twin("src_twin").alias("twin"),
-        measures.name("src_session").alias("session"),
+        measures.session().alias("session"),
         measures.time_us().alias("us"),
         "uid",
     )
-    ordered = Over.partitionBy("twin", "session").orderBy("us", "uid")
+    ordered = Over.partitionBy("protocol", "twin", "session").orderBy("us", "uid")
     before = F.lag("us").over(ordered)
     begins = F.when(before.isNull() | (F.col("us") - before > GAP_US), F.col("us"))
     until = measures.begin(F.col("first_us"), measures.DAY_US) + 2 * measures.DAY_US
@@ -64,7 +67,7 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
         .withColumn("first_us", F.last("begins", ignorenulls=True).over(ordered))
         .where(F.col("first_us").between(window.start_us, window.end_us - 1))
         .where(F.col("us") < until)
-        .groupBy("twin", "session", "first_us")
+        .groupBy("protocol", "twin", "session", "first_us")
         .agg(F.max("us").alias("last_us"), F.count(F.lit(1)).alias("opens"))
         .where(F.col("opens") >= LEAST)
         .select(measures.day_of(F.col("first_us")).alias("period"), *SCHEMA.names[1:])

@@ -2,7 +2,7 @@
 
 A module for each table: `QUERY`, over the view `events`, with the parameters `$start` and `$end`
 (microseconds since 1970 of the window). `events` has the columns of the schema, and `us`, the
-event's time in microseconds.
+event's time in microseconds; it has only those of RMB, `of_both` has all.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ _COLUMNS = {
     "reason": "VARCHAR",
     "remote": "VARCHAR",
     "uid": "BIGINT",
+    "protocol": "VARCHAR",
+    "src_key": "VARCHAR",
+    "dst_key": "VARCHAR",
 }
 
 
@@ -35,8 +38,11 @@ def connect(folder: Path) -> duckdb.DuckDBPyConnection:
     files = sorted(map(str, folder.rglob("*.parquet")))
     read = f"UNION ALL BY NAME FROM read_parquet({files}, union_by_name := true)" if files else ""
     connection.execute(
-        f"CREATE VIEW events AS SELECT {', '.join(_COLUMNS)}, epoch_us(event_time) AS us "
+        f"CREATE VIEW of_both AS SELECT {', '.join(_COLUMNS)}, epoch_us(event_time) AS us "
         f"FROM (FROM no_events {read})"
+    )
+    connection.execute(
+        "CREATE VIEW events AS SELECT * FROM of_both WHERE protocol IS DISTINCT FROM 'sbd'"
     )
     return connection
 

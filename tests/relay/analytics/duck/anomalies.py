@@ -6,8 +6,9 @@ from typing import Final
 
 QUERY: Final = """
 WITH counts AS (
-    SELECT ifnull(src_twin, 0) AS twin, us // 3600000000 AS number, count(*) AS x
-    FROM events
+    SELECT CASE WHEN protocol = 'sbd' THEN 'sbd' ELSE ifnull(src_twin, 0)::VARCHAR END AS sender,
+        us // 3600000000 AS number, count(*) AS x
+    FROM of_both
     WHERE kind = 'accepted'
         AND us >= $start - 8 * 86400000000 AND us < $end + 86400000000
     GROUP BY ALL
@@ -21,22 +22,22 @@ spans AS (
     GROUP BY day
 ),
 grid AS (
-    SELECT twin, number, ifnull(x, 0) AS x
-    FROM (SELECT DISTINCT twin FROM counts WHERE x >= 20)
+    SELECT sender, number, ifnull(x, 0) AS x
+    FROM (SELECT DISTINCT sender FROM counts WHERE x >= 20)
     CROSS JOIN (
         SELECT unnest(range((SELECT min(first) FROM spans), (SELECT max(last) + 1 FROM spans)))
             AS number
     )
-    LEFT JOIN counts USING (twin, number)
+    LEFT JOIN counts USING (sender, number)
 ),
 listed AS (
-    SELECT twin, number, x, list(x) OVER (
-        PARTITION BY twin ORDER BY number ROWS BETWEEN 168 PRECEDING AND 1 PRECEDING
+    SELECT sender, number, x, list(x) OVER (
+        PARTITION BY sender ORDER BY number ROWS BETWEEN 168 PRECEDING AND 1 PRECEDING
     ) AS before
     FROM grid
 ),
 medians AS (
-    SELECT twin, number, x, before, list_sort(before)[84] AS med
+    SELECT sender, number, x, before, list_sort(before)[84] AS med
     FROM listed JOIN spans ON day = number // 24
     WHERE len(before) = 168 AND number - 168 >= first AND number <= last
 ),
@@ -46,10 +47,11 @@ deviations AS (
 SELECT
     strftime(make_timestamp(number * 3600000000), '%Y-%m-%d') AS period,
     make_timestamptz(number * 3600000000) AS hour,
-    twin,
+    ifnull(try_cast(sender AS BIGINT), 0) AS twin,
     x AS accepted,
     med AS median,
-    mad AS deviation
+    mad AS deviation,
+    CASE WHEN sender = 'sbd' THEN 'sbd' ELSE 'rmb' END AS protocol
 FROM deviations
 WHERE abs(x - med) >= 20 AND abs(x - med) * 10000 >= 6 * 14826 * greatest(mad, 1)
 """

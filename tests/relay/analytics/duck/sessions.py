@@ -7,8 +7,9 @@ from typing import Final
 QUERY: Final = """
 WITH found AS (
     SELECT uid, us, kind, ifnull(relay, '') AS relay, ifnull(src_twin, 0) AS twin,
-        ifnull(src_session, '') AS session, latency_us, reason
-    FROM events
+        coalesce(src_key, src_session, '') AS session, latency_us, reason,
+        ifnull(protocol, 'rmb') AS protocol
+    FROM of_both
     WHERE kind IN ('session_open', 'session_close') AND uid IS NOT NULL
         AND us >= $start - 86400000000 AND us < $end + 7 * 86400000000
     QUALIFY row_number() OVER (PARTITION BY uid, kind ORDER BY
@@ -33,6 +34,7 @@ SELECT
     closed_us,
     CASE WHEN closed_us IS NOT NULL
         THEN greatest(0, ifnull(measured_us, closed_us - us)) END AS duration_us,
-    why AS reason
+    why AS reason,
+    protocol
 FROM joined
 """

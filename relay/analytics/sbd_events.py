@@ -1,0 +1,96 @@
+"""What a relay worker records of SBD: its connections, and each packet.
+
+    opened      a client has proven that it holds its key: session_open
+    closed      its connection has ended: session_close, with the reason
+    forwarded   packets of one read of a socket: accepted, a row for each, by the source's worker
+    dropped     packets that end undelivered: dropped, with the reason, by the worker that knows it
+
+So a packet has one row, wherever its destination is, and a second one when it is lost. It has no
+uid: SBD numbers nothing, and nothing is delivered twice. Rows have the keys of both ends in the
+place of twins (`Journal.key_code`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from proto.sbd.bounds import HEADER_BYTES
+from relay.analytics.packing import ENDS, ROW
+from relay.analytics.records import NO_LATENCY, NO_NAME, REASON_CODE, RECORD_BYTES, SBD, Kind
+from relay.analytics.uids import sbd_session_uid
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from proto.sbd.errors import DropReason
+    from relay.analytics.journal import Journal
+    from relay.sbd.connection import Connection
+    from relay.sbd.options import EndReason, LossReason
+
+ROWS_AT_ONCE: Final = 4096
+"""Packets room is made for in one step: a buffer has more."""
+
+_ACCEPTED: Final = bytes((Kind.ACCEPTED | SBD, 0))
+_pack_row = ROW.pack_into
+
+
+class SbdEvents:
+    """Records the SBD events of one worker; `relay.sbd.switch.Switch.recorder`."""
+
+    def __init__(self, boot_id: str, journal: Journal) -> None:
+        """
+        Args:
+            boot_id: of the worker.
+            journal: of its process.
+        """
+        self._boot_id = boot_id
+        self._journal = journal
+        self._opened: dict[Connection, tuple[int, int]] = {}  # uid, when
+
+    def opened(self, connection: Connection) -> None:
+        """A client has proven that it holds its key, and is reachable."""
+        opened_us, now_us = round(connection.opened_at * 1e6), self._journal.now_us()
+        uid = sbd_session_uid(self._boot_id, connection.key, opened_us)
+        self._opened[connection] = uid, now_us
+        self._journal.put_sbd(Kind.SESSION_OPEN, now_us, uid, connection.key)
+
+    def closed(self, connection: Connection, reason: DropReason | EndReason) -> None:
+        """A connection has ended; nothing is recorded of one that was never reachable."""
+        opened = self._opened.pop(connection, None)
+        if opened is None:
+            return
+        (uid, opened_us), now_us = opened, self._journal.now_us()
+        length_us, code = max(0, now_us - opened_us), REASON_CODE[reason]
+        self._journal.put_sbd(Kind.SESSION_CLOSE, now_us, uid, connection.key, length_us, code)
+
+    def forwarded(self, source: bytes, targets: Mapping[bytes, Sequence[bytes]]) -> None:
+        """Packets of one client are on their way.
+
+        Args:
+            source: its key.
+            targets: the packets, source first, by their destination.
+        """
+        journal = self._journal
+        now_us = journal.now_us()
+        for destination, packets in targets.items():
+            for start in range(0, len(packets), ROWS_AT_ONCE):
+                some = packets[start : start + ROWS_AT_ONCE]
+                journal.reserve(len(some))  # numbers of keys may begin anew here
+                ends = journal.key_code(destination), journal.key_code(source)
+                tail = ENDS.pack(0, *ends, NO_NAME) + _ACCEPTED
+                buffer, at = journal.buffer, journal.at
+                for packet in some:
+                    _pack_row(buffer, at, now_us, 0, len(packet), NO_LATENCY, tail)
+                    at += RECORD_BYTES
+                journal.at = at
+
+    def dropped(self, destination: bytes, packets: Sequence[bytes], reason: LossReason) -> None:
+        """Packets for one key, source first, end undelivered."""
+        journal, suffix = self._journal, bytes((Kind.DROPPED | SBD, REASON_CODE[reason]))
+        now_us = journal.now_us()
+        for packet in packets:
+            journal.reserve(1)
+            ends = journal.key_code(destination), journal.key_code(packet[:HEADER_BYTES])
+            tail = ENDS.pack(0, *ends, NO_NAME) + suffix
+            _pack_row(journal.buffer, journal.at, now_us, 0, len(packet), NO_LATENCY, tail)
+            journal.at += RECORD_BYTES
