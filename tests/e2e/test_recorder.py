@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,10 +17,12 @@ import pytest
 
 from proto.rmb import types_pb2 as pb
 from proto.rmb.stamp import deadline
+from proto.sbd.frames import path_of_key
 from relay.analytics import gaps
 from relay.analytics.lake import Lake
 from relay.queues import keys
 from relay.trace.orders import Kind
+from tests.e2e.test_sbd import fresh, on_both_workers
 from tests.relay.analytics import segment_files as made
 from tests.support.federated import PUBLIC_ONLY, FederatedRelay, World
 from tests.support.federation_client import federation, signed
@@ -109,6 +113,47 @@ async def test_a_relays_traffic_leaves_the_right_rows(start_relay) -> None:
     assert gaps.read(_lake(relay)) == []
     waiting = {row.uid for each in flood for row in of_message(found, each)}
     assert set(unaccounted(found)) <= waiting, "all but what still waits in a queue"
+
+
+async def test_each_packet_of_sbd_is_on_record_once(start_relay) -> None:
+    settings = {**RECORD, "sbd.enabled": "true", "sbd.limit_kbit_per_s": "0"}
+    relay = start_relay(processes=2, settings=settings)
+    sent: Counter[tuple[str, str, int]] = Counter()
+    nobody = fresh().key
+    async with on_both_workers(relay) as clients, session(relay.url, fresh_twins(1)[0]) as twin:
+        await twin.request(twin.key)
+        await twin.receive()
+        for source, target in itertools.product(clients, [*(each.key for each in clients), nobody]):
+            for number in range(3):
+                await source.forward(target, bytes(number))
+                sent[path_of_key(source.key), path_of_key(target), 32 + number] += 1
+        for target in clients:
+            for _ in range(3 * len(clients)):
+                await target.receive()
+        await eventually(lambda: relay.counted("sbd_lost_absent_total") == 3 * len(clients))
+        assert relay.counted("sbd_crossed_total") > 0
+    assert relay.stop() == 0
+    found = [row for row in rows(_lake(relay)) if row.protocol == "sbd"]
+
+    def told(kind: str) -> Counter[tuple[str | None, str | None, int]]:
+        return Counter(
+            (row.source_key, row.destination_key, row.size_bytes)
+            for row in found
+            if row.kind == kind
+        )
+
+    assert told("accepted") == sent
+    lost = {key: count for key, count in sent.items() if key[1] == path_of_key(nobody)}
+    assert told("dropped") == lost and told("delivered") == {}
+    assert {row.reason for row in found if row.kind == "dropped"} == {"absent"}
+    opened, closed = (
+        {row.uid: row for row in found if row.kind == kind}
+        for kind in ("session_open", "session_close")
+    )
+    assert opened.keys() == closed.keys()
+    keys = {row.source_key for row in opened.values()}
+    assert keys == {path_of_key(each.key) for each in clients}
+    assert {row.reason for row in closed.values()} == {"client_close"}
 
 
 @pytest.fixture

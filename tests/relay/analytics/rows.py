@@ -409,7 +409,9 @@ def mixed(start: int) -> list[Event]:
     rows += [row for n in range(6) for row in sbd_session(noon + n * SECOND, 7_200 + n, "stormy")]
     for kind in ("accepted", "delivered", "dropped", "federated_out", "session_open"):
         rows += message(noon, 7_300) + session(noon, 7_301)
-        rows += [sbd(noon + n, kind, uid=7_300 + n % 2) for n in range(3)]
+        remote = PARTNERS[0] if kind == "federated_out" else None
+        for n in range(3):
+            rows.append(sbd(noon + n, kind, uid=7_300 + n % 2)._replace(remote=remote))
         rows.append(sbd(noon, kind, None, None, relay=None))  # type: ignore[arg-type]
     rows.append(sbd(start + 23 * HOUR, "delivered", "")._replace(remote=PARTNERS[0]))
     return rows

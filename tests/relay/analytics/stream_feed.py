@@ -52,7 +52,7 @@ def queried(lake: Lake) -> Sums:
                 coalesce(remote, ''), count(*), coalesce(sum(size_bytes), 0),
                 coalesce(sum(latency_us), 0),
                 count(*) FILTER (kind = 'delivered' AND latency_us > 60000000)
-            FROM read_parquet(?) GROUP BY ALL
+            FROM read_parquet(?) WHERE protocol = 'rmb' GROUP BY ALL
             """,
             [files],
         ).fetchall()

@@ -65,6 +65,9 @@ def test_what_comes_bit_by_bit_adds_up_to_all_of_it(spark: SparkSession, tmp_pat
     )
     assert merging.merge(feed.lake, DAY, 0) is None
     pq.write_table(late, feed.lake.hour(DAY, 0) / "late-2.parquet")
+    protocol = late.schema.get_field_index("protocol")
+    of_sbd = late.set_column(protocol, "protocol", pa.repeat("sbd", len(late)).dictionary_encode())
+    pq.write_table(of_sbd, feed.lake.hour(DAY, 0) / "sbd-4.parquet")
     (feed.lake.hour(DAY, 0) / "_tmp-half-3").write_bytes(b"PAR1")
     _read(spark, feed.source(), checkpoint, apply)
     merged = merging.merge(feed.lake, DAY, 0)
