@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from relay.sbd.options import EndReason, LossReason
 
 ROWS_AT_ONCE: Final = 4096
-"""Packets room is made for in one step: a buffer has more."""
+"""Packets that room is made for in one step: a buffer has more."""
 
 _ACCEPTED: Final = bytes((Kind.ACCEPTED | SBD, 0))
 _pack_row = ROW.pack_into
@@ -63,26 +63,32 @@ class SbdEvents:
         length_us, code = max(0, now_us - opened_us), REASON_CODE[reason]
         self._journal.put_sbd(Kind.SESSION_CLOSE, now_us, uid, connection.key, length_us, code)
 
-    def forwarded(self, source: bytes, targets: Mapping[bytes, Sequence[bytes]]) -> None:
+    def forwarded(
+        self, source: bytes, targets: Mapping[bytes, Sequence[bytes]], count: int
+    ) -> None:
         """Packets of one client are on their way.
 
         Args:
             source: its key.
             targets: the packets, source first, by their destination.
+            count: how many packets.
         """
         journal = self._journal
-        now_us = journal.now_us()
+        if count > ROWS_AT_ONCE:
+            for destination, packets in targets.items():
+                for start in range(0, len(packets), ROWS_AT_ONCE):
+                    some = packets[start : start + ROWS_AT_ONCE]
+                    self.forwarded(source, {destination: some}, len(some))
+            return
+        journal.reserve(count)  # before numbers of keys are asked for: they may begin anew here
+        now_us, source_code = journal.now_us(), journal.key_code(source)
+        buffer, at = journal.buffer, journal.at
         for destination, packets in targets.items():
-            for start in range(0, len(packets), ROWS_AT_ONCE):
-                some = packets[start : start + ROWS_AT_ONCE]
-                journal.reserve(len(some))  # numbers of keys may begin anew here
-                ends = journal.key_code(destination), journal.key_code(source)
-                tail = ENDS.pack(0, *ends, NO_NAME) + _ACCEPTED
-                buffer, at = journal.buffer, journal.at
-                for packet in some:
-                    _pack_row(buffer, at, now_us, 0, len(packet), NO_LATENCY, tail)
-                    at += RECORD_BYTES
-                journal.at = at
+            tail = ENDS.pack(0, journal.key_code(destination), source_code, NO_NAME) + _ACCEPTED
+            for packet in packets:
+                _pack_row(buffer, at, now_us, 0, len(packet), NO_LATENCY, tail)
+                at += RECORD_BYTES
+        journal.at = at
 
     def dropped(self, destination: bytes, packets: Sequence[bytes], reason: LossReason) -> None:
         """Packets for one key, source first, end undelivered."""

@@ -113,7 +113,7 @@ class Switch:
                 queue = targets[destination] = []
             queue.append(key + packet[HEADER_BYTES:])
         if self.recorder is not None:
-            self.recorder.forwarded(key, targets)
+            self.recorder.forwarded(key, targets, len(packets))
         for destination, queue in targets.items():
             target = keys.get(destination)
             if target is not None:

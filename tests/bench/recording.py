@@ -27,6 +27,7 @@ from relay.analytics.journal import Journal, Rhythm
 from relay.analytics.places import Places
 from relay.analytics.recorder import EventRecorder
 from relay.analytics.ring import DATA_BYTES
+from relay.analytics.sbd_events import SbdEvents
 from relay.analytics.writer import BUFFER_BYTES, SegmentWriter
 from relay.queues.batch import Batch, QueuePolicy, encode
 from relay.queues.destination import Destination
@@ -38,6 +39,8 @@ PAIRS: Final = 50
 BATCH_MESSAGES: Final = 64
 BATCHES: Final = 3_000
 SENDERS: Final = 5_000
+SBD_PACKETS: Final = 8
+"""In one read."""
 STRANGERS: Final = 100_000
 """More pairs than a recorder keeps: it has forgotten each when it comes again."""
 STALL_S: Final = 3.0
@@ -181,6 +184,17 @@ async def _measure() -> dict[str, float]:
             return len(ids)
 
         found["stream_ns"] = await _cost_ns(scene, written)
+        packets = SbdEvents("bench", scene.journal)
+        keys = [bytes([number]) * 32 for number in range(PAIRS)]
+
+        def forwarded(count: int) -> int:
+            """Each client sends so many packets to the next one in one read of its socket."""
+            for source, target in itertools.pairwise(keys):
+                packets.forwarded(source, {target: [bytes(288)] * count}, count)
+            return count * (PAIRS - 1)
+
+        found["sbd_ns"] = await _cost_ns(scene, lambda: forwarded(SBD_PACKETS))
+        found["sbd_single_ns"] = await _cost_ns(scene, lambda: forwarded(1))
         found["idle_stall_ms"], found["stall_ms"] = await _stall_ms(scene, known[0], ids)
         found["lost"] = float(sum(scene.journal.lost))
         await scene.handover.close()
@@ -190,8 +204,8 @@ async def _measure() -> dict[str, float]:
 
 def measure() -> dict[str, float]:
     """Costs in nanoseconds of an event: handed over; packed by the worker, between sessions that
-    talk all the time and between ones that never did; and from a stream. And the longest stall of
-    the loop, without events and with."""
+    talk all the time and between ones that never did; from a stream; of SBD, several packets or one
+    in a read. And the longest stall of the loop, without events and with."""
     return asyncio.run(_measure())
 
 
