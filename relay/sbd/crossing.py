@@ -268,7 +268,7 @@ class Crossing:
             self._switch.lose(LossReason.REDIS_AWAY, packets, destination)
         elif destination in self._asking:
             waiting = self._asking[destination]
-            room = MAX_ASKING - len(waiting)
+            room = max(0, MAX_ASKING - len(waiting))
             waiting += packets[:room]
             self._switch.lose(LossReason.CROSSING_FULL, packets[room:], destination)
         else:
