@@ -35,6 +35,16 @@ def matrix(rows: QuerySet[Any]) -> list[Flow]:
     return sorted(flows, key=lambda flow: (-flow.messages, flow.origin, flow.final))
 
 
+CARRIED: Final = ("opened", "accepted", "accepted_bytes", "dropped")
+
+
+def carried(rows: QuerySet[Any], protocol: str) -> dict[str, int]:
+    """Rows of `protocol_hour` of one protocol added up."""
+    sums = {f"sum_{name}": Sum(name) for name in CARRIED}
+    found = rows.filter(protocol=protocol).aggregate(**sums)
+    return {name: found[f"sum_{name}"] or 0 for name in CARRIED}
+
+
 class Budget(NamedTuple):
     """How another relay kept to the objective.
 

@@ -1,4 +1,4 @@
-"""Traffic: from which relay to which relay messages went, as a heat map and as a table."""
+"""Traffic: from which relay to which relay messages went, as a heat map and as a table; and SBD."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
 from relay.analytics import listing, summaries
+from relay.analytics.spark.protocols import SBD
 from relay.analytics.summaries import Flow
 from relay.dashboard import analytics, heat, spans
 from relay.dashboard.figures import Kind
@@ -49,6 +50,7 @@ def traffic(request: HttpRequest) -> HttpResponseBase:
         "days": days,
         "heat": heat.draw(values, kind) if values else None,
         "label": f"{title} by relay",
+        "sbd": summaries.carried(listing.rows("protocol_hour", days.first, days.last), SBD),
         "measures": [
             Tab(label, href(request, measure=each), each == name) for each, label, _ in MEASURES
         ],

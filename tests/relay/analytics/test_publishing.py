@@ -35,7 +35,7 @@ def lake(tmp_path: Path) -> Lake:
 
 def published(lake: Lake, version: int) -> Run:
     run = ledger.begin(ROLLUP, Window(*DAYS), "local")
-    twin_hour, pair_hour = ROLLUP.tables
+    twin_hour, pair_hour, _ = ROLLUP.tables
     write_draft(publishing.draft(lake, twin_hour, run), lambda day: twin_rows(day, version))
     write_draft(publishing.draft(lake, pair_hour, run), lambda day: pair_rows(day, version))
     publishing.publish(ROLLUP, run, PERIODS, lake)

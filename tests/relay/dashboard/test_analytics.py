@@ -19,6 +19,7 @@ from pyarrow import parquet
 
 from relay.access.matrix import Role
 from relay.analytics.models import LiveMinute, RunState, StreamState
+from relay.analytics.results import columns
 from tests.relay.dashboard.conftest import SignIn
 from tests.support.analytics_results import KEY, a_run, hour, publish
 from tests.support.redis_servers import RedisServer
@@ -92,7 +93,13 @@ def test_traffic(client: Client) -> None:
     ]
     publish("traffic_matrix", "2026-11-02", rows)
     publish("traffic_matrix", "2026-11-03", rows[:1])
+    assert "Packets" not in shown(client, PAGE), "nobody uses SBD"
+    of_hour = {name: 0 for name in columns("protocol_hour")} | {"hour": hour(3), "relay": "a"}
+    sbd = of_hour | {"protocol": "sbd", "accepted": 7_000, "accepted_bytes": 2048, "dropped": 17}
+    del sbd["period"]
+    publish("protocol_hour", "2026-11-03", [sbd, {**sbd, "protocol": "rmb"}])
     text = shown(client, PAGE)
+    assert all(f'value="{each}"' in text for each in (7_000, 2_048, 17)), "of SBD alone"
     assert 'class="c-heat-8" title="a.example to b.example: 24,000">24 k<' in text
     assert 'class="c-heat-0" title="b.example to a.example' not in text, "no such column"
     assert "2 of 30 days are computed" in text
