@@ -12,7 +12,8 @@ number is taken as signed.
 
 The two rows of a session find each other by a hash of its worker, its key and its epoch: these are
 in the session history, too, so that another process can record the end of a lost worker's session.
-Those of an SBD connection do by a hash of its worker, its key and the time it was opened at.
+Those of an SBD connection do by a hash of its worker, its key, and its epoch or the time at which
+it was opened.
 """
 
 from __future__ import annotations
@@ -64,12 +65,12 @@ def session_uid(boot_id: str, key: SessionKey, epoch: int) -> int:
     return xxh3_64_intdigest(f"{boot_id}:{epoch}:{text}")
 
 
-def sbd_session_uid(boot_id: str, key: bytes, opened_us: int) -> int:
+def sbd_session_uid(boot_id: str, key: bytes, epoch: int) -> int:
     """The number of an SBD connection, from 0 to 2^64 - 1.
 
     Args:
         boot_id: of its worker.
         key: of its client.
-        opened_us: unix time, microseconds.
+        epoch: of the connection; of one that has none, when it was opened, in microseconds.
     """
-    return xxh3_64_intdigest(f"sbd:{boot_id}:{opened_us}:{path_of_key(key)}")
+    return xxh3_64_intdigest(f"sbd:{boot_id}:{epoch}:{path_of_key(key)}")

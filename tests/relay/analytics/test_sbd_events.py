@@ -210,9 +210,14 @@ def test_the_end_of_a_lost_session_finds_its_opening(
     tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(places, "configured", lambda: Places(tmp_path))
-    lost = [Lost("boot", ALICE, 0, NOW_US, NOW_US + 5), Lost("boot", (7, "x"), 1, NOW_US, NOW_US)]
+    lost = [
+        Lost("boot", ALICE, 0, NOW_US, NOW_US + 5),
+        Lost("boot", BOB, 17, NOW_US, NOW_US + 6),
+        Lost("boot", (7, "x"), 1, NOW_US, NOW_US + 7),
+    ]
     lost_sessions.record(settings.RMB, lost)
-    sbd, rmb = sorted(rows(tmp_path), key=lambda row: row.protocol, reverse=True)
+    sbd, other, rmb = rows(tmp_path)
+    assert other.uid == as_signed(sbd_session_uid("boot", BOB, 17))
     assert sbd.uid == as_signed(sbd_session_uid("boot", ALICE, NOW_US))
     assert (sbd.kind, sbd.reason, sbd.source_key, sbd.latency_us, sbd.at_us) == (
         *("session_close", "worker_lost"),
