@@ -185,13 +185,13 @@ class _Columns:
                 columns.append(_array(field.type, values, known))
         return pa.Table.from_arrays(columns, schema=EVENTS)
 
-    def _text(self, name: str, codes: Any, known: Any = None) -> pa.DictionaryArray:
+    def _text(self, name: str, codes: Any, known: Any) -> pa.DictionaryArray:
         names = self._texts[name]
         if (largest := int(codes.max())) >= len(names):
             raise segments.SegmentError(
                 f"{self._path}: has the number {largest} of a {name}, and names {len(names)}"
             )
-        indices = _array(pa.int32(), codes, known)
+        indices = _array(pa.int32(), codes.astype(np.int32), known)
         return pa.DictionaryArray.from_arrays(indices, names, safe=False)  # looked at above
 
 
@@ -212,7 +212,7 @@ def _codes(name: str, rows: Any, sbd: Any) -> tuple[Any, Any]:
     else:
         codes = rows[name]
         known = codes != NO_NAME if name == "remote" else None
-    return codes.astype(np.int32), known
+    return codes, known
 
 
 # Not `pa.array`: it imports pandas, which takes 45 MB and a third of a second.

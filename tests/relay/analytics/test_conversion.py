@@ -81,12 +81,25 @@ def test_every_field_of_a_record_comes_back(lake: Lake) -> None:
     ]
 
 
-@pytest.mark.parametrize("session", [0, 3])
-def test_a_number_of_a_key_that_stands_for_nothing_is_refused(lake: Lake, session: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "session", "dst", "rows"),
+    [
+        (Kind.ACCEPTED | SBD, 2, 2, 1),
+        (Kind.ACCEPTED | SBD, 2, 3, 0),
+        (Kind.ACCEPTED | SBD, 3, 2, 0),
+        (Kind.ACCEPTED | SBD, 2, 2**32 - 1, 0),
+        (Kind.ACCEPTED, 4, 2**32 - 1, 1),
+        (Kind.ACCEPTED, 5, 1, 0),
+        (Kind.ACCEPTED, 2**31, 1, 0),
+    ],
+)
+def test_a_number_that_stands_for_nothing_is_refused(
+    lake: Lake, kind: int, session: int, dst: int, rows: int
+) -> None:
     names = made.sessions("a", "b", "c") + made.keys("alice")
-    row = made.record(START, 0, src=0, dst=2 + session, session=2, kind=Kind.ACCEPTED | SBD)
+    row = made.record(START, 0, src=0, dst=dst, session=session, kind=kind)
     done = convert(lake, made.put(lake, made.content(HEADER, [row], names=names), HEADER))
-    assert done.rows == (session == 0)
+    assert done.rows == rows
 
 
 def test_the_file_has_the_schema_and_its_version(lake: Lake) -> None:
