@@ -29,7 +29,7 @@ PAIRS: Final = (
     Column("dst_twin", "To"),
     *_FIGURES,
 )
-KEYS: Final = (Column("place", "Place", order="place"), Column("key", "Key", Cell.LINE), *_FIGURES)
+KEYS: Final = (Column("place", "Place", order="place"), Column("key", "Key", Cell.CODE), *_FIGURES)
 ORDERS: Final = {"place": "place", "messages": "messages", "bytes": "bytes"}
 
 
