@@ -44,8 +44,7 @@ class Lost(NamedTuple):
 
     Attributes:
         key: of its twin and name; of an SBD client, its public key.
-        epoch: of the connection; one of SBD that has none (0) is told apart by `opened_us`, the
-            time at which its websocket was accepted.
+        epoch: of the connection.
     """
 
     boot_id: str
@@ -121,7 +120,7 @@ def record(config: Any, sessions: Iterable[Lost]) -> None:
     for each in sessions:
         length_us, code = each.ended_us - each.opened_us, REASON_CODE[SessionReason.WORKER_LOST]
         if isinstance(each.key, bytes):
-            uid = sbd_session_uid(each.boot_id, each.key, each.epoch or each.opened_us)
+            uid = sbd_session_uid(each.boot_id, each.key, each.epoch)
             events.put_sbd(Kind.SESSION_CLOSE, each.ended_us, uid, each.key, length_us, code)
         else:
             twin, name = each.key

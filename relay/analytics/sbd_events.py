@@ -49,8 +49,9 @@ class SbdEvents:
 
     def opened(self, connection: Connection) -> None:
         """A client has proven that it holds its key, and is reachable."""
-        opened_us, now_us = round(connection.opened_at * 1e6), self._journal.now_us()
-        uid = sbd_session_uid(self._boot_id, connection.key, opened_us)
+        now_us = self._journal.now_us()
+        epoch = connection.epoch or round(connection.opened_at * 1e6)  # none while Redis is away
+        uid = sbd_session_uid(self._boot_id, connection.key, epoch)
         self._opened[connection] = uid, now_us
         self._journal.put_sbd(Kind.SESSION_OPEN, now_us, uid, connection.key)
 

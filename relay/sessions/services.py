@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from proto.identity.bounds import MAX_TWIN
 from proto.rmb.reasons import SessionReason
+from proto.sbd.frames import key_of_path
 from relay.access.actor import Actor
 from relay.access.errors import Away, Conflict, Invalid, NotFound
 from relay.audit import services as audit
@@ -135,9 +136,8 @@ def mark_worker_lost(boot_id: str, seen: datetime | None = None) -> int:
         return 0
     ended_at = Greatest("opened_at", Value(max(times)))
     rows = own.filter(closed_at=None)
-    of_twins = rows.filter(twin__isnull=False)
-    if settings.RMB.analytics.record and of_twins.exists():
-        _record_ends(of_twins, ended_at)
+    if settings.RMB.analytics.record and rows.exists():
+        _record_ends(rows, ended_at)
     return rows.update(closed_at=ended_at, close_reason=SessionReason.WORKER_LOST)
 
 
@@ -145,16 +145,19 @@ def _record_ends(rows: QuerySet[Session], ended_at: Greatest) -> None:
     from relay.analytics import lost_sessions
 
     ends = rows.annotate(ended_at=ended_at).values_list(
-        "worker", "twin", "sid_present", "sid", "epoch", "opened_at", "ended_at"
+        "worker", "twin", "peer", "sid_present", "sid", "epoch", "opened_at", "ended_at"
     )
     lost_sessions.record(
         settings.RMB,
         (
             lost_sessions.Lost(
-                worker, (twin, sid if present else None), epoch, unix_us(opened), unix_us(ended)
+                worker,
+                key_of_path(peer) if twin is None else (twin, sid if present else None),
+                epoch,
+                unix_us(opened),
+                unix_us(ended),
             )
-            for worker, twin, present, sid, epoch, opened, ended in ends.iterator()
-            if twin is not None
+            for worker, twin, peer, present, sid, epoch, opened, ended in ends.iterator()
         ),
     )
 

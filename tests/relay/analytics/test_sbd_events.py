@@ -75,8 +75,9 @@ class Scene:
         connection.opened_at = self.now
         return connection, socket
 
-    def connect(self, key: bytes) -> Any:
+    def connect(self, key: bytes, epoch: int = 0) -> Any:
         connection, _ = self.open(key)
+        connection.epoch = epoch
         self.switch.authenticated(connection)
         return connection
 
@@ -125,13 +126,14 @@ async def test_connections_have_two_rows_once_their_key_is_proven(scene: Scene) 
     refused.end(DropReason.BAD_SIGNATURE)
     alice = scene.connect(ALICE)
     scene.now += 2
-    newer = scene.connect(ALICE)
+    newer = scene.connect(ALICE, epoch=77)
     scene.now += 1
     newer.closed(1000, None)
     opened = [row for row in await scene.rows() if row.kind == "session_open"]
     closed = {row.uid: row for row in rows(scene.folder) if row.kind == "session_close"}
     assert [row.at_us for row in opened] == [NOW_US, NOW_US + 2_000_000]
-    assert opened[0].uid == as_signed(sbd_session_uid("boot", ALICE, NOW_US))
+    uids = [as_signed(sbd_session_uid("boot", ALICE, epoch)) for epoch in (NOW_US, 77)]
+    assert [row.uid for row in opened] == uids
     ends = [(closed[row.uid].reason, closed[row.uid].latency_us) for row in opened]
     assert ends == [("replaced", 2_000_000), ("client_close", 1_000_000)]
     assert {(row.source_key, row.destination_key, row.source) for row in opened} == {
@@ -211,14 +213,12 @@ def test_the_end_of_a_lost_session_finds_its_opening(
 ) -> None:
     monkeypatch.setattr(places, "configured", lambda: Places(tmp_path))
     lost = [
-        Lost("boot", ALICE, 0, NOW_US, NOW_US + 5),
-        Lost("boot", BOB, 17, NOW_US, NOW_US + 6),
+        Lost("boot", ALICE, 17, NOW_US, NOW_US + 5),
         Lost("boot", (7, "x"), 1, NOW_US, NOW_US + 7),
     ]
     lost_sessions.record(settings.RMB, lost)
-    sbd, other, rmb = rows(tmp_path)
-    assert other.uid == as_signed(sbd_session_uid("boot", BOB, 17))
-    assert sbd.uid == as_signed(sbd_session_uid("boot", ALICE, NOW_US))
+    sbd, rmb = rows(tmp_path)
+    assert sbd.uid == as_signed(sbd_session_uid("boot", ALICE, 17))
     assert (sbd.kind, sbd.reason, sbd.source_key, sbd.latency_us, sbd.at_us) == (
         *("session_close", "worker_lost"),
         *(TEXTS[ALICE], 5, NOW_US + 5),

@@ -11,18 +11,21 @@ import pytest
 from django.contrib.auth import authenticate, get_user_model
 from django.utils import timezone
 
+from proto.sbd.frames import path_of_key
 from relay.access.actor import SYSTEM
-from relay.analytics.uids import session_uid
+from relay.analytics.uids import sbd_session_uid, session_uid
 from relay.limits import services as limits
 from relay.limits.models import TwinLimit
 from relay.ops import accounts, housekeeping
 from relay.queues import keys
-from relay.sessions.models import Session
+from relay.sessions.models import SBD, Session
 from tests.relay.conftest import AddWorker
 from tests.support.recorded import as_signed, rows
 from tests.support.redis_servers import RedisServer
 
 MINUTE = timedelta(minutes=1)
+KEY = bytes(range(32))
+"""Of an SBD client."""
 
 pytestmark = pytest.mark.django_db
 
@@ -35,7 +38,7 @@ def session(worker: str, twin: int) -> None:
     Session.objects.create(twin=twin, epoch=1, worker=worker, opened_at=timezone.now())
 
 
-def lost() -> set[int]:
+def lost() -> set[int | None]:
     return set(Session.objects.filter(close_reason="worker_lost").values_list("twin", flat=True))
 
 
@@ -98,6 +101,8 @@ def test_a_lost_session_has_a_closing_event(site_redis: RedisServer, recording: 
         twin=7, sid_present=True, sid="phone", epoch=5, worker="dead", opened_at=opened_at
     )
     Session.objects.create(twin=8, epoch=6, worker="dead", opened_at=opened_at + 2 * MINUTE)
+    peer = {"protocol": SBD, "peer": path_of_key(KEY)}
+    Session.objects.create(**peer, epoch=9, worker="dead", opened_at=opened_at)
     seen = opened_at + MINUTE
     site_redis.run("HSET", keys.WORKERS_SEEN, "dead", f"{seen.timestamp():.3f}")
     housekeeping.run_due()
@@ -105,7 +110,7 @@ def test_a_lost_session_has_a_closing_event(site_redis: RedisServer, recording: 
     assert rows(recording) == []
     housekeeping.run_due()
     found = {row.source: row for row in rows(recording)}
-    assert set(found) == {7, 8} == lost()
+    assert set(found) == {None, 7, 8} == lost()
     row = found[7]
     assert (row.kind, row.reason, row.session, row.destination) == (
         *("session_close", "worker_lost"),
@@ -114,6 +119,12 @@ def test_a_lost_session_has_a_closing_event(site_redis: RedisServer, recording: 
     assert row.uid == as_signed(session_uid("dead", (7, "phone"), 5))
     assert (row.at_us, row.latency_us) == (int(seen.timestamp() * 1e6), 60_000_000)
     assert found[8].latency_us == 0
+    of_sbd = found[None]
+    assert (of_sbd.kind, of_sbd.reason, of_sbd.source_key, of_sbd.latency_us) == (
+        *("session_close", "worker_lost"),
+        *(peer["peer"], 60_000_000),
+    )
+    assert of_sbd.uid == as_signed(sbd_session_uid("dead", KEY, 9))
 
 
 def test_a_lost_session_waits_until_its_event_is_written(
