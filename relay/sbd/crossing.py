@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import hiredis
 
-from proto.sbd.bounds import HEADER_BYTES, MAX_MESSAGE_BYTES
+from proto.sbd.bounds import HEADER_BYTES, KEY_BYTES, MAX_MESSAGE_BYTES
 from redispipe import resp, scripts
 from redispipe.address import Connect
 from redispipe.pipe import LinkLost, RedisPipe
@@ -41,7 +42,7 @@ NEWS: Final = b"sbd:news"
 MAX_KNOWN: Final = 100_000
 """Keys on other workers that are remembered; the one looked up first makes room."""
 MAX_FLYING_BYTES: Final = 16 << 20
-"""Of packets that Redis has not answered for yet; what comes beyond is dropped."""
+"""Of packets that Redis has not answered for yet, or for their key; what is beyond is dropped."""
 MAX_ASKING: Final = 256
 """Packets for one key that wait for the answer where it is."""
 ENTER_AGAIN_S: Final = 5.0
@@ -131,8 +132,9 @@ class Crossing:
         self.sharing: Sharing
         self._pipe = RedisPipe(connect, opening, on_usable=self._enter_all, quiet=True)
         self._hub = Hub(connect, opening, self)
-        self._entered: set[Connection] = set()  # to be in Redis, when it answers
+        self._entered: dict[Connection, int] = {}  # to be in Redis, and when they signed (ns)
         self._claiming: set[Connection] = set()  # of these, a claim without an epoch is on its way
+        self._overtaken: dict[bytes, int] = {}  # epoch from which on a key is held elsewhere
         self._known: dict[bytes, str] = {}  # key -> boot id of another worker
         self._asking: dict[bytes, list[bytes]] = {}  # packets that wait for the answer
         self._out: dict[str, dict[bytes, list[bytes]]] = {}  # worker -> packets of this turn
@@ -185,54 +187,71 @@ class Crossing:
 
     def claim(self, connection: Connection, then: Callable[[Connection], None]) -> None:
         """Enter a connection under its key, then call; at once where Redis does not answer."""
-        self._entered.add(connection)
-        if not self._pipe.usable:
-            then(connection)
-            return
+        self._entered[connection] = time.monotonic_ns()
 
         def entered(reply: Any) -> None:
             self._claimed(connection, reply)
-            then(connection)
+            self._arrive(connection, then)
 
-        self._claim(connection, entered)
+        if self._pipe.usable:
+            self._claim(connection, entered)
+        else:
+            self._arrive(connection, then)
+
+    def _arrive(self, connection: Connection, then: Callable[[Connection], None]) -> None:
+        """What waits for the answer where the key is came before what comes from now on."""
+        then(connection)
+        if connection.key in self._asking and not connection.ended:
+            waiting, self._asking[connection.key] = self._asking[connection.key], []
+            self._flying_bytes -= sum(map(len, waiting))
+            self._switch.arrived(connection.key, waiting)
 
     def release(self, connection: Connection) -> None:
         """Take a connection's entry out, if it is still its own."""
         if connection in self._entered:
-            self._entered.discard(connection)
+            del self._entered[connection]
             if connection.epoch:  # otherwise the answer to its claim is awaited
                 self._release(connection.key, f"{self._boot_id} {connection.epoch}")
 
     def resubscribed(self) -> None:
-        """News may have been missed."""
-        self._known.clear()
+        """News may have been missed, also of keys that are held elsewhere now."""
+        self._enter_all()
 
     def _enter_all(self) -> None:
         """Redis is back, maybe without anything that was entered, or with what has ended since."""
         self._known.clear()
+        if not self._pipe.usable:
+            return
         self._pipe.submit(resp.command("SMEMBERS", held(self._boot_id)), self._release_ended)
-        for connection in self._entered - self._claiming:
-            self._claim(connection, partial(self._claimed, connection))
+        for connection, signed_ns in self._entered.items():
+            if connection not in self._claiming:
+                age_us = max(1, (time.monotonic_ns() - signed_ns) // 1_000)
+                self._claim(connection, partial(self._claimed, connection), age_us)
 
     def _release_ended(self, reply: Any) -> None:
         if not isinstance(reply, Exception):
             for key in set(reply) - {connection.key for connection in self._entered}:
                 self._release(key, self._boot_id)
 
-    def _claim(self, connection: Connection, answered: Callable[[Any], None]) -> None:
+    def _claim(
+        self, connection: Connection, answered: Callable[[Any], None], age_us: int = 0
+    ) -> None:
         if not connection.epoch:
             self._claiming.add(connection)
-        command = self._script("claim", connection.key, self._boot_id, connection.epoch)
+        command = self._script("claim", connection.key, self._boot_id, connection.epoch, age_us)
         self._pipe.submit(command, answered)
 
     def _claimed(self, connection: Connection, reply: Any) -> None:
         self._claiming.discard(connection)
+        overtaken = self._overtaken.get(connection.key, 0)
+        if overtaken and connection.key not in {each.key for each in self._claiming}:
+            del self._overtaken[connection.key]
         if isinstance(reply, Exception):
             self._enter_later()
             return
         epoch, first = int(reply), not connection.epoch
-        if not epoch:
-            connection.end(EndReason.REPLACED)  # while Redis was away
+        if epoch < max(1, overtaken):
+            connection.end(EndReason.REPLACED)  # while Redis was away, or before it answered
             return
         connection.epoch = epoch
         if connection not in self._entered:  # it has ended meanwhile
@@ -246,8 +265,7 @@ class Crossing:
 
     def _enter_again(self) -> None:
         self._again = None
-        if self._pipe.usable:
-            self._enter_all()
+        self._enter_all()
 
     def _release(self, key: bytes, entry: str) -> None:
         if self._pipe.usable:
@@ -266,22 +284,27 @@ class Crossing:
             self._put(boot, destination, packets)
         elif not self._pipe.usable:
             self._switch.lose(LossReason.REDIS_AWAY, packets, destination)
+        elif self._flying_bytes >= MAX_FLYING_BYTES:
+            self._switch.lose(LossReason.CROSSING_FULL, packets, destination)
         elif destination in self._asking:
             waiting = self._asking[destination]
             room = max(0, MAX_ASKING - len(waiting))
             waiting += packets[:room]
+            self._flying_bytes += sum(map(len, packets[:room]))
             self._switch.lose(LossReason.CROSSING_FULL, packets[room:], destination)
         else:
             self._asking[destination] = list(packets)
+            self._flying_bytes += sum(map(len, packets))
             command = resp.command("HGET", SBD_KEYS, destination)
             self._pipe.submit(command, lambda reply: self._found(destination, reply))
 
     def _found(self, destination: bytes, reply: Any) -> None:
         packets = self._asking.pop(destination)
+        if not packets:  # it has come meanwhile
+            return
+        self._flying_bytes -= sum(map(len, packets))
         boot = reply.partition(b" ")[0].decode() if isinstance(reply, bytes) else ""
-        if destination in self._switch.keys:  # it has come meanwhile
-            self._switch.arrived(destination, packets)
-        elif isinstance(reply, Exception):
+        if isinstance(reply, Exception):
             self._switch.lose(LossReason.REDIS_AWAY, packets, destination)
         elif not boot or boot == self._boot_id:
             self._switch.lose(LossReason.ABSENT, packets, destination)
@@ -335,9 +358,17 @@ class Crossing:
             for destination, packets in decode(data):
                 self._switch.arrived(destination, packets)
         elif data[:1] == REPLACED:
-            self._switch.replaced(data[1:])
+            self._replaced(data[1 : 1 + KEY_BYTES], int(data[1 + KEY_BYTES :]))
         else:
             raise ValueError("neither packets nor a key that has moved")
+
+    def _replaced(self, key: bytes, epoch: int) -> None:
+        """A newer connection has proven on another worker that it holds a key."""
+        connection = self._switch.keys.get(key)
+        if connection is not None and 0 < connection.epoch < epoch:
+            connection.end(EndReason.REPLACED)
+        if any(each.key == key for each in self._claiming):
+            self._overtaken[key] = epoch
 
     def _moved(self, key: bytes) -> None:
         self._known.pop(key, None)

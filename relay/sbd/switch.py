@@ -147,12 +147,6 @@ class Switch:
         if self.sessions is not None:
             self.sessions.opened(connection)
 
-    def replaced(self, key: bytes) -> None:
-        """A newer connection has proven on another worker that it holds a key."""
-        connection = self.keys.get(key)
-        if connection is not None:
-            connection.end(EndReason.REPLACED)
-
     def decide(self, decisions: Decisions, networks: BannedNetworks) -> None:
         """Act on what operators decided.
 
