@@ -12,8 +12,9 @@ from proto.sbd.bounds import NONCE_BYTES
 from proto.sbd.errors import KeyFormatError
 from proto.sbd.frames import key_of_path
 from relay.sbd.connection import RULES
+from relay.sbd.hook import METHOD
 from relay.sbd.options import AuthReason, EndReason
-from relay.sbd.tokens import MAX_BODY_BYTES, METHOD, PATH, TEXT, Answer, Tokens
+from relay.sbd.tokens import MAX_BODY_BYTES, PATH, TEXT, Answer, Tokens
 from relay.server.asgi_socket import AsgiSocket
 from relay.server.socket import EXTENSION
 from relay.sessions.consumers.rmb import refuse_over_http

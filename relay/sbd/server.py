@@ -52,6 +52,7 @@ class SbdServer:
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
+        self.tokens.close()
         self.switch.stop()
         await self._crossing.stop()
 

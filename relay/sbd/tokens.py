@@ -15,14 +15,13 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
 
 from proto.sbd.bounds import NONCE_BYTES
 from redispipe.pipe import LinkLost
+from relay.sbd.hook import HookClient
 from relay.sbd.options import AuthReason
 
 PATH: Final = "/authenticate"
-METHOD: Final = "PUT"
 MAX_BODY_BYTES: Final = 1024
 MAX_TOKEN_CHARS: Final = 1024
 HOOK_S: Final = 10.0
@@ -74,7 +73,7 @@ class Tokens:
             idle_ms: after which an unused token is forgotten.
         """
         self._ask = ask
-        self._hook_url = hook_url
+        self._hook = HookClient(hook_url, MAX_HOOKS) if hook_url else None
         self._idle_ms = idle_ms
         self._hooks = asyncio.Semaphore(MAX_HOOKS)
         self.counts: Counter[AuthReason] = Counter()
@@ -91,7 +90,7 @@ class Tokens:
             text = f"body of {len(body)} bytes is too large, limit: {MAX_BODY_BYTES}"
             return Answer(413, TEXT, text.encode(), AuthReason.TOO_LARGE)
         try:
-            token = await self._from_hook(body) if self._hook_url else self._made()
+            token = self._made() if self._hook is None else await self._from_hook(self._hook, body)
             await self._ask("SET", _name(token), "", "PX", self._idle_ms)
         except HookError as error:
             return error.answer
@@ -107,7 +106,7 @@ class Tokens:
         """
         refusal = Answer(401, TEXT, UNAUTHORIZED.encode(), AuthReason.BAD_TOKEN)
         if header is None or not header.isascii():
-            if not self._hook_url:
+            if self._hook is None:
                 return None
             self.counts[AuthReason.NO_TOKEN] += 1
             return refusal._replace(reason=AuthReason.NO_TOKEN)
@@ -132,16 +131,20 @@ class Tokens:
         for token in set(tokens):
             await self._ask("SET", _name(token), "", "PX", self._idle_ms)
 
+    def close(self) -> None:
+        """End what is under way."""
+        if self._hook is not None:
+            self._hook.close()
+
     def _made(self) -> str:
         return secrets.token_urlsafe(NONCE_BYTES)
 
-    async def _from_hook(self, body: bytes) -> str:
+    async def _from_hook(self, hook: HookClient, body: bytes) -> str:
         if self._hooks.locked():
             raise HookError(503, "too many requests to the hook server", AuthReason.HOOK_FAILED)
         async with self._hooks:
             try:
-                async with asyncio.timeout(HOOK_S):
-                    status, reply = await asyncio.to_thread(put, self._hook_url, body)
+                status, reply = await hook.put(body, HOOK_S, MAX_HOOK_BYTES + 1)
             except (OSError, http.client.HTTPException, TimeoutError) as error:
                 text = f"the hook server did not answer: {error or type(error).__name__}"
                 raise HookError(502, text, AuthReason.HOOK_FAILED) from error
@@ -151,29 +154,6 @@ class Tokens:
             text = f"the hook server answered {status}"
             raise HookError(502, text, AuthReason.HOOK_FAILED)
         return _token_of(reply)
-
-
-def put(url: str, body: bytes) -> tuple[int, bytes]:
-    """Send a body to a hook server; blocks for `HOOK_S` at most between two pieces.
-
-    Returns:
-        Status, and one byte more than may be of the answer.
-
-    Raises:
-        OSError: it did not answer.
-        http.client.HTTPException: its answer is not HTTP.
-    """
-    parts = urlsplit(url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.netloc, timeout=HOOK_S)
-    try:
-        path = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
-        headers = {"Content-Type": "application/octet-stream", "Connection": "close"}
-        connection.request(METHOD, path, body, headers)
-        reply = connection.getresponse()
-        return reply.status, reply.read(MAX_HOOK_BYTES + 1)
-    finally:
-        connection.close()
 
 
 def _token_of(reply: bytes) -> str:

@@ -18,6 +18,7 @@ class HookServer(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    request_queue_size = 128
     status = 200
     reply = b'{"authToken": "from the hook"}'
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -139,6 +141,53 @@ async def test_a_hook_that_hangs_or_is_away(
     hook.silent.clear()
     answer = await Tokens(kept, "http://127.0.0.1:9/", 10_000).authenticate(b"")
     assert (answer.status, answer.reason) == (502, AuthReason.HOOK_FAILED)
+
+
+async def test_a_hook_that_hangs_keeps_no_threads_of_others(
+    hooked: Tokens, hook: HookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither while it hangs nor when its time is over; what is too much is refused at once."""
+    monkeypatch.setattr(tokens, "HOOK_S", 1.0)
+    hook.silent.set()
+    asking = [asyncio.ensure_future(hooked.authenticate(b"")) for _ in range(2 * tokens.MAX_HOOKS)]
+    async with asyncio.timeout(0.8):
+        await asyncio.gather(*(asyncio.to_thread(len, "") for _ in range(10)))
+        answers = await asyncio.gather(*asking[tokens.MAX_HOOKS :])
+        assert {answer.status for answer in answers} == {503}
+    answers = await asyncio.gather(*asking[: tokens.MAX_HOOKS])
+    assert {answer.status for answer in answers} == {502}
+    hook.silent.clear()
+    assert (await hooked.authenticate(b"")).status == 200
+    hooked.close()
+
+
+@pytest.mark.parametrize(
+    "head", [b"", b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"]
+)
+async def test_a_hook_that_sends_a_byte_now_and_then_is_cut_off(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, head: bytes
+) -> None:
+    monkeypatch.setattr(tokens, "HOOK_S", 0.3)
+    over = asyncio.Event()
+
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(head)
+        with contextlib.suppress(ConnectionError):
+            while not reader.at_eof():
+                writer.write(b"x")
+                await writer.drain()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.05):
+                        await reader.read(65_536)
+        writer.close()
+        over.set()
+
+    async with await asyncio.start_server(drip, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        hooked = Tokens(kept, f"http://{host}:{port}/", 10_000)
+        async with asyncio.timeout(2):
+            assert (await hooked.authenticate(b"body")).status == 502
+            await over.wait()
 
 
 async def test_bad_bodies_and_redis_away(kept: Kept) -> None:
