@@ -76,9 +76,23 @@ class RawClient:
             elif isinstance(frame, frames.Ready):
                 return
 
-    async def send(self, message: bytes | str) -> None:
-        """Send a websocket message."""
+    async def send(self, message: bytes | str | list[bytes]) -> None:
+        """Send a websocket message; a list: its fragments."""
         await self._socket.send(message)
+
+    def write(self, data: bytes) -> None:
+        """Send bytes that may be no frame."""
+        self._socket.transport.write(data)
+
+    async def ping(self) -> None:
+        """Send a ping, and wait for the answer."""
+        await (await self._socket.ping())
+
+    async def close(self, code: int) -> int | None:
+        """Close, and return the code that the server answers with."""
+        await self._socket.close(code)
+        received = self._socket.protocol.close_rcvd
+        return received.code if received is not None else None
 
     async def forward(self, key: bytes, payload: bytes) -> None:
         """Send a packet."""
