@@ -86,8 +86,7 @@ class _Request:
                 raise TimeoutError
             path = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
             connection.request(METHOD, path, self._body, HEADERS)
-            reply = connection.getresponse()
-            return reply.status, reply.read(self._max_bytes)
+            return read_answer(connection, self._max_bytes)
         finally:
             connection.close()
 
@@ -97,3 +96,14 @@ class _Request:
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def read_answer(connection: http.client.HTTPConnection, max_bytes: int) -> tuple[int, bytes]:
+    """Read status and body of the answer to a request that was sent.
+
+    Raises:
+        OSError: there is none.
+        http.client.HTTPException: it is not HTTP.
+    """
+    reply = connection.getresponse()
+    return reply.status, reply.read(max_bytes)
