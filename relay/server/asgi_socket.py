@@ -184,7 +184,7 @@ class AsgiSocket:
         self._detail = fault.refusal.value
         if self._rules.drops:
             self._close_code = fault.code
-            self._stop()
+            self.abort()
         else:
             self.close(fault.code, fault.text)
 

@@ -23,7 +23,7 @@ from twisted.internet import ssl
 from twisted.protocols.tls import TLSMemoryBIOFactory
 from uvicorn.lifespan.on import LifespanOn
 
-from relay.server.daphne_websocket import RelayWebSocketProtocol
+from relay.server.daphne_websocket import RelayWebSocketProtocol, ending
 
 NO_TIMEOUT: Final = -1
 START_FAILED: Final = 3
@@ -37,7 +37,7 @@ def serve(
     """Serve until SIGTERM, then drain; returns the exit code of the process."""
     worker = _Worker(app, config.relay, listeners, on_ready)
     server = Server(
-        app,
+        ending(app),
         endpoints=["the listeners of the supervisor"],
         signal_handlers=False,
         ready_callable=worker.begin,

@@ -135,6 +135,11 @@ async def test_under_daphne(daphne: tuple[str, str]) -> None:
         assert [code for code, _ in found] == [1000, 1000, 4001]
     else:
         assert found == [(1003, "text_frame"), (1009, "too_large"), (4001, "replaced")]
+        async with asyncio.timeout(5), connect(url) as client:
+            await client.send(b"abort")
+            with pytest.raises(ConnectionClosed) as end:
+                await client.recv()
+            assert end.value.rcvd is None
 
 
 class Wires:
