@@ -195,7 +195,7 @@ class SbdClient:
         self._websocket = await connect(
             f"{self.url}/{frames.path_of_key(self.key)}",
             additional_headers=headers,
-            ssl=self._tls if self.url.startswith("wss:") else None,
+            ssl=(self._tls or True) if self.url.startswith("wss:") else None,
             compression=None,
             max_size=MAX_MESSAGE_BYTES,
             ping_interval=None,
@@ -219,17 +219,21 @@ class SbdClient:
             headers = {"Content-Type": "application/octet-stream"}
             connection.request("PUT", "/authenticate", material, headers)
             answer = connection.getresponse()
-            body = answer.read(MAX_ANSWER_BYTES)
+            try:
+                body = answer.read(MAX_ANSWER_BYTES)
+            except ValueError:  # a chunk whose size is below 0
+                raise OSError("no token: the server's answer is not HTTP") from None
             if answer.status != 200:
                 said = body.decode(errors="replace")[:120]
                 raise OSError(f"no token: HTTP {answer.status} {said}".strip())
+        finally:
+            connection.close()
+        try:
             token = json.loads(body)["authToken"]
             if not isinstance(token, str):
                 raise TypeError
         except (ValueError, KeyError, TypeError):
             raise OSError("no token: the server's answer has no authToken") from None
-        finally:
-            connection.close()
         return token
 
     def _sign(self, nonce: bytes) -> bytes:

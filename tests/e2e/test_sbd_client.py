@@ -58,6 +58,23 @@ async def test_packets_both_ways(sbd: RelayProcess) -> None:
             await one.send(two.key, bytes(MAX_PAYLOAD_BYTES + 1))
 
 
+async def test_the_case_of_the_client_tester(sbd: RelayProcess) -> None:
+    """Two connect at once, each sends to the other, and one leaves."""
+    one, two = SbdClient(sbd.url), SbdClient(sbd.url)
+    await asyncio.gather(one.open(), two.open())
+    try:
+        await asyncio.gather(one.send(two.key, b"hello"), two.send(one.key, b"world"))
+        assert await one.receive() == (two.key, b"world")
+        assert await two.receive() == (one.key, b"hello")
+        await one.close()
+        assert [packet async for packet in one] == []
+        await two.send(one.key, b"lost")
+        await two.send(two.key, b"to myself")
+        assert await two.receive() == (two.key, b"to myself")
+    finally:
+        await asyncio.gather(one.close(), two.close())
+
+
 async def test_a_client_stays_and_keeps_the_pace(sbd: RelayProcess) -> None:
     """A megabyte takes about its time, and a silence of several time-outs ends nothing."""
     size, count = 10_000, 100

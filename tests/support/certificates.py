@@ -22,13 +22,14 @@ def make_certificate(
 
     Args:
         folder: where to.
-        host: it is for, beside 127.0.0.1.
+        host: it is for, beside the loopback addresses.
         life: from five minutes ago on, to so long from now; it may be over.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"test of {host}")])
     now = datetime.datetime.now(datetime.UTC)
-    names = [x509.DNSName(host), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    loopback = [x509.IPAddress(ipaddress.ip_address(each)) for each in ("127.0.0.1", "::1")]
+    names = [x509.DNSName(host), *loopback]
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
