@@ -106,4 +106,7 @@ def read_answer(connection: http.client.HTTPConnection, max_bytes: int) -> tuple
         http.client.HTTPException: it is not HTTP.
     """
     reply = connection.getresponse()
-    return reply.status, reply.read(max_bytes)
+    try:
+        return reply.status, reply.read(max_bytes)
+    except ValueError as error:  # of a chunk whose size is below 0
+        raise http.client.HTTPException(f"invalid body: {error}") from error

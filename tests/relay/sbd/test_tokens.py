@@ -132,6 +132,26 @@ async def test_answers_of_a_hook(
     assert hooked.counts == ({reason: 1} if reason else {})
 
 
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [b"", b"\xff" * 50, b"HTTP/1.1 x\r\n\r\n", CHUNKED + b"-2\r\nx", CHUNKED + b"f\r\nx"],
+    ids=["nothing", "noise", "no status", "chunk below 0", "cut off"],
+)
+async def test_a_hook_that_does_not_speak_http(kept: Kept, wire: bytes) -> None:
+    async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(wire)
+        writer.close()
+
+    async with await asyncio.start_server(say, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        answer = await Tokens(kept, f"http://{host}:{port}/", 10_000).authenticate(b"body")
+    assert (answer.status, answer.reason) == (502, AuthReason.HOOK_FAILED)
+
+
 async def test_a_hook_that_hangs_or_is_away(
     hooked: Tokens, kept: Kept, hook: HookServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
