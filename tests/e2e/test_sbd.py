@@ -283,6 +283,28 @@ async def test_an_address_has_one_limit_on_all_workers(start_relay: StartRelay) 
         assert sent < 1.4 * 262_144
 
 
+async def test_a_killed_worker(start_relay: StartRelay) -> None:
+    """Its clients come back at once with their keys, and others go on."""
+    relay = start_relay(processes=2, settings=SETTINGS)
+    assert relay.redis is not None
+    with relay.redis.client() as redis:
+        async with on_both_workers(relay) as clients:
+            assert redis.hlen("sbd:keys") == len(clients)
+            (boot, pid), *_ = relay.worker_pids().items()
+            assert redis.scard(f"sbd:held:{boot}") > 0
+            gone, staying = [], []
+            for each in clients:
+                entry = redis.hget("sbd:keys", each.key).decode()
+                (gone if entry.startswith(boot) else staying).append(each)
+            os.kill(pid, signal.SIGKILL)
+            for each in gone:
+                assert await each.ended() is None
+            async with client(relay, gone[0].identity) as back:
+                for source, target in itertools.product([*staying, back], repeat=2):
+                    await source.forward(target.key, b"here")
+                    assert await target.receive() == frames.Forward(source.key, b"here")
+
+
 # --- tokens -----------------------------------------------------------------------------------
 
 
