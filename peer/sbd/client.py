@@ -221,7 +221,7 @@ class SbdClient:
             answer = connection.getresponse()
             try:
                 body = answer.read(MAX_ANSWER_BYTES)
-            except ValueError:  # a chunk whose size is below 0
+            except (ValueError, OverflowError):  # a chunk whose size is below 0
                 raise OSError("no token: the server's answer is not HTTP") from None
             if answer.status != 200:
                 said = body.decode(errors="replace")[:120]

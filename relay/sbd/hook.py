@@ -108,5 +108,5 @@ def read_answer(connection: http.client.HTTPConnection, max_bytes: int) -> tuple
     reply = connection.getresponse()
     try:
         return reply.status, reply.read(max_bytes)
-    except ValueError as error:  # of a chunk whose size is below 0
+    except (ValueError, OverflowError) as error:  # of a chunk whose size is below 0
         raise http.client.HTTPException(f"invalid body: {error}") from error

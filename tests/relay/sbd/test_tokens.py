@@ -137,8 +137,15 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 @pytest.mark.parametrize(
     "wire",
-    [b"", b"\xff" * 50, b"HTTP/1.1 x\r\n\r\n", CHUNKED + b"-2\r\nx", CHUNKED + b"f\r\nx"],
-    ids=["nothing", "noise", "no status", "chunk below 0", "cut off"],
+    [
+        b"",
+        b"\xff" * 50,
+        b"HTTP/1.1 x\r\n\r\n",
+        CHUNKED + b"-2\r\nx",
+        CHUNKED + b"-ffffffffffffffffff\r\nx",
+        CHUNKED + b"f\r\nx",
+    ],
+    ids=["nothing", "noise", "no status", "chunk below 0", "chunk far below 0", "cut off"],
 )
 async def test_a_hook_that_does_not_speak_http(kept: Kept, wire: bytes) -> None:
     async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
