@@ -26,6 +26,8 @@ from tests.bench import twins as bench_twins
 from tests.bench.clients import BareClient, Client, sign_in, stay
 from tests.bench.envelopes import Template, ping
 from tests.bench.flows import BINARY, Flow, Lane, Ledger
+from tests.proto.sbd.pairs import Identity
+from tests.support.sbd_crowd import Member
 
 CONNECTS_AT_ONCE = 32
 BULK_CHUNK = 50
@@ -40,12 +42,16 @@ class Generator:
     def __init__(self) -> None:
         self.ledger = Ledger()
         self.clients: dict[int, Client] = {}
-        self.bare: list[BareClient] = []
+        self.bare: list[BareClient | Member] = []
+        self.identities: dict[int, Identity] = {}  # of SBD clients
         self.senders: list[Client] = []  # of the flows, in their order
         self.tokens: dict[int, str] = {}
 
-    async def prepare(self, twins: list[int]) -> None:
-        """Sign tokens ahead, so that no measured second pays for it."""
+    async def prepare(self, twins: list[int], sbd: bool = False) -> None:
+        """Sign tokens ahead, or make keys, so that no measured second pays for it."""
+        if sbd:
+            self.identities.update((twin, Identity(twin)) for twin in twins)
+            return
         self.tokens.update((twin, bench_twins.token(twin)) for twin in twins)
 
     async def connect(self, url: str, twins: list[int], sbd: bool = False) -> None:
@@ -65,14 +71,33 @@ class Generator:
                 )
             self.clients.update((client.twin, client) for client in clients)
 
-    async def stay(self, url: str, twins: list[int], slow: bool = False) -> dict[str, float]:
-        """Open bare connections, `CONNECTS_AT_ONCE` at a time; prepared tokens only."""
+    async def stay(
+        self,
+        url: str,
+        twins: list[int],
+        slow: bool = False,
+        sbd: bool = False,
+        signs: bool = True,
+    ) -> dict[str, float]:
+        """Open bare connections, `CONNECTS_AT_ONCE` at a time; of prepared twins only.
+
+        Args:
+            url: of the server.
+            twins: they are of.
+            slow: they stop reading.
+            sbd: they speak SBD.
+            signs: those of SBD sign in.
+        """
         waiting = iter(twins)
         began = perf_counter_ns()
 
         async def one_after_another() -> None:
             for twin in waiting:
-                self.bare.append(await stay(url, twin, self.tokens[twin], slow))
+                if sbd:
+                    identity = self.identities[twin]
+                    self.bare.append(await sbd_clients.stay(url, identity, twin, signs))
+                else:
+                    self.bare.append(await stay(url, twin, self.tokens[twin], slow))
 
         await asyncio.gather(*(one_after_another() for _ in range(CONNECTS_AT_ONCE)))
         return {"began_ns": began, "ended_ns": perf_counter_ns()}

@@ -1,16 +1,29 @@
-"""SBD clients of the load generator: keys made of twin ids, no pace, no keep-alive."""
+"""SBD clients of the load generator: keys made of twin ids, no pace, no keep-alive.
+
+A bare one signs in, or stops just before that, and stays.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import socket
+from urllib.parse import urlsplit
 
 from picows import WSFrame, WSTransport, ws_connect
 
 from proto.sbd import frames
-from tests.bench.clients import BINARY, HANDSHAKE_TIMEOUT_S, Client, source_address
+from tests.bench.clients import (
+    BINARY,
+    ETHERNET_SEGMENT_BYTES,
+    HANDSHAKE_TIMEOUT_S,
+    SMALL_RECEIVE_BUFFER_BYTES,
+    Client,
+    source_address,
+)
 from tests.bench.envelopes import HEAD
 from tests.bench.flows import Ledger
 from tests.proto.sbd.pairs import Identity
+from tests.support.sbd_crowd import Member
 
 
 class Template:
@@ -65,3 +78,34 @@ async def sign_in(ledger: Ledger, twin: int, url: str) -> SbdClient:
     async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
         await client.ready
     return client
+
+
+async def stay(url: str, identity: Identity, twin: int, signs: bool, slow: bool = False) -> Member:
+    """Open a bare client, and return when it has signed in, or could.
+
+    Args:
+        url: of the server.
+        identity: its key.
+        twin: whose address it comes from.
+        signs: it signs in.
+        slow: its kernel holds little.
+    """
+    loop = asyncio.get_running_loop()
+    address = urlsplit(url)
+    end = socket.socket()
+    end.setblocking(False)
+    if slow:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_RECEIVE_BUFFER_BYTES)
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, ETHERNET_SEGMENT_BYTES)
+    try:
+        end.bind((source_address(twin), 0))
+        await loop.sock_connect(end, (address.hostname, address.port))
+        _, member = await loop.create_connection(lambda: Member(identity, signs), sock=end)
+    except BaseException:
+        end.close()
+        raise
+    async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+        await member.begun
+    if member.ended:
+        raise ConnectionError("the server ended a handshake")
+    return member

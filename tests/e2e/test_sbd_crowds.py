@@ -110,7 +110,7 @@ async def test_idle_keys_and_half_open_handshakes(sbd: RelayProcess) -> None:
             crowd(sbd.port, half_open, signs=False, addresses=200) as half,
         ):
             assert all(each.ready for each in idle)
-            assert not any(each.over or each.ready for each in half)
+            assert not any(each.ended or each.ready for each in half)
             await talk(one, two)
             assert sbd.redis.run("HLEN", "sbd:keys") == IDLE_KEYS + 2
             await eventually(
@@ -118,7 +118,7 @@ async def test_idle_keys_and_half_open_handshakes(sbd: RelayProcess) -> None:
             )
             each_bytes = (sum(one.memory_info().rss for one in memory) - used) / len(idle + half)
             assert each_bytes < 32 * KIB
-            assert not any(each.over for each in idle + half)
+            assert not any(each.ended for each in idle + half)
             await one.forward(idle[0].identity.key, b"to an idle one")
         await talk(one, two)
         await eventually(lambda: sbd.redis.run("HLEN", "sbd:keys") == 2)  # type: ignore[union-attr]

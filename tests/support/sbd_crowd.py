@@ -24,7 +24,7 @@ class Member(asyncio.Protocol):
     Attributes:
         limits: how many `lbrt` it was sent.
         ready: it has signed in.
-        over: it has ended.
+        ended: its connection has.
     """
 
     identity: Identity
@@ -32,7 +32,7 @@ class Member(asyncio.Protocol):
     begun: asyncio.Future[None] = field(init=False)
     limits: int = 0
     ready: bool = False
-    over: bool = False
+    ended: bool = False
     _held: bytes = b""
 
     def __post_init__(self) -> None:
@@ -75,7 +75,7 @@ class Member(asyncio.Protocol):
             self.begun.set_result(None)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.over = True
+        self.ended = True
         self._has_begun()
 
 

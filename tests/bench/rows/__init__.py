@@ -60,6 +60,8 @@ ROWS: dict[str, Callable[[Bench], Row]] = {
     "sbd-crossing": sbd.crossing,
     "sbd-large": sbd.large,
     "sbd-single": sbd.single,
+    "sbd-idle": sbd.idle,
+    "sbd-slow": sbd.slow,
     "compaction": compaction.compaction,
     "analytics": analytics.jobs,
     "analytics-growth": analytics.growth,

@@ -59,7 +59,22 @@ def flooded(target: Target, attack: Attack, sent: list[dict[str, float]]) -> Ite
         "kind": attack.kind,
         "connections": attack.connections,
     }
-    command = [sys.executable, "-m", "tests.bench.floods", json.dumps(arguments)]
+    with running_beside("tests.bench.floods", arguments, sent):
+        yield
+
+
+@contextmanager
+def running_beside(
+    module: str, arguments: dict[str, object], told: list[dict[str, float]]
+) -> Iterator[None]:
+    """Run a module from when it says that it is ready until what is done inside has ended.
+
+    Args:
+        module: takes its arguments as JSON, and tells figures when its stdin ends.
+        arguments: of it.
+        told: gets the figures.
+    """
+    command = [sys.executable, "-m", module, json.dumps(arguments)]
     with on_cores({layout().load[-1]}):
         process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -68,10 +83,10 @@ def flooded(target: Target, attack: Attack, sent: list[dict[str, float]]) -> Ite
     with process:
         try:
             if process.stdout.readline() != "ready\n":
-                raise RuntimeError(f"the flood {attack.name} did not begin")
+                raise RuntimeError(f"{module} did not begin: {arguments}")
             yield
             process.stdin.close()
-            sent.append(json.loads(process.stdout.readline()))
+            told.append(json.loads(process.stdout.readline()))
         finally:
             process.kill()
 

@@ -37,14 +37,13 @@ Turns = tuple[list[Sample], list[Sample]]
 
 
 def open_bare(
-    target: Target, generators: Generators, twins: list[int], slow: bool = False
+    target: Target, generators: Generators, twins: list[int], slow: bool = False, signs: bool = True
 ) -> float:
-    """Sign bare clients in; returns sign-ins per second."""
+    """Sign bare clients in, or those of SBD only begin to; returns how many per second."""
     shares = generators.share(twins)
-    generators.each("prepare", [{"twins": share} for share in shares])
-    parts = generators.each(
-        "stay", [{"url": target.url, "twins": share, "slow": slow} for share in shares]
-    )
+    generators.each("prepare", [{"twins": share, "sbd": target.sbd} for share in shares])
+    options = {"url": target.url, "slow": slow, "sbd": target.sbd, "signs": signs}
+    parts = generators.each("stay", [{"twins": share, **options} for share in shares])
     return len(twins) / span_s(parts)
 
 
