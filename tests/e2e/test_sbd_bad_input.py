@@ -35,6 +35,7 @@ IGNORED = [
     frames.auth_request(bytes(32)),
     frames.READY,
 ]
+PROXY = "127.0.7.9"
 SLOWEST_S = 2.0
 MASK = bytes(4)
 
@@ -48,6 +49,7 @@ def sbd(tmp_path_factory: pytest.TempPathFactory, data_template: Path) -> Iterat
         "sbd.enabled": "true",
         "sbd.limit_kbit_per_s": "8000",
         "sbd.limit_burst_bytes": "1000000",
+        "relay.trusted_proxies": PROXY,
         "sbd.listen": f"127.0.0.1:{OWN_PORT} [::1]:{IPV6_PORT}",
     }
     yield from _shared(tmp_path_factory, data_template, processes=2, settings=settings)
@@ -301,6 +303,24 @@ async def test_a_half_closed_connection_ends_with_nothing(sbd: RelayProcess) -> 
         await reader.readexactly(2 + 36 + 2 + 64)  # lbrt and areq
         writer.write_eof()
         assert await reader.read() == b""
+
+
+async def test_the_address_behind_a_trusted_proxy_counts(sbd: RelayProcess) -> None:
+    def behind(proxy: str, address: str) -> RawClient:
+        header = {"X-Forwarded-For": address}
+        url = f"ws://127.0.0.1:{sbd.port}"
+        return RawClient(url, fresh(), local_addr=(proxy, 0), additional_headers=header)
+
+    async with (
+        behind(PROXY, "192.0.2.1") as one,
+        behind(PROXY, "192.0.2.2") as two,
+        behind(PROXY, "192.0.2.2") as three,
+        behind("127.0.7.8", "192.0.2.2") as other,
+    ):
+        assert (one.limits, two.limits) == ([1_000], [1_000])
+        while three.limits[-1] != 2_000:  # of another worker, it may be told later
+            await three.receive_frame()
+        assert other.limits == [1_000]
 
 
 async def test_ipv6(sbd: RelayProcess) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import signal
 import sys
 import time
@@ -20,6 +21,7 @@ from peer.sbd import (
     MessageSizeError,
     PeerError,
     SbdClient,
+    TooManyPeersError,
     path_of_key,
 )
 from proto.sbd import frames
@@ -194,6 +196,49 @@ async def test_many_send_to_one_peer_at_once(sbd: RelayProcess) -> None:
     async with E2eClient(sbd.url) as one, E2eClient(sbd.url, listener=True) as two:
         await asyncio.gather(*(one.send(two.key, bytes([number])) for number in range(100)))
         assert sorted([(await two.receive())[1][0] for _ in range(100)]) == list(range(100))
+
+
+async def test_a_peer_that_begins_again_under_its_key(sbd: RelayProcess) -> None:
+    """It knows of no stream, asks for a new one, and gets what is sent after that."""
+    async with E2eClient(sbd.url, listener=True) as one:
+        async with E2eClient(sbd.url, SEED, listener=True) as two:
+            await one.send(two.key, b"before")
+            assert await two.receive() == (one.key, b"before")
+        reading = asyncio.ensure_future(one.receive())  # the request for a new stream comes here
+        async with asyncio.timeout(10), E2eClient(sbd.url, SEED, listener=True) as again:
+            got = asyncio.ensure_future(again.receive())
+            numbers = itertools.count()
+            while not got.done():
+                await one.send(again.key, b"%d" % next(numbers))
+                await asyncio.wait([got], timeout=0.05)
+            assert got.result()[0] == one.key
+            assert int(got.result()[1]) > 0  # the first could not be read
+        reading.cancel()
+
+
+async def test_strangers_bounds_and_malformed_payloads(sbd: RelayProcess) -> None:
+    async with (
+        asyncio.timeout(10),
+        E2eClient(sbd.url) as one,
+        E2eClient(sbd.url, listener=True, max_peers=2, idle_s=0.5) as two,
+        SbdClient(sbd.url) as liar,
+    ):
+        reading = asyncio.ensure_future(one.receive())
+        await two.send(one.key, b"unasked")  # who does not listen ignores it
+        await two.send(liar.key, b"")
+        with pytest.raises(TooManyPeersError, match="2 peers"):
+            await two.send(SbdClient(sbd.url).key, b"")
+        await asyncio.sleep(0.6)
+        assert two.active_peers() == []
+        with pytest.raises(PeerError):
+            await two.send(two.key, b"to oneself")
+        for payload in (b"", b"\x10", b"\x11", b"\x11" + bytes(16), b"\x12x", b"\xff" * 100):
+            await liar.send(two.key, payload)
+            await liar.send(one.key, payload)
+        await one.send(two.key, b"hello")
+        assert await two.receive() == (one.key, b"hello")
+        await two.send(one.key, b"world")
+        assert await reading == (two.key, b"world")
 
 
 # --- rmb sbd ----------------------------------------------------------------------------------
