@@ -341,14 +341,14 @@ async def test_paths_and_headers_of_a_megabyte(sbd: RelayProcess, port: str) -> 
     def refused() -> float:
         return sbd.counted("relay_handshakes_refused_total", reason="protocol_error")
 
+    before = refused()
     for target, header, status in (
         (f"/{'A' * 1_000_000}", "", 414),
         (f"/{path}?{'x' * 1_000_000}", "", 414),
         (f"/{path}", f"Authorization: Bearer {'x' * 1_000_000}\r\n", 431),
     ):
-        before = refused()
         assert (await upgrade(number, target, header)).status == status
-        await eventually(lambda before=before: refused() == before + 1)
+    await eventually(lambda: refused() == before + 3)
 
 
 @pytest.mark.parametrize(
@@ -372,24 +372,16 @@ async def test_what_is_no_websocket_handshake(
     assert answer.status == status
 
 
-@pytest.mark.parametrize(
-    ("header", "status"),
-    [
-        ("Bearer wrong", 401),
-        ("bearer wrong", 401),
-        ("Bearer  wrong", 401),
-        ("Bearer ", 401),
-        ("Basic eDp5", 401),
-        ("Bearer " + "x" * 10_000, 401),
-        ("Bearer \u00e9", 101),  # counts as absent
-    ],
-    ids=["unknown", "case", "two spaces", "empty", "basic", "10,000 characters", "not ASCII"],
-)
-async def test_tokens_where_none_is_needed(sbd: RelayProcess, header: str, status: int) -> None:
+async def test_tokens_where_none_is_needed(sbd: RelayProcess) -> None:
+    """A header that names no known token is refused all the same."""
     before = sbd.counted("sbd_auth_failures_bad_token_total")
-    path = frames.path_of_key(fresh().key)
-    answer = await upgrade(sbd.port, f"/{path}", f"Authorization: {header}\r\n")
-    assert answer.status == status
-    if status == 401:
-        assert answer.body == b"Unauthorized"
-        await eventually(lambda: sbd.counted("sbd_auth_failures_bad_token_total") == before + 1)
+    wrong = ("Bearer wrong", "bearer wrong", "Bearer  wrong", "Bearer ", "Basic eDp5")
+    path = f"/{frames.path_of_key(fresh().key)}"
+    for header in (*wrong, "Bearer " + "x" * 10_000):
+        answer = await upgrade(sbd.port, path, f"Authorization: {header}\r\n")
+        assert (answer.status, answer.body) == (401, b"Unauthorized"), header[:20]
+    absent = await upgrade(sbd.port, path, "Authorization: Bearer \u00e9\r\n")
+    assert absent.status == 101  # not ASCII: as if there were none
+    await eventually(
+        lambda: sbd.counted("sbd_auth_failures_bad_token_total") == before + len(wrong) + 1
+    )
