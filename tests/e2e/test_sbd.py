@@ -7,6 +7,8 @@ import contextlib
 import http.client
 import itertools
 import json
+import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
