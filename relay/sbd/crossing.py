@@ -7,7 +7,7 @@ Redis keeps nothing of them: what is published while a worker is away is lost, a
 that can be known.
 
 While Redis is away packets between clients of one worker go on; others are dropped and counted.
-When it is back, every worker enters its keys again.
+When it is back, every worker enters its keys again, except those that were proven elsewhere later.
 """
 
 from __future__ import annotations
@@ -363,7 +363,7 @@ class Crossing:
             raise ValueError("neither packets nor a key that has moved")
 
     def _replaced(self, key: bytes, epoch: int) -> None:
-        """A newer connection has proven on another worker that it holds a key."""
+        """A newer connection has proven that it holds a key, here or on another worker."""
         connection = self._switch.keys.get(key)
         if connection is not None and 0 < connection.epoch < epoch:
             connection.end(EndReason.REPLACED)
