@@ -85,7 +85,7 @@ class Parser(argparse.ArgumentParser):
         name = argument.partition("=")[0]
         known = [text for action in self._actions for text in action.option_strings]
         if not argument.startswith("-") or name in known:  # a known one stands behind a `--`
-            return "an argument too many (see --help): is a text with spaces not in quotes?"
+            return "too many arguments (see --help); put a text with spaces in quotes"
         nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
         hint = f"; did you mean {nearest[0]}?" if nearest else " (see --help)"
         return f"unknown option {name:.60}{hint}"
@@ -147,10 +147,10 @@ def secret(text: str | None, file: str | None) -> str:
     if text is None and file is None:
         file, there = os.environ.get(SECRET_FILE_VARIABLE), os.environ.get(SECRET_VARIABLE)
         if file and there:
-            raise UsageError(f"{SECRET_VARIABLE}, {SECRET_FILE_VARIABLE}: only one of them")
+            raise UsageError(f"set {SECRET_VARIABLE} or {SECRET_FILE_VARIABLE}, not both")
         if not file and not there:
             raise UsageError(
-                "no secret: give --secret-file or --mnemonic, "
+                "the secret is missing: use --secret-file or --mnemonic, "
                 f"or set {SECRET_VARIABLE} or {SECRET_FILE_VARIABLE}"
             )
     try:
@@ -183,7 +183,7 @@ def relay_urls(urls: Sequence[str], *, domains: bool) -> tuple[str, ...]:
     """
     found = tuple(dict.fromkeys(urls))
     if not 1 <= len(found) <= MAX_RELAYS:
-        raise UsageError(f"--relay: 1 to {MAX_RELAYS} relays, not {len(found)}")
+        raise UsageError(f"--relay: must be 1 to {MAX_RELAYS} relays, not {len(found)}")
     for url in found:
         problem = _relay_problem(url, domains)
         if problem:
@@ -224,7 +224,7 @@ def _relay_problem(url: str, domains: bool) -> str:
     if not parts.hostname:
         return "has no host"
     if "?" in url or "#" in url:
-        return "must not have a query or a fragment: the token is put there"
+        return "must not have a query or a fragment"
     if parts.username is not None or at_behind_slash(url):
         return "must not have a user name or a password"
     return _domain_problem(parts.hostname) if domains else ""
@@ -233,7 +233,7 @@ def _relay_problem(url: str, domains: bool) -> str:
 def _domain_problem(host: str) -> str:
     """Why twins on a chain cannot list a host; empty: they can."""
     if relay_texts.SEPARATOR in host:
-        return f"no twin can list a name that holds {relay_texts.SEPARATOR!r}"
+        return f"the host name must not contain {relay_texts.SEPARATOR!r}"
     if is_address(host):
-        return "relay URL must contain a domain name, as twins list relays by it"
+        return "relay URL must contain a domain name, not an IP address"
     return ""

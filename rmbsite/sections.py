@@ -19,22 +19,23 @@ class RelayConfig:
 
     domains: tuple[str, ...] = option(
         (),
-        "Names of this relay: host or host:port. The relay serves the twins that list one of them, "
-        "in any spelling. Required to start.",
+        "Names of this relay: host or host:port. The relay serves the twins whose list of relays "
+        "contains one of them. Required to start.",
     )
     listen: str = option("[::]:8080", "Address of the relay: host:port or unix:/path.")
     server: str = option("uvicorn", "Web server; daphne is slower.", choices=("uvicorn", "daphne"))
     processes: int = option(1, "Number of relay worker processes.", minimum=1, maximum=256)
     workers: int = option(
         500,
-        "The relay takes workers x user_per_worker sessions; only the product counts.",
+        "First factor of the capacity: the relay accepts workers x user_per_worker sessions. The "
+        "number of processes is another setting, processes.",
         minimum=1,
     )
     user_per_worker: int = option(1000, "Second factor of the capacity; see workers.", minimum=1)
     handshake_timeout_s: float = option(
         10.0,
-        "Seconds a client has to sign in, to finish a request that was answered before its body "
-        "arrived, or to read part of an answer.",
+        "Seconds a client may take to sign in, to finish sending a request that was answered "
+        "early, or to read the next part of an answer.",
         minimum=0.1,
     )
     idle_timeout_s: float = option(
@@ -43,10 +44,10 @@ class RelayConfig:
         minimum=0,
     )
     max_message_bytes: int = option(
-        16 * MIB, "Bytes of the largest message.", minimum=1024, maximum=256 * MIB
+        16 * MIB, "Maximum size of a message in bytes.", minimum=1024, maximum=256 * MIB
     )
     partial_bytes: int = option(
-        64 * MIB, "Bytes of memory for incomplete frames of all clients of a worker.", minimum=MIB
+        64 * MIB, "Bytes that incomplete frames may take in the memory of a worker.", minimum=MIB
     )
     session_messages: int = option(
         256, "Messages a session may have in memory; the rest waits in its queue.", minimum=1
@@ -56,7 +57,8 @@ class RelayConfig:
     )
     back_pressure_s: float = option(
         60.0,
-        "Seconds after which the relay closes a session that reads nothing of what is sent to it.",
+        "Seconds after which the relay closes a session that does not read the messages sent to "
+        "it.",
         minimum=1,
     )
     max_token_lifetime_s: int = option(
@@ -65,18 +67,22 @@ class RelayConfig:
         "limit, anyone who sees a token can sign in with it until it expires.",
         minimum=0,
     )
-    max_sid_bytes: int = option(128, "Bytes of the longest session id.", minimum=1, maximum=1024)
-    max_tags_bytes: int = option(1024, "Bytes of the longest tags of an envelope.", minimum=16)
-    max_uid_bytes: int = option(256, "Bytes of the longest uid of an envelope.", minimum=36)
+    max_sid_bytes: int = option(
+        128, "Maximum length of a session id in bytes.", minimum=1, maximum=1024
+    )
+    max_tags_bytes: int = option(
+        1024, "Maximum length of the tags of an envelope in bytes.", minimum=16
+    )
+    max_uid_bytes: int = option(256, "Maximum length of an envelope's uid in bytes.", minimum=36)
     trusted_proxies: tuple[str, ...] = option(
         (), "Networks of proxies whose X-Forwarded-For is trusted, such as 10.0.0.0/8."
     )
     handshakes_per_ip_per_s: int = option(
         200,
-        "New connections a second from one address, or one /64 of IPv6; 0: no limit.",
+        "New connections per second from one address (IPv6: one /64 network); 0: no limit.",
         minimum=0,
     )
-    tls_cert: str = option("", "Certificate file; with one the relay speaks TLS itself.")
+    tls_cert: str = option("", "Certificate file; if set, the relay itself serves TLS.")
     tls_key: str = option("", "Unencrypted key file of tls_cert.")
     sessions_per_twin: int = option(
         2_000, "Sessions one twin may have at one worker; 0: no limit.", minimum=0
@@ -103,8 +109,8 @@ class RedisConfig:
 
     url: str = option(
         "redis://localhost:6379",
-        "redis://, rediss:// or unix:// address; with user, password (/ ? # @ as %2F %3F %23 %40) "
-        "and database if needed.",
+        "redis://, rediss:// or unix:// address, with user, password and database if needed. In a "
+        "password, write / ? # @ as %2F %3F %23 %40.",
         secret=True,
     )
 
@@ -114,7 +120,7 @@ class DatabaseConfig:
     """Where twins, limits and the session history live."""
 
     url: str = option(
-        "", "postgres://… or sqlite:///path; empty is SQLite in the data folder.", secret=True
+        "", "postgres://… or sqlite:///path; empty: SQLite in the data folder.", secret=True
     )
 
 
@@ -135,22 +141,22 @@ class TwinsConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SubstrateConfig:
-    """The chain."""
+    """The chain that holds twins, with twins.source = tfchain."""
 
     urls: tuple[str, ...] = option(
         ("wss://tfchain.grid.tf:443",), "Addresses of chain nodes, tried in turn."
     )
     catchup_threshold: int = option(
         600,
-        "Blocks the follower replays after an outage. If it is behind by more, it marks all twins "
-        "as stale instead.",
+        "Most blocks the follower of the chain replays after an outage. If it is further behind, "
+        "it marks all twins as stale instead, and the relay looks each of them up again.",
         minimum=0,
         maximum=100_000,
     )
     look_ups_per_ip_per_s: int = option(
         500,
-        "Look-ups of twins at chain nodes a second that sign-ins and messages from one address, or "
-        "one /64 of IPv6, may cause; 0: no limit.",
+        "Look-ups of twins at chain nodes per second that sign-ins and messages from one address "
+        "(IPv6: one /64 network) may cause; 0: no limit.",
         minimum=0,
     )
 
@@ -172,39 +178,40 @@ class FederationConfig:
     )
     ranker_period_s: int = option(
         3600,
-        "Seconds a relay's failures count when the relays of a twin are put in order.",
+        "Seconds a failed delivery counts against a partner relay when the relays of a twin are "
+        "ranked.",
         minimum=1,
     )
     max_messages: int = option(
         100_000,
-        "Messages that may wait for one domain; one twin may have a quarter of them.",
+        "Messages that may wait for one partner relay, at most a quarter of them from one twin.",
         minimum=4,
     )
     max_bytes: int = option(
         256 * MIB,
-        "Bytes that may wait for one domain; one twin may have a quarter of them.",
+        "Bytes that may wait for one partner relay, at most a quarter of them from one twin.",
         minimum=4096,
     )
     timeout_s: float = option(
-        3.0, "Time-out of one delivery to a relay, in seconds.", minimum=0.1, maximum=60
+        3.0, "Time-out of one delivery to a partner relay, in seconds.", minimum=0.1, maximum=60
     )
     connect_timeout_s: float = option(
-        2.0, "Time-out of connecting to a relay, in seconds.", minimum=0.1, maximum=60
+        2.0, "Time-out of a connection to a partner relay, in seconds.", minimum=0.1, maximum=60
     )
     batch: bool = option(
         True,
-        "Take several messages in one request from relays of this kind, and send them so to relays "
-        "that offer it.",
+        "Exchange several messages in one request with partner relays that support it.",
     )
     requests_per_ip_per_s: int = option(
         20_000,
-        "Messages a second from one address of a partner relay, or one /64 of IPv6; 0: no limit.",
+        "Messages per second from one address of a partner relay (IPv6: one /64 network); 0: no "
+        "limit.",
         minimum=0,
     )
     verify_processes: int = option(
         1,
-        "Processes of each worker that check signatures of messages from other relays; 0: the "
-        "worker checks them itself.",
+        "Processes of each worker that verify the signatures of messages from partner relays; 0: "
+        "the worker itself verifies them.",
         minimum=0,
         maximum=64,
     )
@@ -216,13 +223,12 @@ class CeleryConfig:
 
     embedded: bool = option(
         True,
-        "Start Celery workers as children of runrelay. Turn it off where a service manager starts "
-        "them.",
+        "Start the Celery workers together with the relay. Set it to no if a service manager "
+        "starts them.",
     )
     federation_threads: int = option(
         8,
-        "Threads of the child that delivers to partner relays; each of the 8 shards of the outbox "
-        "needs one.",
+        "Threads that deliver to partner relays; each of the 8 shards of the outbox needs one.",
         minimum=8,
         maximum=64,
     )
@@ -236,30 +242,31 @@ class QueueConfig:
     max_bytes: int = option(64 * MIB, "Bytes one queue may hold.", minimum=1024)
     twin_messages: int = option(
         100_000,
-        "Messages that may wait for one twin in the queues of all its sessions. As many from one "
-        "twin may wait in all queues together.",
+        "Messages that may wait for one twin, in the queues of all its sessions. The same limit "
+        "applies to the waiting messages that one twin has sent.",
         minimum=1,
     )
     twin_bytes: int = option(
         128 * MIB,
-        "Bytes of Redis' memory that the messages of twin_messages may take.",
+        "Bytes of Redis memory that the messages of twin_messages may take.",
         minimum=1024,
     )
     twin_queues: int = option(
         10_000,
-        "Queues with messages that one twin may have. One twin may have sent messages to as many.",
+        "Queues with waiting messages that one twin may have. The same limit applies to the queues "
+        "in which messages from one twin wait.",
         minimum=1,
     )
     unknown_queues: int = option(
         1_000,
-        "Queues with messages that one twin may have for session ids that have never signed in.",
+        "Queues with waiting messages that one twin may have for session ids that never signed in.",
         minimum=1,
     )
-    retention_s: int = option(3600, "Seconds after which a waiting message is removed.", minimum=1)
+    retention_s: int = option(3600, "Seconds after which a waiting message expires.", minimum=1)
     overflow: str = option(
         "refuse",
-        "What a full queue does. refuse: it refuses the new message; drop_oldest: it drops the "
-        "oldest one.",
+        "What happens to a message for a full queue. refuse: the relay refuses the message; "
+        "drop_oldest: the relay discards the oldest message of the queue.",
         choices=("refuse", "drop_oldest"),
     )
 
@@ -270,7 +277,7 @@ class LimitsConfig:
 
     count: int = option(0, "Messages a twin may send in a window of 60 s.", minimum=0)
     size: int = option(
-        0, "Bytes a twin may send in a window of 60 s, and of its largest message.", minimum=0
+        0, "Bytes a twin may send in a window of 60 s, also in a single message.", minimum=0
     )
 
 
@@ -287,7 +294,7 @@ class MetricsConfig:
 class SessionsConfig:
     """The history of sessions in the database."""
 
-    keep_closed_days: int = option(30, "Days that closed sessions are kept.", minimum=1)
+    keep_closed_days: int = option(30, "Days closed sessions are kept.", minimum=1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -308,43 +315,43 @@ class AlarmsConfig:
 class EmailConfig:
     """The SMTP server that alarms are sent through."""
 
-    host: str = option("", "Name of the SMTP server; empty: no e-mail is sent.")
+    host: str = option("", "Host name of the SMTP server; empty: the relay sends no e-mail.")
     port: int = option(25, "Port of the SMTP server.", minimum=1, maximum=65535)
     tls: str = option(
         "none",
-        "starttls: switch to TLS after connecting, usually port 587; tls: TLS from the start, "
-        "usually port 465.",
+        "none: no TLS; starttls: switch to TLS after connecting, usually on port 587; tls: TLS "
+        "from the start, usually on port 465.",
         choices=("none", "starttls", "tls"),
     )
-    user: str = option("", "User name at the SMTP server; empty: no sign-in.")
+    user: str = option("", "User name at the SMTP server; empty: no authentication.")
     password: str = option("", "Password at the SMTP server.", secret=True)
     sender: str = option("", "Sender address of e-mails, such as relay@example.org.")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AnalyticsConfig:
-    """Events over months, and the jobs that compute results from them."""
+    """The recording of events, and the jobs that compute results from them."""
 
     record: bool = option(
         False, "Record what happens to each message and session, but never the contents."
     )
-    dir: str = option("", "Folder of events and results; empty: analytics in the data folder.")
+    dir: str = option("", "Folder of events and results; empty: `analytics` in the data folder.")
     flush_ms: int = option(
         1000,
-        "Milliseconds between two writes of events to their file; a killed process loses at most "
-        "the events of this time.",
+        "Milliseconds between two writes of events to their file. A process that is killed loses "
+        "at most the events of this time.",
         minimum=20,
         maximum=60_000,
     )
     fsync: str = option(
         "segment",
-        "When events are synced to disk, and so survive a power failure. flush: with each write; "
-        "segment: when a file is closed; off: when the system decides.",
+        "When events are synced to disk; synced events survive a power failure. flush: with each "
+        "write; segment: when a file is closed; off: when the operating system decides.",
         choices=("flush", "segment", "off"),
     )
     segment_s: float = option(
         10.0,
-        "Seconds after which a file of events is closed and passed on to the lake.",
+        "Seconds after which a file of events is closed and moved to the lake.",
         minimum=0.1,
         maximum=3600,
     )
@@ -356,12 +363,12 @@ class AnalyticsConfig:
     )
     segments_max_bytes: int = option(
         4096 * MIB,
-        "Bytes of closed files that may wait for the lake, such as on a full disk or where the "
-        "packages of analytics are missing; beyond them the oldest files are dropped.",
+        "Bytes of closed files that may wait for the lake, for example while the disk is full. "
+        "Beyond this limit the oldest files are deleted.",
         minimum=MIB,
     )
     keep_days: int = option(
-        400, "Days that events are kept; the bill of a month needs 65.", minimum=1
+        400, "Days events are kept. The bill of a month needs 65 days.", minimum=1
     )
     master: str = option(
         "local[*]",
@@ -369,20 +376,22 @@ class AnalyticsConfig:
         "k8s://https://host:6443.",
     )
     driver_memory: str = option(
-        "4g", "Memory of Spark's driver, which does all the work when master is local."
+        "4g", "Memory of the Spark driver, which does all the work if master is local."
     )
-    cores: int = option(0, "Cores of all executors together; 0: those of this machine.", minimum=0)
+    cores: int = option(
+        0, "Cores of all Spark executors together; 0: as many as this machine has.", minimum=0
+    )
     spark: tuple[str, ...] = option(
         (),
-        "More settings of Spark, such as spark.executor.memory=4g, separated by commas. The value "
-        "of a setting is hidden when its name has secret, password, token or key in it.",
+        "Further Spark settings, such as spark.executor.memory=4g, separated by commas. The relay "
+        "hides the value of a setting whose name contains secret, password, token or key.",
     )
     daily_at: str = option(
-        "02:00", "Time of day (UTC) at which the jobs run for the days before; empty: never."
+        "02:00", "Time of day (UTC) at which the jobs compute the days before; empty: never."
     )
     objective_percent: float = option(
         99.5,
-        "Percentage of tries to hand a message to a partner relay that should succeed; the rest is "
+        "Objective: percentage of delivery attempts to partner relays that succeed. The rest is "
         "the error budget.",
         minimum=1,
         maximum=100,
@@ -398,10 +407,10 @@ class DataConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LogConfig:
-    """What is logged."""
+    """Log lines of all processes."""
 
     level: str = option(
-        "info", "Least severe line to log.", choices=("debug", "info", "warning", "error")
+        "info", "Lowest level that is logged.", choices=("debug", "info", "warning", "error")
     )
     format: str = option(
         "text", "text: lines for people; json: one JSON object per line.", choices=("text", "json")
@@ -424,10 +433,10 @@ class RestConfig:
     """The REST API of the operator site."""
 
     requests_per_minute: int = option(
-        1200, "Requests of one token or session in a minute; 0: no limit.", minimum=0
+        1200, "Requests per minute with one token or session; 0: no limit.", minimum=0
     )
     failures_per_minute: int = option(
-        30, "Wrong tokens from one address in a minute; 0: no limit.", minimum=0
+        30, "Wrong tokens per minute from one address; 0: no limit.", minimum=0
     )
 
 
@@ -440,7 +449,7 @@ class AccessConfig:
     )
     session_hours: int = option(
         12,
-        "Hours after which a session of the operator site has to sign in again.",
+        "Hours after a sign-in to the operator site until the account must sign in again.",
         minimum=1,
         maximum=720,
     )
@@ -448,7 +457,7 @@ class AccessConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OidcConfig:
-    """Signing in to the operator site with OpenID Connect, beside passwords."""
+    """Sign-in to the operator site with OpenID Connect, in addition to passwords."""
 
     issuer: str = option("", "https:// address of the provider; empty: passwords only.")
     client_id: str = option("", "Client id of this site at the provider.")
@@ -460,7 +469,7 @@ class OidcConfig:
     owner_groups: tuple[str, ...] = option((), "Groups whose members are owners.")
     role_hours: int = option(
         720,
-        "Hours a role lasts after a sign-in at the provider, also for API tokens; 0: for ever.",
+        "Hours a role is valid after a sign-in at the provider, also for API tokens; 0: no limit.",
         minimum=0,
         maximum=24 * 366,
     )

@@ -39,27 +39,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--listen",
         default=DEFAULT_LISTEN,
         metavar="HOST:PORT",
-        help=f"where to listen (default {DEFAULT_LISTEN}); port 0 takes a free one",
+        help=f"address to listen on (default {DEFAULT_LISTEN}); port 0: any free port",
     )
     parser.add_argument(
         "--block-time",
         type=float,
         default=6.0,
         metavar="SECONDS",
-        help="a block every so often (default 6, as tfchain); 0: none by the clock",
+        help="seconds between blocks (default 6, as on TFChain); 0: no regular blocks",
     )
     parser.add_argument(
-        "--instant", action="store_true", help="a block for every transaction at once"
+        "--instant", action="store_true", help="make a block at once for every transaction"
     )
     parser.add_argument(
-        "--file", type=Path, help="keep the chain in this file, and go on with the one in it"
+        "--file", type=Path, help="keep the chain in this file; if it exists, continue its chain"
     )
     parser.add_argument(
         "--twins",
         type=int,
         default=0,
         metavar="N",
-        help="a new chain has twins 1 to N, with test keys",
+        help="add twins 1 to N with test keys to a new chain",
     )
     parser.add_argument(
         "--relay",
@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="twins_file",
         type=Path,
         metavar="CSV",
-        help="a new chain has the twins of this file, as `rmb_twin export` writes it",
+        help="add the twins of this file, which `rmb_twin export` wrote, to a new chain",
     )
 
 
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a node until SIGINT or SIGTERM; exit code 2 for options that cannot be."""
     parser = argparse.ArgumentParser(
         prog="python -m chain.devchain",
-        description="A stand-in node of tfchain, for tests and for work without a network.",
+        description="Run a test node that behaves like TFChain, for work without a network.",
     )
     add_arguments(parser)
     options = parser.parse_args(arguments)
@@ -113,7 +113,7 @@ def run(options: argparse.Namespace) -> None:
                 journal.append(ledger.genesis)
                 journal.flush()
         elif options.twins or options.twins_file:
-            print(f"{options.file} holds a chain already: --twins and --import change nothing")
+            print(f"{options.file} already contains a chain: --twins and --import are ignored")
         knobs = Knobs(block_time_s=options.block_time, instant=options.instant)
         author = genesis.development_key(_AUTHOR).account
         node = Node(ledger, knobs, time.time, author, journal)
@@ -151,7 +151,7 @@ async def _serve(node: Node, host: str, port: int) -> None:
 
 def _first_twins(options: argparse.Namespace) -> list[Twin]:
     if options.twins and options.twins_file:
-        raise GenesisError("either --twins or --import, not both")
+        raise GenesisError("use --twins or --import, not both")
     if options.twins_file:
         return genesis.read_csv(options.twins_file)
     if not 0 <= options.twins <= MAX_GENESIS_TWINS:
@@ -165,5 +165,5 @@ def _first_twins(options: argparse.Namespace) -> list[Twin]:
 def _parse_listen(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or int(port) > _MAX_PORT:
-        raise DevchainError(f"--listen {text}: want host:port")
+        raise DevchainError(f"--listen {text}: must be host:port")
     return host.strip("[]"), int(port)

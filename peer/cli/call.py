@@ -22,9 +22,9 @@ examples:
   rmb call 102 log.line 'any text' --raw --no-answer
   rmb call 102 status --json | jq .answer.json
 
-The command encrypts the request for that twin and signs it, and verifies the answer. When the
+The request is signed, and encrypted for the twin; the signature of the answer is verified. If the
 output is not a terminal, the answer is written unchanged. --json prints an object: `answer`
-contains `json`, `text` or `base64`, `source` is the twin that answered, `ms` the time it took.
+contains `json`, `text` or `base64`, `source` is the twin that answered, `ms` the round-trip time.
 """
 
 
@@ -42,11 +42,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help=f"seconds to wait for the answer (default {TIMEOUT_S:g})",
     )
-    parser.add_argument("--tags", type=utf8, help="fail-fast: fail at once when the twin is away")
+    parser.add_argument(
+        "--tags", type=utf8, help="fail-fast: fail at once if the twin is disconnected"
+    )
     parser.add_argument(
         "--no-answer",
         action="store_true",
-        help="do not wait for an answer: end when the relay has the request",
+        help="do not wait for an answer; end when the relay has accepted the request",
     )
 
 

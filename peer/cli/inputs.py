@@ -57,7 +57,7 @@ def add_body(parser: argparse.ArgumentParser) -> None:
         "body",
         nargs="?",
         metavar="JSON",
-        help="body of the request; @FILE, or - for standard input",
+        help="body of the request; @FILE reads it from a file, - from standard input",
     )
     parser.add_argument(
         "--raw", action="store_true", help="send the body unchanged, even if it is not JSON"
@@ -74,7 +74,7 @@ def read_body(text: str | None, raw: bool) -> Body:
         return Body(b"", None)
     payload = _payload(text)
     if len(payload) > MAX_BODY_BYTES:
-        raise UsageError(f"the body has more than {MAX_BODY_BYTES} bytes: see `rmb upload`")
+        raise UsageError(f"the body is larger than {MAX_BODY_BYTES} bytes; use `rmb upload`")
     if raw:
         return Body(payload, None)
     try:
@@ -82,8 +82,8 @@ def read_body(text: str | None, raw: bool) -> Body:
     except (ValueError, RecursionError) as error:
         why = "nested too deeply" if isinstance(error, RecursionError) else error
         raise UsageError(
-            f"the body is no JSON ({why}): texts need quotes of their own, as in '\"hello\"'; "
-            "--raw sends anything"
+            f"the body is not valid JSON ({why}); put a text in quotes, such as '\"hello\"', or "
+            "send any bytes with --raw"
         ) from None
     return Body(payload, JSON_SCHEMA)
 
@@ -99,7 +99,7 @@ def check_json(payload: bytes) -> None:
 
 
 def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def seconds(text: str) -> float:

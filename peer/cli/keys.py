@@ -21,11 +21,11 @@ WORDS: Final = (12, 24)
 EPILOG: Final = """\
 examples:
   rmb keys --secret-file secret
-  rmb keys --new                     # 12 words, shown once
-  rmb keys --new --out secret        # into a file that only you can read
+  rmb keys --new                     # generate 12 words and print them, once
+  rmb keys --new --out secret        # write them to a file that only you can read
 
-The chain finds a twin by its account; others encrypt with its pk. Anyone who has the secret can act
-as the twin: it is shown only when it was just generated, and without --out.
+Register your twin with `account` (its signing key) and `pk` (the key with which others encrypt for
+it). Anyone who has the secret can act as the twin, so the command prints only a new secret.
 """
 
 
@@ -43,7 +43,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 async def run(options: argparse.Namespace, session: Session) -> int:
     """Show keys."""
     if options.out and not options.new:
-        raise UsageError("--out goes with --new")
+        raise UsageError("--out needs --new")
     if not options.new:
         output.show(_fields(session.identity), session.json)
         return 0

@@ -39,7 +39,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         type=destination,
         metavar="TWIN",
-        help="id, or id:session; without it: the relays",
+        help="id, or id:session; default: ping the relays",
     )
     add_count(parser, "requests to the twin")
     add_timeout(parser, DEFAULT_TIMEOUT_S, "each answer of a twin")

@@ -24,14 +24,14 @@ ANSWER_S: Final = 5.0
 
 EPILOG: Final = """\
 examples:
-  rmb sbd listen ws://127.0.0.1:8080               # shows its key, then every message
+  rmb sbd listen ws://127.0.0.1:8080               # print its own key, then every message
   rmb sbd send ws://127.0.0.1:8080 KEY hello       # in another terminal
-  rmb sbd send ws://127.0.0.1:8080 KEY < lines     # a message for each line of standard input
-  rmb sbd echo ws://127.0.0.1:8080 --seed my.seed  # under the same key each time
-  rmb sbd ping ws://127.0.0.1:8080 [KEY]           # to oneself, or to a key that echoes
+  rmb sbd send ws://127.0.0.1:8080 KEY < lines     # one message for each line of standard input
+  rmb sbd echo ws://127.0.0.1:8080 --seed my.seed  # send back every message; same key each time
+  rmb sbd ping ws://127.0.0.1:8080 [KEY]           # to its own key, or to a client that echoes
 
-A key is written as in the URL of its connection: 43 characters of base64url. With --encrypt both
-sides have to encrypt.
+A key has 43 characters of base64url, as in the URL of the connection. Use --encrypt on both sides
+or on neither.
 """
 
 Client = SbdClient | E2eClient
@@ -41,14 +41,16 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.add_argument("action", choices=tuple(_ACTIONS), help="what to do")
     parser.add_argument("url", metavar="URL", help="SBD server: ws://host:port or wss://host")
-    parser.add_argument("key", nargs="?", metavar="KEY", help="whom to send to")
-    parser.add_argument("message", nargs="*", metavar="MESSAGE", help="text to send; one each")
-    parser.add_argument("--encrypt", action="store_true", help="end to end")
+    parser.add_argument("key", nargs="?", metavar="KEY", help="key of the receiver")
     parser.add_argument(
-        "--seed", metavar="FILE", help="keep the key in this file; it is made if it is not there"
+        "message", nargs="*", metavar="MESSAGE", help="texts to send, one message each"
+    )
+    parser.add_argument("--encrypt", action="store_true", help="encrypt end to end")
+    parser.add_argument(
+        "--seed", metavar="FILE", help="file of the own key; created if it does not exist"
     )
     parser.add_argument(
-        "--auth", metavar="TEXT", help="ask the server for a token with this (PUT /authenticate)"
+        "--auth", metavar="TEXT", help="body of PUT /authenticate, which gets a token"
     )
     add_count(parser, "pings")
     add_timeout(parser, ANSWER_S, "the server, and for an echo")
@@ -67,7 +69,7 @@ async def run(options: argparse.Namespace, session: Session) -> int:
     except (KeyFormatError, ValueError) as error:
         raise UsageError(str(error)) from None
     if key is None and options.action == "send":
-        raise UsageError("KEY is missing: whom to send to")
+        raise UsageError("KEY is missing: the key of the receiver")
     try:
         async with client:
             return await _ACTIONS[options.action](client, key, options, session.json)
@@ -137,7 +139,7 @@ async def _ping(
     target = key or client.key
     answers: list[dict[str, Any]] = []
     if key is None and options.encrypt:
-        raise UsageError("KEY is missing: nobody can encrypt for oneself")
+        raise UsageError("KEY is missing: with --encrypt, ping needs another client's key")
     for number in range(options.count):
         message = number.to_bytes(4, "big") + os.urandom(4)
         began = time.perf_counter()

@@ -53,12 +53,13 @@ examples:
 
 A program reads the request from standard input and writes the answer to standard output. The
 variables RMB_SOURCE and RMB_COMMAND name the caller and the command. If the exit code is not 0, or
-the request expires first, the caller gets an error. `rmb.version` is always answered. Each sender
-has a folder for its uploads and may name a command that is called when a file has arrived.
+the request expires first, the caller gets an error. `rmb serve` itself answers `rmb.version`.
+Uploads of each sender are in a folder of their own. A sender may name a command to call when its
+file has arrived.
 
-Only one process at a time can serve a twin's id: without --sid this command replaces a gateway
-(rmb-peer) of the same twin. With --sid NAME, callers reach it as TWIN:NAME. It runs until Ctrl-C
-and prints a line for each request.
+Only one process at a time can serve a twin's id: without --sid, `rmb serve` replaces a gateway
+(rmb-peer) of the same twin. With --sid NAME, callers send to TWIN:NAME. `rmb serve` prints a line
+for each request and runs until Ctrl-C.
 """
 
 
@@ -68,7 +69,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "programs",
         nargs="*",
         metavar="CMD=PROGRAM",
-        help="a command, and the program that answers it",
+        help="command, and the program that answers it",
     )
     parser.add_argument(
         "--module",
@@ -78,14 +79,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--uploads", metavar="DIR", help="accept files into this folder")
     parser.add_argument(
-        "--sid", type=_sid, metavar="NAME", help="session id; default: the session without one"
+        "--sid", type=_sid, metavar="NAME", help="session id; default: the empty one"
     )
     parser.add_argument(
         "--jobs",
         type=whole_number(1, MAX_JOBS),
         default=DEFAULT_JOBS,
         metavar="N",
-        help=f"most programs running at once (default {DEFAULT_JOBS})",
+        help=f"maximum number of programs that run at once (default {DEFAULT_JOBS})",
     )
     add_upload_options(parser)
 
@@ -95,7 +96,7 @@ async def run(options: argparse.Namespace, session: Session) -> int:
     programs = _programs(options.programs)
     modules = _modules(options)
     if not programs and len(modules) == 1:
-        raise UsageError("nothing to serve: give CMD=PROGRAM, --module or --uploads")
+        raise UsageError("nothing to serve: add CMD=PROGRAM, --module or --uploads")
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -206,7 +207,7 @@ async def _read(process: asyncio.subprocess.Process) -> bytes:
     while part := await process.stdout.read(READ_BYTES):
         answer += part
         if len(answer) > MAX_BODY_BYTES:
-            raise CommandError(CODE_OTHER, f"the program said more than {MAX_BODY_BYTES} bytes")
+            raise CommandError(CODE_OTHER, f"the program wrote more than {MAX_BODY_BYTES} bytes")
     return bytes(answer)
 
 
@@ -220,13 +221,13 @@ def _programs(texts: Sequence[str]) -> dict[str, list[str]]:
             raise UsageError(f"{text}: {error}") from None
         if not sign:
             # Not repeated: it may be a word of a secret that was not quoted.
-            raise UsageError("a command must be CMD=PROGRAM, as in echo=cat")
+            raise UsageError("a command must have the form CMD=PROGRAM, such as echo=cat")
         if not (command and arguments):
-            raise UsageError(f"{text}: must be CMD=PROGRAM, as in echo=cat")
+            raise UsageError(f"{text}: must have the form CMD=PROGRAM, such as echo=cat")
         if command in programs:
             raise UsageError(f"{command}: given twice")
         if shutil.which(arguments[0]) is None:
-            raise UsageError(f"{text}: there is no program {arguments[0]}")
+            raise UsageError(f"{text}: program {arguments[0]} not found")
         programs[command] = arguments
     return programs
 

@@ -49,14 +49,21 @@ class NoTwinError(PeerError):
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what all verbs take. They stand before the verb or behind it."""
-    group = parser.add_argument_group("identity and connections (or from variables or a profile)")
+    group = parser.add_argument_group(
+        "identity and connections (options, or variables, or a profile)"
+    )
 
     def add(*names: str, **details: Any) -> None:
         # Without a default of its own: the verb's parser would overwrite what stood before it.
         group.add_argument(*names, default=argparse.SUPPRESS, **details)
 
     add("-p", "--profile", metavar="FILE", help="TOML file with the values below (RMB_PROFILE)")
-    add("-m", "--mnemonic", metavar="SECRET", help="secret; other users can see it (RMB_SECRET)")
+    add(
+        "-m",
+        "--mnemonic",
+        metavar="SECRET",
+        help="secret; visible in the list of processes (RMB_SECRET)",
+    )
     add(
         "--secret-file",
         metavar="FILE",
@@ -72,7 +79,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--twins",
         metavar="FILE|URL",
-        help="CSV file or relay's operator site to look twins up, not the chain (RMB_TWINS)",
+        help="look twins up in this CSV file or relay's operator site, not on the chain "
+        "(RMB_TWINS)",
     )
     add(
         "-s",
@@ -229,9 +237,11 @@ def _read_profile(path: Path) -> tuple[Path, dict[str, Any]]:
     for name, value in values.items():
         values[name] = _checked(path, name, value)
     if "secret" in values and "secret_file" in values:
-        raise UsageError(f"profile {path}: secret and secret_file: only one of them")
+        raise UsageError(f"profile {path}: set secret or secret_file, not both")
     if "secret" in values and readable:
-        print(f"rmb: profile {path}: others can read the secret in it (chmod 600)", file=sys.stderr)
+        print(
+            f"rmb: profile {path}: other users can read its secret; run chmod 600", file=sys.stderr
+        )
     return path.parent, values
 
 
@@ -240,10 +250,10 @@ def _checked(path: Path, name: str, value: Any) -> Any:
         texts = [value] if isinstance(value, str) else value
         if isinstance(texts, list) and all(isinstance(each, str) for each in texts):
             return texts
-        raise UsageError(f"profile {path}: {name} must be a list of texts")
+        raise UsageError(f"profile {path}: {name} must be a list of strings")
     if name in _TEXTS:
         if isinstance(value, str) and value:
             return value
-        raise UsageError(f"profile {path}: {name} must be a text")
+        raise UsageError(f"profile {path}: {name} must be a string")
     known = ", ".join((*_TEXTS, *_LISTS))
-    raise UsageError(f"profile {path}: unknown name {name!r:.40}; there are {known}")
+    raise UsageError(f"profile {path}: unknown key {name!r:.40}; known keys: {known}")

@@ -17,7 +17,7 @@ EPILOG: Final = """\
 examples:
   rmb twin 7
   rmb twin 5GrwvaEF5zXb26Fz9rcQpDWS57CtERHpNehXCPcNoHGKutQY
-  rmb twin                           # your own, by the account of your secret
+  rmb twin                           # your own twin, found by the account of your secret
 """
 
 
@@ -48,7 +48,7 @@ async def _look_up(who: str, session: Session) -> Twin:
     if who.isascii() and who.isdigit():
         number = int(who[: len(str(MAX_TWIN)) + 1])
         if not 1 <= number <= MAX_TWIN:
-            raise UsageError(f"twin {who:.20}: ids are from 1 to {MAX_TWIN}")
+            raise UsageError(f"invalid twin id {who:.20}: must be from 1 to {MAX_TWIN}")
     else:
         account = _account(who)
     source = session.open_twins()
@@ -66,7 +66,7 @@ def _account(text: str) -> bytes:
     try:
         account = bytes.fromhex(text[2:]) if text.startswith("0x") else ss58.decode(text)
     except (AddressError, ValueError) as error:
-        raise UsageError(f"neither an id nor an account: {error}") from None
+        raise UsageError(f"not a twin id, and not a valid account: {error}") from None
     if len(account) != ACCOUNT_BYTES:
-        raise UsageError(f"an account has 0x and {2 * ACCOUNT_BYTES} digits")
+        raise UsageError(f"an account must be 0x and {2 * ACCOUNT_BYTES} hexadecimal digits")
     return account

@@ -28,12 +28,12 @@ examples:
   rmb upload 102 build.tar --name release-1.4.tar --cmd releases.new
   rmb upload 102 notes.txt --replace --json
 
-The other twin's gateway must run with --uploads. When the whole file has arrived and its checksum
-is right, the gateway moves it into a folder for your twin and then calls the command of --cmd. To
-continue an interrupted upload, run the same command again within a day. At most --window times
-{CHUNK_BYTES // 1024} KiB are under way.
+The other twin's gateway must run with --uploads. When the whole file has arrived, the gateway
+verifies its checksum, moves it into a folder for your twin and calls the command of --cmd. To
+continue an interrupted upload, run the same command again within a day. A chunk has
+{CHUNK_BYTES // 1024} KiB.
 
-Exit codes: 0 the file is there; 1 it is not; 2 a bad option.
+exit code: 0 the file has arrived, 1 failed, 2 invalid option
 """
 
 
@@ -43,21 +43,24 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("twin", type=twin, metavar="TWIN", help="id of the receiver")
     parser.add_argument("file", type=Path, metavar="FILE", help="a regular file")
     parser.add_argument("--name", help="name at the receiver (default: the same name)")
-    parser.add_argument("--cmd", metavar="COMMAND", help="command to call there after the arrival")
+    parser.add_argument(
+        "--cmd", metavar="COMMAND", help="command to call once the file has arrived"
+    )
     parser.add_argument("--replace", action="store_true", help="replace a file with this name")
     parser.add_argument(
         "--window",
         type=whole_number(1, WINDOW_CHUNKS),
         default=SENDER_WINDOW_CHUNKS,
         metavar="CHUNKS",
-        help=f"most chunks under way (1 to {WINDOW_CHUNKS}, default {SENDER_WINDOW_CHUNKS})",
+        help="maximum number of chunks sent and not yet confirmed "
+        f"(1 to {WINDOW_CHUNKS}, default {SENDER_WINDOW_CHUNKS})",
     )
     parser.add_argument(
         "--give-up",
         type=_seconds,
         default=STALL_S,
         metavar="SECONDS",
-        help=f"seconds without progress after which it ends (default {STALL_S:.0f})",
+        help=f"fail after this many seconds without progress (default {STALL_S:.0f})",
     )
 
 
@@ -102,7 +105,7 @@ class _Silence:
     def __init__(self, bar: output.Progress, twin: int, give_up_s: float) -> None:
         self._bar = bar
         self._text = (
-            f"twin {twin} has not answered yet: it is away, or no gateway runs there; "
+            f"twin {twin} has not answered yet: it is disconnected, or runs no gateway; "
             f"waiting for up to {give_up_s:.0f} s (--give-up)"
         )
         self._after_s = min(SILENCE_S, give_up_s / 2)

@@ -20,13 +20,13 @@ from peer.gateway import logs
 from peer.stdout import given_up
 
 VERBS: Final = {
-    "call": "ask a twin and show its answer",
+    "call": "send a command to a twin and print its answer",
     "serve": "answer commands of other twins",
     "upload": "send a file to another twin",
-    "ping": "ask the relays, or a twin, for a sign of life",
-    "keys": "show the public keys of a secret, or make a new one",
-    "twin": "show a twin: its account, its encryption key, its relays",
-    "sbd": "try an SBD server: listen, send, echo, ping",
+    "ping": "test the connection to the relays, or to a twin",
+    "keys": "print the public keys of a secret, or generate a new secret",
+    "twin": "print a twin: its account, its encryption key, its relays",
+    "sbd": "test an SBD server: listen, send, echo, ping",
 }
 """What there is, and in a few words what it does. Each is a module of this package, imported only
 when it is asked for: most of a short command is the time its imports take."""
@@ -35,15 +35,15 @@ INTERRUPTED: Final = 130
 
 EPILOG: Final = """\
 examples:
-  rmb ping                                     # is the relay there?
-  rmb call 102 calc.add '[1, 2]'               # ask twin 102, show its answer
-  rmb serve echo=cat                           # answer `echo` with what was sent
+  rmb ping                                     # test the connection to the relay
+  rmb call 102 calc.add '[1, 2]'               # send calc.add to twin 102, print the answer
+  rmb serve echo=cat                           # answer `echo` with the request's own body
   rmb twin 102 --json
 
-`rmb VERB --help` tells more. With `make run` in a checkout there are profiles to try it with:
+`rmb VERB --help` describes a verb. `make run` in a checkout writes profiles for a first try:
   rmb call -p data/alice.toml 102 echo '"hello"'
 
-Exit codes: 0 done; 1 it did not work; 2 a bad option.
+exit code: 0 done, 1 failed, 2 invalid option
 """
 
 
@@ -114,7 +114,7 @@ def build_parser(words: Collection[str]) -> Parser:
     }
     parser = Parser(
         prog="rmb",
-        description="Talk to other twins of the Reliable Message Bus.",
+        description="Exchange messages with other twins of the Reliable Message Bus.",
         epilog=EPILOG,
         **style,
     )

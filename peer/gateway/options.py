@@ -42,8 +42,8 @@ commands by popping from msgbus.<command>. The secret may also come from the var
 from the file that RMB_SECRET_FILE names. SIGTERM stops the gateway; its next start continues with
 the messages under way.
 
-Exit codes: 0 stopped as asked, or --check found no problem; 1 the start failed, or --check found a
-problem; 2 a bad option.
+exit code: 0 stopped by a signal, or --check found no problem; 1 the start failed, or --check found
+a problem; 2 invalid option
 """
 
 
@@ -112,10 +112,10 @@ def parse(argv: Sequence[str]) -> Options:
     found = build_parser().parse(argv)
     action = _action(found)
     if found.json and action is Action.RUN:
-        raise UsageError("--json goes with --check or --dead-letters")
+        raise UsageError("--json needs --check or --dead-letters")
     twins = found.twins
     if twins == "":
-        raise UsageError("--twins: names no file and no URL")
+        raise UsageError("--twins: is empty; use a file or a URL")
     options = Options(
         action=action,
         identity=_identity(found) if action is not Action.DEAD_LETTERS else None,
@@ -143,7 +143,8 @@ def _add_identity(group: argparse._ArgumentGroup) -> None:
         "-m",
         "--mnemonic",
         metavar="SECRET",
-        help="12 or 24 words, or 0x and 64 digits. Other users can see it; prefer --secret-file",
+        help="12 or 24 words, or 0x and 64 hexadecimal digits; visible in the list of processes: "
+        "prefer --secret-file",
     )
     add("--secret-file", metavar="FILE", help="file that contains only the secret")
     add("--mnemonics", metavar="SECRET", help="deprecated: use --mnemonic")
@@ -165,7 +166,7 @@ def _add_places(group: argparse._ArgumentGroup) -> None:
         action="extend",
         nargs="+",
         metavar="URL",
-        help="URLs of one to four relays, by domain name (default "
+        help="URLs of one to four relays, with domain names (default "
         f"{' '.join(arguments.DEFAULT_RELAYS)})",
     )
     add(
@@ -179,13 +180,13 @@ def _add_places(group: argparse._ArgumentGroup) -> None:
     add(
         "--twins",
         metavar="FILE|URL",
-        help="look twins up here, not on the chain: a file of `rmb_twin export`, or the operator "
-        "site of a relay, such as http://127.0.0.1:8081",
+        help="look twins up in a file of `rmb_twin export`, or at the operator site of a relay, "
+        "such as http://127.0.0.1:8081, not on the chain",
     )
     add(
         "--no-update",
         action="store_true",
-        help="do not update this twin on the chain when its relays or key differ",
+        help="do not update this twin on the chain if its relays or key differ",
     )
 
 
@@ -200,7 +201,13 @@ def _add_work(group: argparse._ArgumentGroup) -> None:
     )
     add("--metrics-listen", metavar="HOST:PORT", help="serve Prometheus metrics at /metrics")
     add("--log-format", default="text", choices=("text", "json"), help="text (default) or json")
-    add("-d", "--debug", action="count", default=0, help="more log lines; -dd: even more")
+    add(
+        "-d",
+        "--debug",
+        action="count",
+        default=0,
+        help="log debug lines; -dd: also those of libraries",
+    )
     add("--check", action="store_true", help="check keys, twin, chain, relays and Redis, then end")
     add("--dead-letters", action="store_true", help="print malformed requests, then end")
     add("--json", action="store_true", help="print JSON (with --check or --dead-letters)")
@@ -208,7 +215,7 @@ def _add_work(group: argparse._ArgumentGroup) -> None:
 
 def _action(found: argparse.Namespace) -> Action:
     if found.check and found.dead_letters:
-        raise UsageError("--check and --dead-letters: only one of them")
+        raise UsageError("use --check or --dead-letters, not both")
     if found.check:
         return Action.CHECK
     return Action.DEAD_LETTERS if found.dead_letters else Action.RUN
@@ -218,7 +225,7 @@ def _identity(found: argparse.Namespace) -> Identity:
     given = [name for name in _SECRETS if getattr(found, name) is not None]
     if len(given) > 1:
         options = " and ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise UsageError(f"{options}: exactly one of them")
+        raise UsageError(f"use only one of {options}")
     text = next((getattr(found, name) for name in given if name != "secret_file"), None)
     secret = arguments.secret(text, found.secret_file)
     return arguments.identity(secret, arguments.key_type(found.key_type))
@@ -231,13 +238,13 @@ def _warnings(found: argparse.Namespace) -> tuple[str, ...]:
 
 def _check_together(options: Options, found: argparse.Namespace) -> None:
     if options.twins is not None and found.substrate:
-        raise UsageError("--twins and --substrate: twins come from one place only")
+        raise UsageError("use --twins or --substrate, not both")
     if options.update:
         try:
             relay_texts.check(relay_texts.join(options.domains))
         except ChainFormatError as error:
             names = " ".join(options.domains)
-            raise UsageError(f"--relay: the chain does not take {names}: {error}") from None
+            raise UsageError(f"--relay: the chain does not accept {names}: {error}") from None
 
 
 def _redis(url: str) -> str:

@@ -74,10 +74,10 @@ def upload_folder(text: str) -> Path:
         ValueError: it is none, or can't be written to.
     """
     if not text:
-        raise ValueError("--uploads: names no folder")  # and not the current one
+        raise ValueError("--uploads: is empty; use the path of a folder")
     folder = Path(os.path.expanduser(text))  # a `~name` that is none stays as it is
     if not folder.is_dir():
-        raise ValueError(f"--uploads {text}: there is no such folder")
+        raise ValueError(f"--uploads {text}: not a folder")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ValueError(f"--uploads {text}: cannot be written to")
     return folder.resolve()
@@ -88,11 +88,11 @@ def size(text: str) -> int:
     found = _SIZE.fullmatch(text.replace(" ", ""))
     size_bytes = int(found[1]) * _UNITS[found[2].lower()] if found else -1
     if not 0 <= size_bytes <= MAX_SIZE_BYTES * 1024:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no size: write it as 500M or 4G")
+        raise argparse.ArgumentTypeError(f"invalid size {text[:40]!r}; write 500M or 4G")
     return size_bytes
 
 
 def _twin(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text) <= MAX_TWIN):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no twin id")
+        raise argparse.ArgumentTypeError(f"invalid twin id {text[:40]!r}")
     return int(text)

@@ -17,7 +17,7 @@ LAST: Final = date(2999, 12, 31)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """`--from` and `--to`."""
-    form = "YYYY-MM-DD, YYYY-MM, today, yesterday or so many days ago as 7d; UTC"
+    form = "YYYY-MM-DD, YYYY-MM, today, yesterday, or a number of days ago such as 7d (UTC)"
     parser.add_argument("--from", dest="first", type=_first, help=f"first day: {form}")
     parser.add_argument("--to", dest="last", type=_last, help="last day (default: yesterday)")
 
@@ -85,7 +85,7 @@ def _day(text: str, *, last: bool) -> date:
     # This month as a whole is asked for by its name.
     latest = next_month(_today()) - timedelta(days=1) if last else _today()
     if found > latest:
-        raise argparse.ArgumentTypeError(f"{found} is to come: at most {latest}")
+        raise argparse.ArgumentTypeError(f"{found} is in the future; the latest day is {latest}")
     return found
 
 

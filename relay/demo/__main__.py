@@ -44,7 +44,7 @@ class Player:
         except TimeoutError:
             raise DemoError(f"{self._name} did not {what} in {STEP_TIMEOUT_S:g} s") from None
         if outcome is None:
-            raise DemoError(f"{self._name} ended unasked")
+            raise DemoError(f"{self._name} ended unexpectedly")
         if "error" in outcome:
             raise DemoError(f"{self._name} could not {what}: {outcome['error']}")
         return outcome
@@ -99,7 +99,9 @@ async def tell(data_dir: Path, url: str) -> None:
         uid = (await bob.do("send", to="alice", text="and you?"))["uid"]
         await bob.do("await answer", uid=uid)
 
-        print("2. A third one goes away, is sent messages, comes back and reads them.")
+        print(
+            "2. Messages wait for a third twin that is disconnected; it reconnects and reads them."
+        )
         await carol.do("sign in")
         await carol.do("sign out")
         letters = [
@@ -109,7 +111,7 @@ async def tell(data_dir: Path, url: str) -> None:
         await carol.do("sign in")
         for uid in letters:
             await alice.do("await answer", uid=uid)
-    print("Done: all messages arrived, in order, and the relay could read none of them.")
+    print("Done: all messages arrived, in order, and encrypted end to end.")
 
 
 def find_relay(data_dir: Path) -> str:

@@ -97,13 +97,13 @@ def get_waiting(shard: int, entry: str) -> Letter:
         Away: Redis does not answer.
     """
     if not headers.is_entry(entry) or shard >= keys.OUTBOX_SHARDS:
-        raise NotFound("there is no such message in the outbox")
+        raise NotFound("message not found in the outbox")
     try:
         found = letters.pending_one(client(), shard, entry)
     except RedisError as error:
         raise _away(error) from error
     if found is None:
-        raise NotFound("this message does not wait any more: it is delivered, or given up")
+        raise NotFound("the message does not wait any more: it was delivered, or failed")
     return found
 
 

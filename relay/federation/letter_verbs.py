@@ -30,24 +30,29 @@ Verb = Callable[[OutputWrapper, OutputWrapper, dict[str, Any]], None]
 
 def declare(verbs: Any) -> None:
     """Add the verbs to the parser of the command."""
-    for name, told in (("waiting", "what waits in the outbox"), ("letters", "dead letters")):
+    for name, told in (
+        ("waiting", "list messages in the outbox"),
+        ("letters", "list dead letters"),
+    ):
         lister = verbs.add_parser(name, help=told)
         most = letters.MAX_SHOWN
         lister.add_argument(
             "--limit", type=int, default=LISTED, help=f"default {LISTED}, at most {most}"
         )
-        lister.add_argument("--after", default="", metavar="ENTRY", help="go on behind this one")
+        lister.add_argument(
+            "--after", default="", metavar="ENTRY", help="continue after this entry"
+        )
         lister.add_argument("--json", action="store_true", help="one JSON array")
     for name, told in (
-        ("letter", "one message, with every try"),
+        ("letter", "show a message and each delivery attempt"),
         ("requeue", "send a dead letter again"),
-        ("delete", "delete a dead letter for good"),
+        ("delete", "delete a dead letter"),
     ):
         verb = verbs.add_parser(name, help=told)
-        verb.add_argument("entry", help="as the lists name it")
+        verb.add_argument("entry", help="id that the lists show")
         verb.add_argument("--json", action="store_true", help="one JSON object")
     verb = verbs.add_parser("requeue-all", help="send the dead letters of a relay again")
-    verb.add_argument("domain", help="of the relay")
+    verb.add_argument("domain", help="domain of the relay")
     verb.add_argument("--json", action="store_true", help="one JSON object")
 
 
@@ -71,7 +76,7 @@ def _show(out: OutputWrapper, hints: OutputWrapper, options: dict[str, Any]) -> 
     else:
         found = letters.dead_one(client(), _entry("entry", options["entry"]))
     if found is None:
-        raise NotFound("there is no such message, or no more")
+        raise NotFound("message not found; it may be delivered or deleted")
     if options["json"]:
         out.write(json.dumps(_document(found), indent=2))
         return
@@ -98,7 +103,7 @@ def _requeue_all(out: OutputWrapper, hints: OutputWrapper, options: dict[str, An
     told = f"in the outbox again: {counted(count, 'message')} for {domain}"
     out.write(json.dumps({"domain": domain, "count": count}, indent=2) if options["json"] else told)
     if count == services.MAX_REQUEUED:
-        hints.write("and more, maybe: ask again")
+        hints.write("there may be more: run the command again")
 
 
 def _delete(out: OutputWrapper, hints: OutputWrapper, options: dict[str, Any]) -> None:
@@ -135,7 +140,7 @@ def _list(
             f"{shown(letter.account, 20):<20}  {shown(what)}"
         )
     more = len(found) == options["limit"]
-    hints.write(f"and more, maybe: --after {_name(found[-1])}" if more else "that is all")
+    hints.write(f"there may be more: --after {_name(found[-1])}" if more else "no more")
 
 
 def _name(letter: Letter) -> str:

@@ -39,9 +39,10 @@ examples:
   {program} --domain relay.example.com --redis redis://localhost:6379
   {program} --domain a.example b.example --twins registry --processes 4 --limit 600 10000000
 
-All other settings are in rmb.toml or variables RMB_SECTION__KEY; rmb-manage rmb_configdoc lists
-them. SIGTERM stops the relay gracefully, SIGHUP replaces its workers one after another. Exit codes:
-0 stopped as asked, 1 a process could not be started, 2 an option or setting is invalid or unusable.
+Set everything else in rmb.toml or in variables RMB_SECTION__KEY; `rmb-manage rmb_configdoc` lists
+all settings. SIGTERM stops the relay gracefully, SIGHUP replaces its workers one after another.
+
+exit code: 0 stopped by a signal, 1 a process could not be started, 2 invalid option or setting
 """
 
 EMBEDDED_LISTEN: Final = "127.0.0.1:8080"
@@ -165,21 +166,21 @@ def build_parser(entry: str) -> _Parser:
         help="postgres://… or sqlite:///path (default: SQLite in the data folder)",
     )
     add("--data", metavar="DIR", help="folder of this installation's files (default ./data)")
-    add("--embedded", action="store_true", help="need no service: bring an own Redis and database")
+    add("--embedded", action="store_true", help="start a Redis-compatible server; use SQLite")
     add("--processes", metavar="N", help="number of relay worker processes (default 1)")
     add("--server", metavar="NAME", help="uvicorn (default) or daphne, which is slower")
     add(
         "--admin-listen",
         metavar="ADDRESS",
-        help="operator site (default 127.0.0.1:8081); none leaves it out",
+        help="operator site (default 127.0.0.1:8081); `none`: no operator site",
     )
     add(
         "--sbd-listen",
         **many,
         metavar="ADDRESS",
-        help="serve SBD at host:port or unix:/path as well; several may be given",
+        help="addresses that also serve SBD: host:port or unix:/path",
     )
-    add("--tls-cert", metavar="FILE", help="certificate: the relay then speaks TLS itself")
+    add("--tls-cert", metavar="FILE", help="certificate; the relay then serves TLS itself")
     add("--tls-key", metavar="FILE", help="key of --tls-cert")
     add(
         "--trusted-proxy",
@@ -191,21 +192,21 @@ def build_parser(entry: str) -> _Parser:
         "--limit",
         **many,
         metavar=("COUNT", "SIZE"),
-        help="messages and bytes of a twin per minute; also COUNT,SIZE (default none)",
+        help="messages and bytes a twin may send per minute; also COUNT,SIZE (default: no limit)",
     )
     add(
         "-w",
         "--workers",
         metavar="N",
-        help="with -u: the relay takes N x -u sessions (default 500)",
+        help="first factor of the capacity: N times -u sessions (default 500)",
     )
-    add("-u", "--user-per-worker", metavar="N", help="second factor, see -w (default 1000)")
+    add("-u", "--user-per-worker", metavar="N", help="second factor; see -w (default 1000)")
     add(
         "-p",
         "--ranker-period",
         "--ranker_period",
         metavar="SECONDS",
-        help="seconds a relay's failures count in its rank (default 3600)",
+        help="seconds a failed delivery counts against a partner relay (default 3600)",
     )
     add(
         "--catchup-threshold",
@@ -217,7 +218,7 @@ def build_parser(entry: str) -> _Parser:
         action="store_true",
         help="record what happens to each message for analytics",
     )
-    add("-d", "--debug", action="count", default=0, help="more log lines")
+    add("-d", "--debug", action="count", default=0, help="log debug lines too")
     add("--version", action=_ShowVersion, nargs=0, help="show the version and exit")
     return parser
 
@@ -288,7 +289,8 @@ def _limit(values: Sequence[str]) -> tuple[str, str]:
     numbers = [number for value in values for number in value.split(",") if number]
     if len(numbers) != 2:
         raise UsageError(
-            f"--limit: takes a count and a size, as in --limit 100 100000; got {' '.join(values)!r}"
+            "--limit needs a count and a size, such as --limit 100 100000, not "
+            f"{' '.join(values)!r}"
         )
     return numbers[0], numbers[1]
 
@@ -338,9 +340,9 @@ def _entry_defaults(options: Options) -> dict[str, str]:
 def _check(options: Options, config: Any, origins: Mapping[str, str]) -> None:
     if not config.relay.domains:
         raise UsageError(
-            "--domain is missing (or RMB_RELAY__DOMAINS): the name twins list this relay by, as in "
-            f"{_program(options.entry)} --domain relay.example.com; to try a relay that needs no "
-            f"other service: {_program(options.entry)} --embedded; all options: --help"
+            "--domain (or RMB_RELAY__DOMAINS) is missing: the name under which twins list this "
+            f"relay, such as {_program(options.entry)} --domain relay.example.com; to try a relay "
+            f"without other services: {_program(options.entry)} --embedded; all options: --help"
         )
     for name, address in (
         ("--listen", config.relay.listen),
@@ -354,10 +356,11 @@ def _check(options: Options, config: Any, origins: Mapping[str, str]) -> None:
             raise UsageError(f"{name}: {error}") from None
     for domain in config.relay.domains:
         if RELAY_SEPARATOR in domain:
-            raise UsageError(f"--domain {domain}: no twin can list a name that holds an underscore")
+            raise UsageError(f"--domain {domain}: a name must not contain an underscore")
     if options.embedded and "redis.url" in origins:
         raise UsageError(
-            f"--embedded brings its own Redis, but one is named as well ({origins['redis.url']})"
+            f"--embedded starts its own Redis, but {origins['redis.url']} names another one; "
+            "remove one of them"
         )
     for name, path in (("--tls-cert", config.relay.tls_cert), ("--tls-key", config.relay.tls_key)):
         if path and not os.access(path, os.R_OK):
@@ -367,7 +370,9 @@ def _check(options: Options, config: Any, origins: Mapping[str, str]) -> None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(config.relay.tls_cert, config.relay.tls_key, _no_passphrase)
         except (OSError, ssl.SSLError) as error:
-            raise UsageError(f"--tls-cert and --tls-key do not fit together: {error}") from None
+            raise UsageError(
+                f"cannot use --tls-cert with --tls-key; use a PEM certificate and its key: {error}"
+            ) from None
 
 
 def _no_passphrase() -> str:

@@ -76,7 +76,7 @@ async def test_a_program_that_says_too_much_is_ended(rmb: Rmb, serve: StartServi
     await service.says("serving flood")
     done = rmb(asker, "call", str(server.id), "flood", "--timeout", "20")
     assert done.returncode == 1
-    assert "the program said more than 16711680 bytes" in done.stderr.decode()
+    assert "the program wrote more than 16711680 bytes" in done.stderr.decode()
 
 
 def test_requests_are_answered_when_nobody_reads_of_them_any_more(
@@ -222,7 +222,7 @@ async def test_files_are_taken_where_a_folder_is_named(
     done = rmb(taker, "serve", "--uploads", str(folder))
     assert (done.returncode, done.stderr) == (
         2,
-        f"rmb: --uploads {folder}: there is no such folder\n".encode(),
+        f"rmb: --uploads {folder}: not a folder\n".encode(),
     )
     folder.mkdir()
     service = serve(taker, arrived, "--uploads", str(folder), "--upload-max", "1K")
@@ -280,14 +280,14 @@ def test_a_relay_that_refuses_is_named(rmb: Rmb) -> None:
         (("call", "seven", "echo"), "the id of a twin, from 1 to 4294967295, or id:session"),
         (("call", "0", "echo"), "the id of a twin, from 1 to 4294967295, or id:session"),
         (("call", "7:", "echo"), "the id of a twin, from 1 to 4294967295, or id:session"),
-        (("call", "7", "echo", "hello"), "the body is no JSON"),
+        (("call", "7", "echo", "hello"), "the body is not valid JSON"),
         (("call", "7", "echo", "@nowhere"), "nowhere: No such file or directory"),
         (("call", "7", "echo", "--timeout", "0"), "above 0 and at most 1800 seconds"),
         (("call", "7"), "the following arguments are required: CMD"),
-        (("serve",), "nothing to serve: give CMD=PROGRAM, --module or --uploads"),
-        (("serve", "echo"), "a command must be CMD=PROGRAM, as in echo=cat"),
+        (("serve",), "nothing to serve: add CMD=PROGRAM, --module or --uploads"),
+        (("serve", "echo"), "a command must have the form CMD=PROGRAM"),
         (("serve", "echo=cat", "echo=tac"), "echo: given twice"),
-        (("serve", "echo=no-such-program-here x"), "there is no program no-such-program-here"),
+        (("serve", "echo=no-such-program-here x"), "program no-such-program-here not found"),
         (("serve", "echo='"), "echo=': No closing quotation"),
         (("serve", "--module", "json:dumps"), "--module json:dumps: "),
         (("serve", "echo=cat", "--sid", "x" * 200), "--sid: at most 128 bytes"),

@@ -13,12 +13,12 @@ from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake
 from relay.analytics.spark.catalogue import JOBS
 
-SUMMARY: Final = "compute all that is missing or outdated, however old"
+SUMMARY: Final = "compute all missing and outdated days"
 
 DESCRIPTION: Final = """\
-Compute all days with events that have no result yet, or whose events changed since: after a first
-set-up, when segments of a relay came in late, after an upgrade that changed a job.
-`rmb_analytics status` lists them.
+Compute all days whose results are missing, or whose events have changed since. Use it after the
+first set-up, when events of a relay arrived late, or after an upgrade that changed a job.
+`rmb_analytics status` lists these days.
 
   rmb_analytics backfill
   rmb_analytics backfill rollup audit --from 2026-01
@@ -37,7 +37,7 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
     names = options["job"] or list(JOBS)
     unknown = sorted(set(names) - set(JOBS))
     if unknown:
-        raise AnalyticsError(f"{unknown[0]} is no job: {', '.join(JOBS)}")
+        raise AnalyticsError(f"{unknown[0]} is not a job; jobs: {', '.join(JOBS)}")
     there = days.recorded(Lake.configured())
     first, last = (there.first, there.last) if there else (None, None)
     window = days.window(options["first"] or first, options["last"] or last)

@@ -15,24 +15,26 @@ from relay.analytics import backlog, gaps
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake
 
-SUMMARY: Final = "check that all events can be read, and move broken files aside"
+SUMMARY: Final = "check that all events can be read, and move unreadable files away"
 DESCRIPTION: Final = """\
-Read every file of events and print those that cannot be read. A job that meets such a file fails
-with its name. Moved aside, it stops no job, and a gap tells the audit what may be missing. A file
-that the system cannot read at the moment is printed and stays.
+Read every file of events and print the files that cannot be read. A job that reads such a file
+fails and prints its name. --repair moves these files to another folder, so that jobs skip them, and
+records a gap for the delivery audit. A file with an I/O error or without permission stays.
 
   rmb_analytics check                 reads the metadata of each file; 3,000 files a second
-  rmb_analytics check --rows          reads all rows and compares their checksums as well
+  rmb_analytics check --rows          also reads all rows and compares their checksums
   rmb_analytics check --repair        moves unreadable files to events/_bad
 
-exit code: 0 all can be read, 1 some cannot, 2 usage
+exit code: 0 all files can be read, 1 some files cannot be read, 2 usage
 """
 PROGRESS_S: Final = 1.0
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--rows", action="store_true", help="read all rows, not only the metadata")
-    parser.add_argument("--repair", action="store_true", help="move unreadable files aside")
+    parser.add_argument(
+        "--repair", action="store_true", help="move unreadable files to events/_bad"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 

@@ -18,15 +18,15 @@ from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake
 from relay.ops.redis_client import client
 
-SUMMARY: Final = "bring recorded segments into the lake, merge its files, remove old days"
+SUMMARY: Final = "move recorded segments into the lake, merge its files, remove old days"
 DESCRIPTION: Final = """\
 Convert closed segments of recorders to Parquet, merge the files of past hours, and remove days
-older than analytics.keep_days. A relay that records (analytics.record) does this itself. Where
-workers run without `runrelay`, run this command each minute.
+older than analytics.keep_days. A relay that records (analytics.record) does this itself. If you run
+workers without `runrelay`, run this command each minute.
 
-The command keeps old days while fewer than seven days with events precede today, because the clock
-may be wrong. If the clock is right, `--expire` removes them; it does nothing else and may run
-beside the compactor of a relay.
+If the lake has events of fewer than seven days before today, the command keeps old days, because
+the clock may be wrong. If the clock is right, remove them with --expire. --expire does nothing else
+and may run beside the compactor of a relay.
 
 exit code: 0 done, 1 partly failed, 2 usage
 """
@@ -68,7 +68,7 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
         out.write("{rows:,} events of {segments:,} segments".format(**total))
         out.write("{merged:,} hours merged, {days:,} old days removed".format(**total))
         if total["dropped"]:
-            out.write("{dropped:,} segments dropped for want of room".format(**total))
+            out.write("{dropped:,} segments deleted because the disk is full".format(**total))
     if wrong:
         raise AnalyticsError("\n".join(wrong))
 

@@ -18,17 +18,16 @@ from relay.analytics import days, places
 
 SUMMARY: Final = "generate a history of events to try the analytics with"
 DESCRIPTION: Final = """\
-Write events of invented twins and relays as if they had been recorded: more by day than by night,
-a few twins that send most messages, messages that wait, are dropped, lost or doubled, bursts of
-single twins, storms of reconnects, and one relay that is hard to reach. generated.json beside the
-events lists these, to compare with the results of the jobs. The same options generate the same
-history.
+Write events of invented twins and relays. There is more traffic by day than by night, and a few
+twins send most messages. Messages wait, are dropped, lost or duplicated. Single twins send bursts,
+many clients reconnect at once, and one relay often fails. generated.json beside the events lists
+these, to compare with the results of the jobs. The same options generate the same history.
 
-  export RMB_DATA__DIR=$HOME/try     a folder and a database of its own; then `migrate`
+  export RMB_DATA__DIR=$HOME/try     use another data folder and database; then run `migrate`
   rmb_analytics generate --days 3 --rows 100k
   rmb_analytics run all --from 3d
 
-5 million rows take some 12 seconds and 72 MB.
+5 million rows take about 12 seconds and 72 MB.
 """
 PROGRESS_S: Final = 1.0
 
@@ -51,7 +50,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--relays", type=int, default=6, help="number of relays (6)")
     parser.add_argument("--seed", type=int, default=1, help="number that varies the history (1)")
     parser.add_argument("--lost", type=float, default=2, help="lost of a million messages (2)")
-    parser.add_argument("--doubled", type=float, default=460, help="doubled of a million (460)")
+    parser.add_argument("--doubled", type=float, default=460, help="duplicated of a million (460)")
     parser.add_argument("--bursts", type=int, default=5, help="bursts after the first week (5)")
     parser.add_argument("--storms", type=int, default=50, help="storms of reconnects (50)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder (analytics.dir)")
@@ -98,7 +97,9 @@ def _count(text: str) -> int:
     try:
         return int(float(text[:-1]) * unit) if unit > 1 else int(text)
     except (ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number such as 5000, 5k or 5M") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number such as 5000, 5k or 5M"
+        ) from None
 
 
 def _day(text: str) -> date:
@@ -106,5 +107,5 @@ def _day(text: str) -> date:
         found = date.fromisoformat(text)
         days.assert_usual(found)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no day such as 2026-11-01") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a day such as 2026-11-01") from None
     return found

@@ -18,7 +18,7 @@ SUMMARY: Final = "write the report of a month as HTML and PDF"
 
 DESCRIPTION: Final = """\
 Write the results of a month for people who do not use the console: traffic between relays, error
-budgets, sessions, delivery, anomalies, usage. Each file is self-contained. It names the days that
+budgets, sessions, delivery, anomalies, usage. Each file is self-contained and lists the days that
 are not computed.
 
   rmb_analytics report --month 2026-11                  report-2026-11.html and .pdf here
@@ -51,7 +51,7 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        raise AnalyticsError(f"{folder} is a file: --output is the folder to write into") from None
+        raise AnalyticsError(f"{folder} is a file; --output must be a folder") from None
     except OSError as error:
         raise AnalyticsError(f"the folder {folder} cannot be made: {error.strerror}") from None
     files = []

@@ -27,10 +27,10 @@ DESCRIPTION: Final = (
     """\
 Compute results for the console, REST and SQL queries.
 
-Each day is computed once. Another run computes only days whose events changed since, because late
-events came or a file was repaired. An interrupted job keeps what it has published; run it again for
-the rest. If another process is computing a job, such as the relay's daily schedule, the command
-waits for it and then computes what is still due.
+The command computes each day once. It computes a day again only if its events have changed, because
+late events arrived or a file was repaired. An interrupted job keeps the days it has published; run
+it again to compute the rest. If another process computes a job, such as the relay's daily schedule,
+the command waits for it and then computes the remaining days.
 
   rmb_analytics run all                                 every job, yesterday
   rmb_analytics run rollup --from 2026-11 --to 2026-11  a month
@@ -50,7 +50,9 @@ T = TypeVar("T")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("job", choices=[*JOBS, "all"], metavar="JOB", help="one of these, or all")
+    parser.add_argument(
+        "job", choices=[*JOBS, "all"], metavar="JOB", help="a job of the list above, or all"
+    )
     days.add_arguments(parser)
     add_engine_arguments(parser)
     add_wait_argument(parser)
@@ -112,7 +114,7 @@ def compute(
     outcomes, failures, busy = [], [], []
     first = wanted[0][0].name  # if this one is busy, it is waited for, which says so
     for told in ledger.at_work(lake, JOBS.keys() - {first}):
-        progress.say(f"{told}: both are slower meanwhile")
+        progress.say(f"{told}: both take longer")
     try:
         for job, window in wanted:
             try:

@@ -16,12 +16,12 @@ from relay.analytics import daily
 from relay.analytics.commands import run
 from relay.analytics.lake import Lake
 
-SUMMARY: Final = "what runs by itself every day, and when; --now: do it"
+SUMMARY: Final = "show the daily schedule; --now: run it"
 
 DESCRIPTION: Final = f"""\
-All jobs run once a day, at analytics.daily_at (UTC), for the {daily.DAYS} days before: Celery's
-schedule begins it. Where there is no Celery, let cron call `rmb_analytics schedule --now`, which
-does the same; done twice, it computes nothing twice.
+The relay's Celery schedule runs all jobs once a day, at analytics.daily_at (UTC), for the
+{daily.DAYS} days before. If you run no Celery workers, let cron run `rmb_analytics schedule --now`
+instead. A second run on the same day computes only what is missing.
 """
 
 NICENESS: Final = 10

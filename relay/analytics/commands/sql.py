@@ -16,11 +16,11 @@ from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake
 from relay.ops import arguments, csv_text
 
-SUMMARY: Final = "answer a question in SQL over events and results"
+SUMMARY: Final = "run an SQL query over events and results"
 
 DESCRIPTION: Final = """\
-Answer one SELECT with DuckDB, over the same files as the jobs: the view `events`, and a view for
-each table with results. Nothing can be changed by it. Without a question: the views, with their
+Run one SELECT with DuckDB over the files of the lake: the view `events`, and a view for each table
+with results. A query cannot change anything. Without a query, the command lists the views and their
 columns.
 
   rmb_analytics sql
@@ -29,7 +29,7 @@ columns.
   rmb_analytics sql --csv "FROM traffic_matrix" > matrix.csv
   rmb_analytics sql - < question.sql
 
-Restrict `date`, as above, to read only the files of these days.
+A condition on `date`, as above, makes a query fast: it reads only the files of these days.
 """
 
 SHOWN_ROWS: Final = 100

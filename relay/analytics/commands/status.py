@@ -16,16 +16,16 @@ from relay.analytics.models import Run
 from relay.analytics.spark.window import next_month
 from relay.ops import arguments
 
-SUMMARY: Final = "what is computed, what is missing or outdated, the latest runs"
+SUMMARY: Final = "show the state of all days, and the latest runs"
 
 DESCRIPTION: Final = """\
-Show the state of all days (months) up to yesterday for each job:
+Show, for each job, the state of all days (or months) up to yesterday:
 
   current    the result matches the events
   missing    not computed yet
-  outdated   late events came after it was computed, or an earlier version of the job computed it
-  kept       some of its events were deleted since, so the result stays; a month whose first days
-             are deleted is not computed again even if more events come
+  outdated   events arrived after the computation, or an earlier version of the job computed it
+  kept       some of its events have been deleted, so the result stays as it is, even if more
+             events arrive
   empty      no events
 
 `rmb_analytics backfill` computes missing and outdated days.
@@ -117,7 +117,7 @@ def _run(run: Run) -> dict[str, Any]:
 def _lines(document: dict[str, Any]) -> Iterable[str]:
     events = document["events"]
     if document["another_lake"]:
-        yield f"the results are of another lake, {document['another_lake']}: see takeover --help"
+        yield f"the results are from another lake, {document['another_lake']}: see takeover --help"
     if events is None:
         yield "there are no events yet"
     else:

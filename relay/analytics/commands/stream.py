@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from relay.analytics.models import StreamState
     from relay.analytics.streaming import Batch
 
-SUMMARY: Final = "count events by the minute as they come, into the database"
+SUMMARY: Final = "count new events per minute, in the database"
 
 DESCRIPTION: Final = """\
-Count new events by the minute in the database: their number, size and delay by relay, kind, reason
-and remote. Every event counts once: a stream that was killed continues where it was. The command
-runs until it is stopped; run it as a service.
+Count new events per minute in the database: number, size and delay, by relay, kind, reason and
+partner relay. Every event counts once: after a crash, the command continues where it stopped. It
+runs until you stop it; run it as a service.
 
   rmb_analytics stream                          continue, or start 12 hours ago
-  rmb_analytics stream --once                   count the events that are there, then end
+  rmb_analytics stream --once                   count the events in the lake, then end
   rmb_analytics stream --from 2026-11-21T14     start again from this hour (UTC, or with an offset:
                                                 2026-11-21T14:00+02:00)
 
-Minutes are kept for three days. For longer periods, and for more than sums, use the jobs.
+The database keeps the minutes of three days. For longer periods and other results, use the jobs.
 """
 
 
@@ -44,16 +44,16 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=_seconds,
         default=0.5,
         metavar="S",
-        help="seconds between two looks for files (0.5)",
+        help="seconds between two searches for new files (0.5)",
     )
     parser.add_argument(
-        "--once", action="store_true", help="count the events that are there, then end"
+        "--once", action="store_true", help="count the events in the lake, then end"
     )
     parser.add_argument(
         "--from", dest="since", type=_hour, metavar="HOUR", help="start again from this hour (UTC)"
     )
     parser.add_argument(
-        "--restart", action="store_true", help="forget all counts and start again 12 hours ago"
+        "--restart", action="store_true", help="delete all counts and start again 12 hours ago"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object per batch")
 
@@ -126,7 +126,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0.1 <= seconds <= 3_600:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0.1 to 3600")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 3600")
     return seconds
 
 
@@ -135,8 +135,10 @@ def _hour(text: str) -> datetime:
         found = arguments.moment(text)
         days.assert_usual(found.date())
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no hour such as 2026-11-21T14") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not an hour such as 2026-11-21T14") from None
     now = days.now()
     if found > now:  # nothing would be counted, and nobody would hear of it
-        raise argparse.ArgumentTypeError(f"{text!r} is to come: at most {now:%Y-%m-%dT%H} (UTC)")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is in the future; the latest hour is {now:%Y-%m-%dT%H} (UTC)"
+        )
     return found

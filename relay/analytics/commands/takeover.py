@@ -11,18 +11,18 @@ from django.core.management.base import OutputWrapper
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake
 
-SUMMARY: Final = "compute into this database from this lake, though it was another one before"
+SUMMARY: Final = "let this lake replace the lake of the results in the database"
 
 DESCRIPTION: Final = """\
-Let the present lake (analytics.dir) replace the one whose results are in the database.
+Let the lake in analytics.dir replace the lake whose results are in the database.
 
-A database holds the results of one lake, the first that results were computed from. Jobs on other
-lakes are refused, because two lakes would replace each other's results. When a lake is lost and
-another one takes its place, run this command; from then on the former lake is refused. Former
-results stay for days without events in this lake and are replaced for all others.
+A database contains the results of one lake: the first one from which results were computed. Jobs
+refuse other lakes, because two lakes would overwrite each other's results. If the lake is lost and
+you start a new one, run this command; from then on, jobs refuse the former lake. For days without
+events in the new lake, the former results stay; for all other days, new results replace them.
 
 A lake that was moved, or copied with its file lake.id, is still the same lake and does not need
-this. All hosts of a relay must share analytics.dir: two lakes cannot take turns.
+this command. All hosts of a relay must share analytics.dir.
 """
 
 
@@ -42,6 +42,6 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
         was = str(before) if before is not None else None
         out.write(json.dumps({"lake": str(lake.root), "before": was}, indent=2))
     elif before is None:
-        out.write(f"the results are of {lake.root}, and of no other lake before")
+        out.write(f"the results were already from {lake.root}")
     else:
-        out.write(f"the results are of {lake.root} from now on; before of {before}")
+        out.write(f"results are from {lake.root} from now on, no longer from {before}")

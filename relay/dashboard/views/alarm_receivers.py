@@ -27,7 +27,7 @@ RECEIVER_COLUMNS: Final = (
     Column("kind", "By"),
     Column("target", "Where", Cell.CODE, hint="without what may be a secret"),
     Column("min_severity", "Hears", Cell.STATE, hint="alarms that are at least so bad"),
-    Column("waiting", "Waiting", Kind.NUMBER, hint="notices that it did not take yet"),
+    Column("waiting", "Waiting", Kind.NUMBER, hint="notices not delivered yet"),
     Column("last_success", "Last taken", Cell.MOMENT),
     Column("last_error", "Last error"),
 )
@@ -85,8 +85,8 @@ def test_receiver(request: HttpRequest, receiver_id: int) -> HttpResponseBase:
     def perform(actor: Actor) -> str:
         answer = receivers.send_test(receiver_id, actor=actor)
         if not answer.ok:
-            raise Conflict(f"{found} did not take the test: {answer.text}")
-        return f"{found} took the test: {answer.text}"
+            raise Conflict(f"{found} did not accept the test: {answer.text}")
+        return f"{found} accepted the test: {answer.text}"
 
     question = Question(
         f"Send a test to {found}",

@@ -19,8 +19,8 @@ class Command(BaseCommand):
     """Bad settings never get here: they end every command with exit code 2 and one line."""
 
     help = (
-        "Show the settings and where each comes from, those that a running relay has "
-        "otherwise, and run the system checks."
+        "Show the settings and the source of each, show settings that a running relay uses with "
+        "other values, and run the system checks."
     )
     requires_system_checks = ()  # it runs them itself, after the settings
 

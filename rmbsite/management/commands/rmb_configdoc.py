@@ -25,7 +25,7 @@ class Command(BaseCommand):
             "--format",
             choices=("markdown", "toml", "env"),
             default="markdown",
-            help="a page, a commented rmb.toml, or a commented list of variables",
+            help="a page (default), an rmb.toml or a list of variables, both commented out",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -38,10 +38,11 @@ def markdown() -> Iterator[str]:
     """The settings as a page of documentation."""
     yield "# Settings"
     yield ""
-    yield "Precedence: defaults < `rmb.toml` (or the file in `RMB_CONFIG`) < environment <"
-    yield "command line. A key `a.b` is `b` in section `[a]` of the file and the variable"
-    yield "`RMB_A__B`. Secrets can be in a file of their own: `a.b_file`, `RMB_A__B_FILE`."
-    yield "Unknown keys are refused."
+    yield "The command line overrides the environment, the environment overrides the file, and the"
+    yield "file overrides the defaults. The file is `rmb.toml`, or the one named by `RMB_CONFIG`."
+    yield "The setting `a.b` is the key `b` in section `[a]` of the file, and the variable"
+    yield "`RMB_A__B`. To read a secret from a file of its own, set `a.b_file` or"
+    yield "`RMB_A__B_FILE` to its path. The relay does not start with unknown keys."
     for section, options in _sections():
         yield ""
         yield f"## {section}"

@@ -102,14 +102,14 @@ def _run(*arguments: str) -> Any:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["--listen", "9944"], "want host:port"),
-        (["--listen", "127.0.0.1:99999"], "want host:port"),
+        (["--listen", "9944"], "must be host:port"),
+        (["--listen", "127.0.0.1:99999"], "must be host:port"),
         (["--listen", "192.0.2.1:1"], "cannot listen on 192.0.2.1:1"),
         (["--block-time", "-1"], "--block-time must be from 0"),
         (["--block-time", "nan"], "--block-time must be from 0"),
         (["--twins", "-1"], "--twins must be from 0"),
         (["--twins", "1000000"], "--twins must be from 0 to 200000"),
-        (["--twins", "1", "--import", "x.csv"], "either --twins or --import"),
+        (["--twins", "1", "--import", "x.csv"], "use --twins or --import"),
         (["--import", "missing.csv"], r"missing.csv: "),
         (["--file", "/dev"], "/dev: Is a directory"),
         (["--relay", "a" * 1025, "--twins", "1"], "--relay must have at most 1024 bytes"),

@@ -78,10 +78,10 @@ async def test_twins_of_a_relay_need_no_chain(tmp_path: Path) -> None:
     ("text", "wrong"),
     [
         ("secret = ", "not valid TOML"),
-        ('relay = "wss://r1.example"', "unknown name 'relay'; there are secret, "),
-        ("relays = [1]", "relays must be a list of texts"),
-        ("twins = 3", "twins must be a text"),
-        (f'secret = "{SEED}"\nsecret_file = "x"', "only one of them"),
+        ('relay = "wss://r1.example"', "unknown key 'relay'; known keys: secret, "),
+        ("relays = [1]", "relays must be a list of strings"),
+        ("twins = 3", "twins must be a string"),
+        (f'secret = "{SEED}"\nsecret_file = "x"', "set secret or secret_file, not both"),
         ("#" * 70_000, "more than 65536 bytes"),
     ],
 )
@@ -108,4 +108,4 @@ def test_a_profile_others_can_read_is_told(
     assert not capsys.readouterr().err
     Path(path).chmod(0o644)
     session(profile=path)
-    assert "others can read the secret in it (chmod 600)" in capsys.readouterr().err
+    assert "other users can read its secret; run chmod 600" in capsys.readouterr().err

@@ -43,7 +43,7 @@ def test_sizes(text: str, bytes_: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "M", "-1", "1.5G", "1X", "٣", "9" * 20, "99999T"])
 def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="is no size"):
+    with pytest.raises(argparse.ArgumentTypeError, match="invalid size"):
         size(text)
 
 

@@ -201,7 +201,7 @@ def test_the_command(evaluate: Evaluate, site_redis: RedisServer) -> None:
     assert json.loads(command("set", "disk", "--default", "--json"))["changed"] is False
     added = json.loads(command("receiver-add", "pager", "https://hooks.example/x", "--json"))
     assert added["secret"] and "hooks.example" in command("receivers")
-    assert "took the test" not in command("notices")
+    assert "accepted the test" not in command("notices")
     assert len(command("history").splitlines()) == 11
     command("receiver-remove", "pager")
     for wrong in (

@@ -92,7 +92,7 @@ def test_the_hour_a_stream_begins_with(text: str, hour: int) -> None:
 )
 @pytest.mark.parametrize("verb", ["run top", "backfill"])
 def test_days_to_come(verb: str, option: str, day: str) -> None:
-    with pytest.raises(CommandError, match=r"is to come: at most 2026-11-(22|30)"):
+    with pytest.raises(CommandError, match=r"is in the future; the latest day is 2026-11-(22|30)"):
         command(*verb.split(), option, day)
 
 
@@ -112,5 +112,5 @@ def test_hours_to_come() -> None:
     "text", ["0001-01-01T00+14:00", "9999-12-31T23-14:00", "1969-12-31T23", "x"]
 )
 def test_hours_that_nobody_means(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="is no hour"):
+    with pytest.raises(argparse.ArgumentTypeError, match="is not an hour"):
         stream._hour(text)

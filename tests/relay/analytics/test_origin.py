@@ -115,7 +115,7 @@ def test_a_lake_that_took_over_is_the_one(first: Lake, second: Lake) -> None:
 
 def test_it_is_told(second: Lake, first: Lake) -> None:
     assert json.loads(command("status", "--json"))["another_lake"].startswith(str(first.root))
-    assert f"the results are of another lake, {first.root}" in command("status")
+    assert f"the results are from another lake, {first.root}" in command("status")
     codes = [finding.check for finding in recorded.lake()]
     assert "analytics.lake" in codes
     command("takeover")

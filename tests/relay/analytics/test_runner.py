@@ -304,7 +304,7 @@ def test_pages_and_queries_show_what_a_job_published(configured: Lake) -> None:
 
 
 def test_what_is_wrong_is_said_in_a_line(configured: Lake, tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="is no job"):
+    with pytest.raises(CommandError, match="is not a job"):
         command("backfill", "nonsense")
     with pytest.raises(CommandError, match="is before"):
         command("run", "top", "--from", "2026-03-02", "--to", "2026-03-01")

@@ -144,7 +144,7 @@ def test_receivers_and_notices(
     path = f"{BASE}/receivers/{receiver.pk}/test/"
     assert "https://hooks.example/…" in operator.get(path).content.decode()
     answer = operator.post(path, follow=True).content.decode()
-    assert "did not take the test" in answer
+    assert "did not accept the test" in answer
 
 
 def test_of_another_release(sign_in: SignIn) -> None:

@@ -122,7 +122,7 @@ def test_dead_letters(site_redis: RedisServer) -> None:
         ("letter", "9/1-1"), ("letter", f"{'9' * 30}-1"), ("letters", "--limit", "0"),
         ("waiting", "--after", "1-1"),
     ):  # fmt: skip
-        with pytest.raises(CommandError, match=r"gone already|no such message|is not|limit"):
+        with pytest.raises(CommandError, match=r"gone already|message not found|is not|limit"):
             run(*wrong)
 
 

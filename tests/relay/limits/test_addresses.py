@@ -145,6 +145,6 @@ def test_the_command(site_redis: RedisServer) -> None:
     assert run("list") == ""
     (first, *_) = json.loads(run("list", "--addresses", "--json"))
     assert (first["network"], first["banned"]) == ("127.0.0.1", True)
-    assert run("lift", "2001:DB8:0::7").strip() == "2001:db8::7 is served again"
+    assert run("lift", "2001:DB8:0::7").strip() == "2001:db8::7 is not banned any more"
     with pytest.raises(CommandError, match="2001:db8::7 is not banned"):
         run("lift", "2001:db8::7")

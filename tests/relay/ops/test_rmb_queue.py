@@ -78,7 +78,7 @@ def test_one_queue_of_a_twin_that_may_come_back(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def reply(question: str) -> str:
-        assert question == "Twin 7 may come for it. Delete 3 messages for 7? [y/N] "
+        assert question == "Twin 7 may still fetch them. Delete 3 messages for 7? [y/N] "
         server.run("XADD", "stream:7", "*", "_", b"meanwhile")
         return "y"
 
@@ -136,7 +136,7 @@ def test_it_asks_first(
 
 
 def test_purging_for_programs(server: RedisServer) -> None:
-    with pytest.raises(CommandError, match="give --yes as well") as refused:
+    with pytest.raises(CommandError, match="--json needs --yes") as refused:
         run("purge", "7", "--json")
     assert refused.value.returncode == 2
     for key, count in (("7", 3), ("7", 0), ("70", 1)):

@@ -59,7 +59,7 @@ def test_drain(add_worker: AddWorker, site_redis: RedisServer) -> None:
     with pytest.raises(Denied):
         services.drain("a", actor=NOBODY)
     assert AuditEntry.objects.count() == 1
-    assert run("drain", "a") == "worker a is told to drain\n"
+    assert run("drain", "a") == "worker a drains\n"
     assert json.loads(run("drain", "a", "--json")) == {"boot_id": "a"}
     with pytest.raises(CommandError, match="no worker c"):
         run("drain", "c")

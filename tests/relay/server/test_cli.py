@@ -139,7 +139,7 @@ def test_children_read_the_same_configuration(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ([], "--domain is missing"),
+        ([], "--domain (or RMB_RELAY__DOMAINS) is missing"),
         ([], "as in rmb-relay --domain relay.example.com"),
         ([], "rmb-relay --embedded; all options: --help"),
         ([*PLAIN, "--twins", "file"], "--twins: must be one of registry, tfchain"),
@@ -153,8 +153,8 @@ def test_children_read_the_same_configuration(tmp_path: Path) -> None:
         ([*PLAIN, "--processes", "two"], "--processes: must be integer, not 'two'"),
         ([*PLAIN, "--processes", "0"], "--processes: must be at least 1"),
         ([*PLAIN, "--server", "gunicorn"], "--server: must be one of uvicorn, daphne"),
-        ([*PLAIN, "--limit", "5"], "--limit: takes a count and a size"),
-        ([*PLAIN, "--limit", "1", "2", "3"], "--limit: takes a count and a size"),
+        ([*PLAIN, "--limit", "5"], "--limit needs a count and a size"),
+        ([*PLAIN, "--limit", "1", "2", "3"], "--limit needs a count and a size"),
         ([*PLAIN, "--limit", "0", "5"], "both or neither must be set"),
         ([*PLAIN, "--limit", "a", "5"], "--limit: must be integer"),
         ([*PLAIN, "--ranker-period", "soon"], "--ranker-period: must be integer"),
@@ -176,8 +176,8 @@ def test_children_read_the_same_configuration(tmp_path: Path) -> None:
         ([*PLAIN, "--tls-cert", "nowhere.pem"], "both or neither must be set"),
         ([*PLAIN, "--tls-cert", "no.pem", "--tls-key", "no.key"], "--tls-cert: cannot read no.pem"),
         ([*PLAIN, "--trusted-proxy", "proxy"], "does not appear to be an IPv4 or IPv6 network"),
-        (["-m", "a_b", "--twins", "registry"], "no twin can list a name that holds an underscore"),
-        (["--embedded", "-r", "redis://x"], "--embedded brings its own Redis"),
+        (["-m", "a_b", "--twins", "registry"], "a name must not contain an underscore"),
+        (["--embedded", "-r", "redis://x"], "--embedded starts its own Redis"),
         ([*PLAIN, "--redis"], "expected one argument"),
     ],
 )
@@ -190,7 +190,7 @@ def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     _, key = make_certificate(tmp_path / "other")
     arguments = [*PLAIN, "--tls-cert", str(certificate), "--tls-key", str(key)]
-    assert "do not fit together" in refusal(arguments)
+    assert "cannot use --tls-cert with --tls-key" in refusal(arguments)
 
 
 def test_a_key_with_a_passphrase_is_refused_and_asked_nobody(tmp_path: Path) -> None:

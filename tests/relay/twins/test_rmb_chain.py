@@ -44,7 +44,7 @@ def test_status_of_a_chain_that_nobody_follows(chain: Devchain) -> None:
     code, text = run("status")
     assert code == 1
     assert "follower  nobody follows the chain" in text
-    assert "import    never done" in text
+    assert "import    never run" in text
     assert chain.url in text
 
 
@@ -63,7 +63,7 @@ def test_status_of_a_chain_that_is_followed(chain: Devchain) -> None:
 def test_status_beside_a_registry(site_redis: RedisServer) -> None:
     assert "twins come from the registry, the chain is not used" in run("status")[1]
     followed(100, 103)
-    assert "twins come from the registry, though a relay follows it" in run("status")[1]
+    assert "twins.source is registry here, but a relay follows it" in run("status")[1]
 
 
 def test_an_import_by_hand(chain: Devchain) -> None:
@@ -72,7 +72,7 @@ def test_an_import_by_hand(chain: Devchain) -> None:
     document = json.loads(run("import", "--json")[1])
     assert (document["state"], document["twins"], document["error"]) == ("done", 2, "")
     client().set(keys.CHAIN_IMPORT_LEASE, "somebody")
-    with pytest.raises(CommandError, match="another import is under way"):
+    with pytest.raises(CommandError, match="another import is running"):
         run("import")
 
 
@@ -81,7 +81,7 @@ def test_one_twin(chain: Devchain) -> None:
     code, text = run("twin", "7")
     assert code == 0
     assert f"account   {address}\n" in text
-    assert "mirror    not in the table of this site\n" in text
+    assert "mirror    not in the database\n" in text
     run("import")
     mirror.mark_stale(9)
     assert "stale since block 9: relays localhost" in run("twin", address)[1]

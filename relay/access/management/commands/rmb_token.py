@@ -16,8 +16,8 @@ from relay.ops.command import RelayCommand
 from relay.ops.printable import shown
 
 DESCRIPTION = """\
-Tokens for programs that use the REST API. A token acts for an account, never has more permissions
-than it, and is shown once.
+Tokens for programs that use the REST API. A token acts for an account and never has more
+permissions than the account. The command shows a token only once.
 
   rmb_token create --account olga --label grafana --role viewer --days 365
   rmb_token create --account olga --label kicker --permission relay_sessions.kick_session
@@ -39,7 +39,7 @@ class Command(RelayCommand):
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.description = DESCRIPTION
         verbs = parser.add_subparsers(dest="verb", required=True)
-        create = verbs.add_parser("create", help="make a token and show it once")
+        create = verbs.add_parser("create", help="create a token and show it once")
         create.add_argument("--account", required=True, help="account the token acts for")
         create.add_argument("--label", required=True, help="purpose of the token")
         create.add_argument(

@@ -25,28 +25,38 @@ DESCRIPTION = """\
 Show and handle alarms, and manage their rules and receivers.
 
   list                          firing, acknowledged and silenced alarms (--all: ended ones too)
-  show ALARM                    one alarm, with what to do about it
+  show ALARM                    one alarm and its runbook
   ack ALARM [--note TEXT]       acknowledge an alarm
   unack ALARM                   withdraw the acknowledgement
-  silence RULE [SUBJECT] --for 2h   send no notices of these alarms; * and ? match any text
+  silence RULE [SUBJECT] --for 2h   send no notices of these alarms; * and ? are wildcards
   silences                      list silences
   unsilence SILENCE             end a silence
-  rules [RULE]                  thresholds and hold times, and readings that are missing now
-  set RULE --threshold N ...    change a rule; --off and --on stop and start watching it
+  rules [RULE]                  thresholds, hold times, and readings that are missing now
+  set RULE --threshold N ...    change a rule; --off disables it, --on enables it
   set RULE --default            reset a rule to its defaults
-  receivers                     receivers of notices, and their last error
+  receivers                     receivers of notices and their last errors
   receiver-add NAME TARGET      add a webhook (https://...) or an e-mail address
   receiver-remove RECEIVER      remove a receiver
-  test RECEIVER                 send it a test and print the answer
+  test RECEIVER                 send a test notice and print the answer
   history                       changes of alarms, the newest first
   notices                       notices to receivers, the newest first
-  runbook                       all rules and what to do about each, as Markdown
+  runbook                       runbook of all rules, as Markdown
 
-Exit code 0: done, or no alarm fires (list); 1: refused, failed, or an alarm fires (list --check).
+exit code: 0 done, 1 refused or failed, or an alarm fires (list --check), 2 usage
 """
 
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 MAX_LISTED: Final = 1000
+
+
+ARGUMENTS = {
+    "alarm": "number of an alarm, as `list` shows it",
+    "rule": "name of a rule, as `rules` shows it",
+    "silence": "number of a silence, as `silences` shows it",
+    "name": "name of the receiver",
+    "target": "https:// address of a webhook, or an e-mail address",
+    "receiver": "number of a receiver, as `receivers` shows it",
+}
 
 
 class Command(RelayCommand):
@@ -62,7 +72,7 @@ class Command(RelayCommand):
         def verb(name: str, text: str, *arguments: str) -> ArgumentParser:
             added = verbs.add_parser(name, help=text)
             for argument in arguments:
-                added.add_argument(argument)
+                added.add_argument(argument, help=ARGUMENTS[argument])
             added.add_argument("--json", action="store_true", help="print JSON")
             return added
 
@@ -70,28 +80,38 @@ class Command(RelayCommand):
         lister.add_argument("--all", action="store_true", help="pending and resolved ones too")
         lister.add_argument("--check", action="store_true", help="exit code 1 if an alarm fires")
         verb("show", "show an alarm and its runbook", "alarm")
-        verb("ack", "acknowledge an alarm", "alarm").add_argument("--note", default="")
+        ack = verb("ack", "acknowledge an alarm", "alarm")
         verb("unack", "withdraw an acknowledgement", "alarm")
         silence = verb("silence", "send no notices of some alarms for a time", "rule")
-        silence.add_argument("subject", nargs="?", default="*")
+        silence.add_argument("subject", nargs="?", default="*", help="default: all subjects")
         silence.add_argument("--for", dest="span", required=True, help="such as 30m, 2h, 7d")
-        silence.add_argument("--note", default="")
+        for noted in (ack, silence):
+            noted.add_argument("--note", default="", help="text for other operators")
         verb("unsilence", "end a silence", "silence")
         verb("silences", "list silences")
-        verb("rules", "list rules with thresholds and hold times").add_argument("rule", nargs="?")
+        rules = verb("rules", "list rules with thresholds and hold times")
+        rules.add_argument("rule", nargs="?", help="only this rule")
         setter = verb("set", "change a rule", "rule")
-        setter.add_argument("--threshold", type=float)
+        setter.add_argument("--threshold", type=float, help="value at which the alarm fires")
         setter.add_argument("--clear", type=float, help="value at which the alarm ends")
         setter.add_argument(
-            "--hold", type=float, dest="hold_s", help="seconds the reading must last"
+            "--hold",
+            type=float,
+            dest="hold_s",
+            help="seconds beyond the threshold until the alarm fires",
         )
         switch = setter.add_mutually_exclusive_group()
-        switch.add_argument("--off", action="store_true", help="stop watching the rule")
-        switch.add_argument("--on", action="store_true", help="watch the rule again")
-        switch.add_argument("--default", action="store_true", help="reset the rule")
+        switch.add_argument("--off", action="store_true", help="disable the rule")
+        switch.add_argument("--on", action="store_true", help="enable the rule")
+        switch.add_argument("--default", action="store_true", help="reset the rule to its defaults")
         verb("receivers", "list receivers")
         add = verb("receiver-add", "add a receiver", "name", "target")
-        add.add_argument("--min-severity", choices=[*map(str, Severity)], default=Severity.WARNING)
+        add.add_argument(
+            "--min-severity",
+            choices=[*map(str, Severity)],
+            default=Severity.WARNING,
+            help=f"lowest severity to send (default {Severity.WARNING})",
+        )
         add.add_argument(
             "--secret-file", help="file with the secret of a webhook (default: generate one)"
         )
@@ -99,7 +119,9 @@ class Command(RelayCommand):
         verb("test", "send a test to a receiver", "receiver")
         verb("runbook", "print all rules as Markdown")
         for name, text in (("history", "list changes of alarms"), ("notices", "list notices")):
-            verb(name, text).add_argument("--limit", type=int, default=50)
+            verb(name, text).add_argument(
+                "--limit", type=int, default=50, help="maximum number of rows (default 50)"
+            )
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
         act: Callable[[dict[str, Any]], None] = getattr(self, f"_{verb.replace('-', '_')}")
@@ -128,7 +150,7 @@ class Command(RelayCommand):
             if complaint:
                 self.stderr.write(shown(complaint))
             if not found:
-                self.stderr.write("nothing fires")
+                self.stderr.write("no alarm fires")
         if options["check"] and any(each.active for each in found):
             raise CommandError(f"firing: {counted(sum(each.active for each in found), 'alarm')}")
 
@@ -207,12 +229,14 @@ class Command(RelayCommand):
         }
         if options["default"] and fields:
             raise CommandError(
-                "--default takes no numbers: it is the rule as delivered", returncode=2
+                "use --default without other options: it resets the rule", returncode=2
             )
         if options["on"] or options["off"]:
             fields["enabled"] = options["on"]
         if not fields and not options["default"]:
-            raise CommandError("say what is to change, or --default", returncode=2)
+            raise CommandError(
+                "nothing to change: use --threshold, --hold, --on, --off or --default", returncode=2
+            )
         if not options["default"]:
             fields = {**services.override_of(before.rule.key)._asdict(), **fields}
         after = services.set_rule(before.rule.key, actor=of_command(), **fields)
@@ -268,9 +292,9 @@ class Command(RelayCommand):
         if options["json"]:
             self._print(answer._asdict())
         elif answer.ok:
-            self.stdout.write(f"{receiver.name} took the test: {answer.text}")
+            self.stdout.write(f"{receiver.name} accepted the test: {answer.text}")
         if not answer.ok:
-            raise CommandError(f"{receiver.name} did not take the test: {answer.text}")
+            raise CommandError(f"{receiver.name} did not accept the test: {answer.text}")
 
     # --- history ------------------------------------------------------------------------------
 

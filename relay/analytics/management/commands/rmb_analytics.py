@@ -16,14 +16,14 @@ from relay.analytics.spark import signals
 from relay.ops.command import RelayCommand
 
 DESCRIPTION = """\
-Questions over months of traffic, answered by Spark on this machine or on a cluster.
+Compute results from months of recorded events, with Spark on this machine or on a cluster.
 
 The recorder (analytics.record) writes an event for everything that happens to a message or a
 session. Events are kept as Parquet files by day and hour (UTC). Jobs compute tables of results from
-them, day by day. A ledger records the events of each result, so you can run a job as often as you
-like: it computes only days whose events changed.
+them, day by day. A ledger records which events each result was computed from: when you run a job
+again, it computes only days whose events have changed.
 
-  rmb_analytics generate --days 3 --out ...      generate a history to try the jobs with
+  rmb_analytics generate --days 3 --out ...      generate a history, to try the jobs
   rmb_analytics run all --from 2026-11-01        run all jobs, from that day to yesterday
   rmb_analytics run rollup --from 7d --master spark://host:7077
   rmb_analytics status                           list computed, missing and outdated days
@@ -31,7 +31,7 @@ like: it computes only days whose events changed.
 
 The relay's schedule runs all jobs each day at `analytics.daily_at`.
 
-exit code: 0 done, 1 failed or interrupted, 2 usage, 75 another process is doing it, try again later
+exit code: 0 done, 1 failed or interrupted, 2 usage, 75 another process does the same; retry later
 """
 
 LIBRARIES: Final = ("duckdb", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "pytz", "reportlab")
@@ -40,7 +40,7 @@ LIBRARIES: Final = ("duckdb", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "
 class Command(RelayCommand):
     """The verbs are modules of `relay.analytics.commands`."""
 
-    help = "Events over months: jobs on Spark, their results, queries."
+    help = "Analytics of recorded events: Spark jobs, results, queries."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.formatter_class = RawDescriptionHelpFormatter

@@ -23,21 +23,21 @@ from relay.ops.command import RelayCommand
 from relay.ops.printable import shown
 
 DESCRIPTION = """\
-The audit log has an entry for every change and every sign-in: when, by whom, from where, and the
+The audit log has an entry for every change and every sign-in: time, account, address, and the
 values before and after.
 
   rmb_audit list --actor olga --action ban --since 24h
   rmb_audit export --since 2026-01-01 > audit.jsonl
   rmb_audit verify                        check the chain of hashes; print the first broken entry
   rmb_audit verify --head 4711:9f86d0…    also check that no entries are missing at the end
-
-`verify` prints the head of the log. Keep it where the database's owner cannot write (a ticket,
-another host, a print-out), and pass it to the next `verify`. Exit code 1: the log was changed.
-
   rmb_audit prune --before 365d --copy old.jsonl    delete the oldest entries
 
-`prune` verifies the log first, adds an entry about itself, and asks no question. --copy writes the
-deleted entries to a file, in the format of `export`; --no-copy keeps no copy.
+`verify` prints the head of the log. Keep the head where the database's owner cannot write (a
+ticket, another host, a print-out), and pass it to the next `verify`. Exit code 1: the log was
+changed.
+
+`prune` verifies the log, adds an entry about the deletion, and deletes without a question. --copy
+writes the deleted entries to a file, in the format of `export`; --no-copy keeps no copy.
 
 Times: 2026-11-21, 2026-11-21T10:00 (UTC), or an age such as 90m, 24h, 7d.
 """
@@ -49,7 +49,7 @@ MAX_LISTED = 10_000
 class Command(RelayCommand):
     """One sub-command each."""
 
-    help = "The audit log: list, verify, export."
+    help = "The audit log: list, verify, export, prune."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.formatter_class = RawDescriptionHelpFormatter

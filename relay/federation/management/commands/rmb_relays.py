@@ -27,10 +27,10 @@ from relay.ops.screen import amount, span
 from relay.queues import keys
 
 DESCRIPTION = """\
-Partner relays: show their state and decide about them. Decisions take effect within a second.
+Show partner relays, and decide about them. Decisions take effect within a second.
 
   list              list relays: those with waiting messages and failures first, then the busiest
-  show DOMAIN       show all about one relay
+  show DOMAIN       show all data of one relay
   pause DOMAIN      stop sending to it; messages for it wait until they expire
   resume DOMAIN     send to it again, at once
   block DOMAIN      neither send to it nor accept messages from it
@@ -39,17 +39,18 @@ Partner relays: show their state and decide about them. Decisions take effect wi
   untrust DOMAIN    require signatures again
   reset DOMAIN      end its back-off, forget its failures and try it now
 
-Pause, block and trust refuse a name this relay has never met, as it may be misspelt; --unknown
-accepts it.
+`pause`, `block` and `trust` refuse a name that this relay does not know, because it may be
+misspelt; --unknown accepts it.
 
 Messages for partner relays; only headers are shown. ENTRY is the id that the lists show.
 
-  waiting           messages in the outbox, the oldest first
-  letters           dead letters (messages that failed for good), the newest first; kept for a day
-  letter ENTRY      one message with every try: when, at which relay, and the answer
+  waiting           list messages in the outbox, the oldest first
+  letters           list dead letters (messages that failed permanently), the newest first; the
+                    relay keeps them for a day
+  letter ENTRY      show a message and each delivery attempt: time, relay, answer
   requeue ENTRY     send a dead letter again
   requeue-all DOMAIN  send the dead letters of a relay again, at most a thousand
-  delete ENTRY      delete a dead letter for good
+  delete ENTRY      delete a dead letter
 
 exit code: 0 done, 1 refused or failed, 2 usage, 3 saved and pending until Redis is back
 """
@@ -73,7 +74,7 @@ DONE: Final = {
     "unblock": "is not blocked any more",
     "trust": "is trusted",
     "untrust": "is not trusted any more",
-    "reset": "is tried again, its failures are forgotten",
+    "reset": "is tried again; its failures are reset",
 }
 HELP: Final = {
     "pause": "stop sending to a relay",
@@ -98,7 +99,7 @@ class Command(RelayCommand):
         lister = verbs.add_parser("list", help="list known relays")
         lister.add_argument("--limit", type=int, default=LISTED, help=f"default {LISTED}")
         lister.add_argument("--json", action="store_true", help="one JSON array")
-        show = verbs.add_parser("show", help="show all about one relay")
+        show = verbs.add_parser("show", help="show all data of one relay")
         show.add_argument("domain")
         show.add_argument("--json", action="store_true", help="one JSON object")
         for verb in DECISIONS:
@@ -149,7 +150,7 @@ class Command(RelayCommand):
     def _show(self, domain: str, as_json: bool) -> None:
         node = RelayNode.objects.filter(domain=domain).first()
         if node is None and not client().sismember(keys.PARTNERS, domain):
-            raise CommandError(f"nothing is known of a relay {domain}{_nearest(domain)}")
+            raise CommandError(f"relay {domain} is not known{_nearest(domain)}")
         document = _document(_states([domain])[domain], node)
         if as_json:
             self.stdout.write(json.dumps(document, indent=2))
@@ -183,7 +184,7 @@ def _require_known(domain: str, way_out: str) -> None:
         raise CommandError(
             f"Redis does not answer, and relay {domain} is not in the database{way_out}: {error}"
         ) from None
-    raise CommandError(f"no relay {domain} is known here{nearest}{way_out}")
+    raise CommandError(f"relay {domain} is not known{nearest}{way_out}")
 
 
 def _nearest(domain: str) -> str:

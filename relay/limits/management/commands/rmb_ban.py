@@ -22,19 +22,20 @@ from relay.twins import listing as twins
 from relay.twins.fields import FieldError, parse_id
 
 DESCRIPTION = """\
-Ban twins, addresses and keys of SBD. Within a second the relay closes the sessions of a banned
-twin, refuses new ones, and answers requests to it with "twin is banned". Its queues stay for the
-retention; delete them with rmb_queue purge. A banned address gets 403 for every request, and its
-sessions end; an address is one, or a network in CIDR notation (at most /8, IPv6 /16). The relay
-drops the connection of a banned key of SBD, and answers its handshakes with 403.
+Ban twins, addresses and SBD keys. Within a second the relay closes the sessions of a banned twin,
+refuses new ones, and answers requests to the twin with "twin is banned". Messages in its queues
+stay until they expire; rmb_queue purge deletes them. The relay answers every request from a banned
+address with 403 and closes its sessions. An address is a single one or a network in CIDR notation,
+of at most /8 (IPv6: /16). The relay closes the connection of a banned SBD key, and answers its
+handshakes with 403.
 
-  list [--addresses | --keys]                    list banned twins, addresses or keys
-  set TARGET [--reason TEXT] [--for 30m|12h|7d]  ban a twin or an address, for ever without --for
+  list [--addresses | --keys]                    list banned twins, addresses or SBD keys
+  set TARGET [--reason TEXT] [--for 30m|12h|7d]  ban a twin or an address (default: without end)
   lift TARGET                                    end a ban
   set --key=KEY ..., lift --key=KEY              the same for a key of SBD
 
-A twin this relay has never met is refused, as its id may be misspelt; --unknown bans it all the
-same. So are loopback addresses; --force bans them.
+The command refuses a twin that this relay does not know, because its id may be misspelt; --unknown
+bans it. The command also refuses loopback addresses; --force bans them.
 
   rmb_ban set 7 --reason "floods twin 12" --for 24h
   rmb_ban set 192.0.2.0/24
@@ -66,8 +67,8 @@ class Command(RelayCommand):
         ban = verbs.add_parser("set", help="ban a twin, an address or a key, or change its ban")
         ban.add_argument("--reason", default="", help="shown to operators")
         ban.add_argument("--for", dest="time", type=_time, help="such as 30m, 12h, 7d")
-        ban.add_argument("--unknown", action="store_true", help="even if this relay never met it")
-        ban.add_argument("--force", action="store_true", help="even if it holds loopback addresses")
+        ban.add_argument("--unknown", action="store_true", help="ban an unknown twin too")
+        ban.add_argument("--force", action="store_true", help="ban loopback addresses")
         lift = verbs.add_parser("lift", help="end a ban")
         for changer in (ban, lift):
             target = changer.add_mutually_exclusive_group(required=True)
@@ -95,7 +96,7 @@ class Command(RelayCommand):
             if row is None:
                 raise CommandError(f"twin {twin} is not banned")
             services.lift_ban(twin, actor=actor.of_command())
-            told = f"twin {twin} is let in again"
+            told = f"twin {twin} is not banned any more"
         else:
             if not options["unknown"]:
                 twins.require_known(twin)
@@ -108,7 +109,8 @@ class Command(RelayCommand):
         who = actor.of_command()
         if verb == "lift":
             network = addresses.lift(text, actor=who)
-            document, told = {"network": network, "banned": False}, f"{network} is served again"
+            document = {"network": network, "banned": False}
+            told = f"{network} is not banned any more"
         else:
             until = timezone.now() + options["time"] if options["time"] else None
             row = addresses.ban(text, options["reason"], until, actor=who, force=options["force"])
@@ -182,7 +184,7 @@ def _time(text: str) -> timedelta:
         raise ArgumentTypeError("must be a number and m, h or d, such as 12h")
     found = timedelta(seconds=int(match[1]) * _UNITS[match[2]])
     if found > timedelta(days=MAX_DAYS):
-        raise ArgumentTypeError(f"must be at most {MAX_DAYS} days; without it for ever")
+        raise ArgumentTypeError(f"must be at most {MAX_DAYS} days; omit --for to ban without end")
     return found
 
 

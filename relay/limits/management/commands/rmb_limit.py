@@ -20,29 +20,29 @@ from relay.twins import listing as twins
 from relay.twins.fields import FieldError, parse_id
 
 DESCRIPTION = """\
-Limits of what a twin may send in a minute, over all its sessions and workers. Changes take effect
-within a second.
+Limits on what a twin may send per minute, over all its sessions and workers, and on the messages
+that may wait for it. Changes take effect within a second.
 
   list                     list twins with a limit of their own
   show TWIN                show a twin's limit and its refusals in the last hour
-  set TWIN COUNT SIZE      give a twin its own limit: messages and bytes a minute; 0 0: no limit
+  set TWIN COUNT SIZE      give a twin its own limit: messages and bytes per minute; 0 0: no limit
   clear TWIN               use the default limit again
   waiting TWIN MESSAGES BYTES QUEUES
-                           bound the messages that may wait for a twin, and those from it in all
-                           queues; 0: the bound of the settings (queue.twin_messages and the like)
-  default                  show the default limit, which all other twins have
-  default COUNT SIZE       change it
-  default --clear          reset it to the settings (limits.count, limits.size)
-  sbd                      list the keys of SBD and the networks with a limit of their own in SBD
-  sbd --key=KEY KBIT       give a key of SBD its own limit: kilobits a second; 0: no limit
+                           limit the messages that may wait for a twin, and the waiting messages
+                           it has sent; 0: as queue.twin_messages, twin_bytes and twin_queues
+  default                  show the default limit, which applies to all other twins
+  default COUNT SIZE       change the default limit
+  default --clear          reset the default limit to the settings limits.count and limits.size
+  sbd                      list SBD keys and networks with a limit of their own
+  sbd --key=KEY KBIT       give an SBD key its own limit: kilobits per second; 0: no limit
   sbd --network NET KBIT   the same for each address of a network, or for one address
-  sbd ... --clear          use the limit of the settings again (sbd.limit_kbit_per_s)
-  hits                     list the twins and addresses refused most in the last hour
+  sbd ... --clear          use the limit of the setting sbd.limit_kbit_per_s again
+  hits                     list the twins and addresses with most refusals in the last hour
 
   rmb_limit set 7 600 10000000      rmb_limit default 6000 100000000      rmb_limit hits --json
 
-SIZE is the largest single message as well. A twin this relay has never met is refused, as its id
-may be misspelt; set and waiting take it with --unknown.
+SIZE also limits a single message. `set` and `waiting` refuse a twin that this relay does not know,
+because its id may be misspelt; --unknown accepts it.
 
 exit code: 0 done, 1 refused or failed, 2 usage, 3 saved and pending until Redis is back
 """

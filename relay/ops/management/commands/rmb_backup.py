@@ -18,13 +18,13 @@ DESCRIPTION = """\
 Write all tables of the database and the settings into one file, while the relay runs. The file
 does not contain waiting messages: they are in Redis.
 
-The file contains password hashes and keys of second factors. Only its owner can read it; keep it
-so. With --secrets it also contains the site's secret keys: without them, another site cannot verify
-the audit log after a restore.
+The file contains password hashes and keys of second factors, so only its owner can read it. With
+--secrets it also contains the site's secret keys: without them, another site cannot verify the
+audit log after a restore.
 
-  rmb_backup FILE            write it; a file that exists is not replaced
-  rmb_backup FILE --verify   restore one into a temporary SQLite database, and compare
-                             (TMPDIR names another folder for it)
+  rmb_backup FILE            write a backup to a new file
+  rmb_backup FILE --verify   restore a backup into a temporary SQLite database (in TMPDIR), and
+                             compare it with the file
 """
 
 
@@ -45,7 +45,7 @@ class Command(RelayCommand):
         parser.add_argument(
             "--no-history",
             action="store_true",
-            help="omit the history of sessions and of the relay's metrics",
+            help="omit ended sessions and the history of metrics",
         )
         parser.add_argument("--secrets", action="store_true", help="include the site's secret keys")
         parser.add_argument("--json", action="store_true", help="one JSON object")

@@ -20,13 +20,14 @@ from relay.ops.command import RelayCommand
 
 DESCRIPTION = """\
 Send messages between sessions of the demo twins through the embedded relay that runs on the data
-folder, and print rate and latency. The relay stores them like any other; none is left afterwards.
+folder, and print rate and latency. The relay stores these messages like all others; at the end all
+of them are delivered and removed.
 
-The bench shares the machine with the relay and prints how much of a core it used itself; near 1.0
-it, and not the relay, was the limit. To compare the relay with a bare forwarder, each pinned to its
-own cores, run `make bench` in a checkout.
+The bench shares the machine with the relay. It prints the share of a core that it used itself; near
+1.0, the bench and not the relay was the limit. To compare the relay with a bare forwarder, each on
+cores of its own, run `make bench` in a checkout.
 
-exit code: 0, or 1 when a message was lost, doubled or out of order, or the relay refused one
+exit code: 0 done, 1 a message was lost, duplicated, out of order or refused, 2 usage
 """
 
 
@@ -45,7 +46,7 @@ class Command(RelayCommand):
             "--window",
             type=whole_number(1, 100),
             default=8,
-            help="messages under way in each pair (8)",
+            help="messages of each pair that are sent and not yet received (8)",
         )
         parser.add_argument(
             "--size",
@@ -54,7 +55,7 @@ class Command(RelayCommand):
             help="bytes of payload (256)",
         )
         parser.add_argument(
-            "--seconds", type=whole_number(1, 600), default=5, help="seconds of sending (5)"
+            "--seconds", type=whole_number(1, 600), default=5, help="duration in seconds (5)"
         )
         parser.add_argument("--json", action="store_true", help="one JSON object")
 
@@ -79,7 +80,7 @@ async def _measure(options: dict[str, Any]) -> Outcome:
     try:
         twins = identities.load(folder)
     except OSError:
-        raise DemoError(f"{folder} has no demo twins: they are made by --embedded") from None
+        raise DemoError(f"{folder} has no demo twins: start the relay with --embedded") from None
     load = Load(url, twins[:2], options["pairs"], options["window"], options["size"])
     return await load.run(options["seconds"])
 

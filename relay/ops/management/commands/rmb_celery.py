@@ -22,10 +22,10 @@ Background work: deliveries to partner relays, following and importing the chain
   retry ID   start a failed task again
   forget ID  remove a failed task from the list
 
-A task that cannot do its work for a while (a relay or a node away) does not fail: it ends, and the
-schedule starts it again. Each takes a lease first, so starting one again while another of its kind
-runs does nothing and does no harm. The schedule starts a task that was lost with its process again
-within seconds; the message broker still lists the lost one as unacknowledged for an hour.
+A task does not fail because a partner relay or a node of the chain is unreachable: it ends, and the
+schedule starts it again. Only one task of each kind runs at a time, so `retry` is safe: a second
+one ends at once. If a process dies, the schedule starts its tasks again within seconds; the message
+broker lists the lost ones as unacknowledged for an hour.
 
 exit code: 0 done, all queues served; 1 a queue not served, or refused or failed; 2 usage
 """
@@ -80,7 +80,7 @@ class Command(RelayCommand):
             now = time.time()
             for queue in queues:
                 oldest = "" if queue.oldest_s is None else f", the first {span(queue.oldest_s)} ago"
-                taken = "" if queue.taken else "; NOBODY takes them"
+                taken = "" if queue.taken else "; NO WORKER serves this queue"
                 self.stdout.write(f"{queue.name:<11} {queue.waiting} wait{oldest}{taken}")
             for task in running:
                 what = shown(f"{task.task}({task.arguments})  in {task.worker}")

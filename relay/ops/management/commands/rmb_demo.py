@@ -15,7 +15,7 @@ from relay.ops.command import RelayCommand
 class Command(RelayCommand):
     """As `make demo` does in a checkout."""
 
-    help = "Let the demo twins talk through the embedded relay that runs on the data folder."
+    help = "Let demo twins exchange messages through the embedded relay of the data folder."
 
     def handle(self, *args: Any, **options: Any) -> None:
         folder = settings.RMB.data_dir

@@ -31,7 +31,7 @@ LABELS = {Level.OK: "ok", Level.WARNING: "WARNING", Level.FAULT: "FAULT"}
 class Command(BaseCommand):
     """Findings as they are made: a check may wait for a server that does not answer."""
 
-    help = "Check everything the relay depends on, and say what to do."
+    help = "Check everything the relay depends on, and print remedies."
     # The doctor makes them itself, and goes on.
     requires_system_checks: list[str] = []  # noqa: RUF012 - as Django declares it
 
@@ -58,7 +58,7 @@ class Command(BaseCommand):
         else:
             self.stdout.write(
                 f"{_count(counts[Level.FAULT], 'fault')}, "
-                f"{_count(counts[Level.WARNING], 'warning')}, {counts[Level.OK]} well"
+                f"{_count(counts[Level.WARNING], 'warning')}, {counts[Level.OK]} ok"
             )
         if counts[Level.FAULT]:
             sys.exit(1)

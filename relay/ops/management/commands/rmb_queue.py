@@ -28,17 +28,16 @@ List, move and delete messages that wait for sessions. Payloads are neither show
 
   list [TWIN]     queues that hold messages, the fullest first
   show KEY        the messages of one queue, the oldest first
-  move KEY TO     move messages to another session of the same twin; that one may be connected
+  move KEY TO     move messages to another session of the same twin; TO may be connected
   purge TWIN      delete all messages for a twin that is banned or was removed
   purge KEY       delete all messages for one session of any twin
-  export KEY      all headers of a queue, as JSON lines or CSV
+  export KEY      print all headers of a queue, as JSON lines or CSV
 
-IN/S and OUT/S are messages stored in a queue and delivered from it a second, over the last
-{WINDOW_S} s.
+IN/S and OUT/S are messages per second that entered and left a queue, over the last {WINDOW_S} s.
 
-KEY is <twin>, or <twin>:<session id>. The queue of a connected session can be neither moved nor
-purged. purge asks first, unless `--yes` is given (`--json` needs it). It deletes only messages that
-were there when it asked; those that arrive meanwhile stay.
+KEY is <twin> or <twin>:<session id>. Messages of a connected session can be neither moved nor
+purged. `purge` asks for confirmation, unless you add --yes (--json needs it). Messages that arrive
+after the question stay.
 
   rmb_queue list                       rmb_queue list --order=-rate_in
   rmb_queue show 7:phone --limit 20    rmb_queue move 7:phone 7:laptop
@@ -114,7 +113,7 @@ class Command(RelayCommand):
                 f"{amount(queue.size_bytes):>7}B "
                 f"{span(now - queue.oldest_at):>7}  {_shown(queue)}"
             )
-        self.stderr.write("and more: --limit, or name a twin" if page.next else "that is all")
+        self.stderr.write("there are more: use --limit, or name a twin" if page.next else "no more")
 
     def _show(self, options: dict[str, Any]) -> None:
         page = services.list_headers(options["key"], limit=options["limit"], after=options["after"])
@@ -125,7 +124,7 @@ class Command(RelayCommand):
         self.stdout.write("   AGE     SIZE  EXPIRES  FROM            WHAT")
         for header in page.items:
             self.stdout.write(_line(header, now))
-        self.stderr.write(f"and more: --after {page.next}" if page.next else "that is all")
+        self.stderr.write(f"there are more: --after {page.next}" if page.next else "no more")
 
     def _move(self, options: dict[str, Any]) -> None:
         moved = services.move(options["key"], options["to"], actor=actor.of_command())
@@ -133,16 +132,16 @@ class Command(RelayCommand):
             self.stdout.write(json.dumps(asdict(moved), indent=2))
         else:
             self.stdout.write(
-                f"{counted(moved.moved, 'message')} moved; {moved.expired} too old and "
-                f"{moved.malformed} malformed ones stayed"
+                f"{counted(moved.moved, 'message')} moved; {moved.expired} expired and "
+                f"{moved.malformed} malformed ones stay"
             )
         if moved.stopped:
-            raise CommandError(f"not all of it was moved: {moved.stopped}")
+            raise CommandError(f"not all messages were moved: {moved.stopped}")
 
     def _purge(self, options: dict[str, Any]) -> None:
         key = options["key"]
         if options["json"] and not options["yes"]:
-            raise CommandError("--json asks nothing: give --yes as well", returncode=2)
+            raise CommandError("--json needs --yes, because it asks no question", returncode=2)
         twin, _ = walking.parse(key)
         if key.isdecimal() and not services.in_good_standing(twin):
             purged, whose = self._purge_twin(twin, options["yes"]), f"twin {twin}"
@@ -172,7 +171,7 @@ class Command(RelayCommand):
         if queue is None:
             return 0
         what = counted(queue.messages, "message")
-        question = f"Twin {queue.twin} may come for it. Delete {what} for {key}?"
+        question = f"Twin {queue.twin} may still fetch them. Delete {what} for {key}?"
         if not sure and not _agreed(f"{question} [y/N] "):
             raise CommandError("nothing was deleted")
         return services.purge(key, actor=actor.of_command(), up_to=queue.newest)

@@ -15,20 +15,21 @@ from relay.ops.command import RelayCommand
 from relay.ops.management.commands.rmb_backup import summary
 
 DESCRIPTION = """\
-Restore a backup into an empty database. The command then compares database and file row by row; if
-they differ, it undoes everything.
+Restore a backup into an empty database. The command then compares the database with the file, row
+by row. If they differ, it restores nothing.
 
-The database may be of another kind than the one of the backup. It must be new:
+The backup of a SQLite database can be restored into PostgreSQL, and vice versa. The database must
+be new:
 
   RMB_DATA__DIR=new manage.py migrate
   RMB_DATA__DIR=new manage.py rmb_restore relay.zip
 
-The command verifies the audit log before it restores anything. For this the site needs the secret
-key that signed the log; backups made with --secrets contain it. Without the key nothing is
-restored, and the command prints how to set it.
+The command first verifies the audit log. For this the site needs the secret key that signed the
+log; backups written with --secrets contain it. If the key is missing, the command restores nothing
+and prints how to set it.
 
-Running relays take over twins, limits and decisions about partner relays at once. Settings are not
-restored: `unzip -p FILE settings/rmb.toml` prints the settings file of the backup.
+Running relays use the restored twins, limits and decisions about partner relays at once. Settings
+are not restored: `unzip -p FILE settings/rmb.toml` prints the settings file of the backup.
 """
 
 

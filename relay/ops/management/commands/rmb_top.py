@@ -25,14 +25,14 @@ from relay.ops.load import Snapshot, look, rates, total
 from relay.ops.redis_client import client
 
 DESCRIPTION = """\
-Show live figures of the relay: messages and bytes a second, sessions, commits, dropped messages and
-why, each worker, relays with waiting messages, and the chain. Press `q` or Ctrl-C to end it.
+Show live figures of the relay: messages and bytes per second, sessions, commits, dropped messages
+with reasons, workers, partner relays with waiting messages, and the chain. Press `q` or Ctrl-C to
+quit.
 
 Workers publish figures once a second; a shorter interval shows nothing new. Latencies are the upper
 bounds of histogram buckets.
 
-With --count or --json, or when standard output is not a terminal, the command prints lines instead
-of drawing.
+With --count or --json, or if standard output is not a terminal, the command prints plain lines.
 """
 
 _CLEAR: Final = "\x1b[H\x1b[2J"
@@ -149,7 +149,7 @@ def _seconds(value: str) -> float:
     try:
         seconds = float(value)
     except ValueError:
-        raise ArgumentTypeError(f"{value!r} is no number of seconds") from None
+        raise ArgumentTypeError(f"{value!r} is not a number of seconds") from None
     if not 0.5 <= seconds <= 3600:
         raise ArgumentTypeError("must be from 0.5 to 3600 seconds")
     return seconds

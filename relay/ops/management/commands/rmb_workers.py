@@ -16,14 +16,14 @@ from relay.ops.services import WorkerRow
 from relay.ops.wording import counted
 
 DESCRIPTION = """\
-The relay's worker processes, of all hosts on this Redis.
+Worker processes of the relay, on all hosts that share this Redis.
 
   list           list workers: state, sessions, loop lag, commit times of the last minute, memory
-  drain BOOT_ID  stop a worker gracefully; its clients connect again to other workers, and its
-                 supervisor starts a new one in its place
+  drain BOOT_ID  stop a worker gracefully: its clients reconnect to other workers, and its
+                 supervisor starts a new worker
 
-The state is `ok`, `silent` when the worker missed its last heartbeats, or the reason why it is not
-ready. The boot id names one process; its successor has another one.
+The state is `ok`, `silent` if the worker missed its last heartbeats, or the reason why it is not
+ready. The boot id identifies one process; the process that replaces it has another boot id.
 
 exit code: 0 done, 1 there is no such worker or Redis does not answer, 2 usage
 """
@@ -49,7 +49,7 @@ class Command(RelayCommand):
             if verb == "drain":
                 services.drain(options["boot_id"], actor=actor.of_command())
                 document = {"boot_id": options["boot_id"]}
-                told = f"worker {options['boot_id']} is told to drain"
+                told = f"worker {options['boot_id']} drains"
                 self.stdout.write(json.dumps(document, indent=2) if options["json"] else told)
                 return
             workers = services.list_workers()

@@ -11,11 +11,11 @@ from django.core.management.base import BaseCommand, CommandError
 from relay.ops import whole_file
 
 DESCRIPTION = """\
-Print the OpenAPI 3.1 document of the REST API, as /api/v1/openapi.json serves it.
+Print the OpenAPI 3.1 document of the REST API, which the relay serves as /api/v1/openapi.json.
 
-  rmb_openapi                               print it
-  rmb_openapi --output openapi.json         write it to a file
-  rmb_openapi --check openapi.json          exit code 1 if the file differs
+  rmb_openapi                               print the document
+  rmb_openapi --output openapi.json         write the document to a file
+  rmb_openapi --check openapi.json          exit with code 1 if the file differs
 """
 
 
@@ -29,8 +29,10 @@ class Command(BaseCommand):
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.description = DESCRIPTION
         what = parser.add_mutually_exclusive_group()
-        what.add_argument("--output", type=Path, metavar="FILE", help="write it there")
-        what.add_argument("--check", type=Path, metavar="FILE", help="compare it with this file")
+        what.add_argument("--output", type=Path, metavar="FILE", help="write the document to FILE")
+        what.add_argument(
+            "--check", type=Path, metavar="FILE", help="compare the document with FILE"
+        )
 
     def handle(self, *args: Any, output: Path | None, check: Path | None, **options: Any) -> None:
         from relay.rest.api import api  # ninja takes a second: other commands do without

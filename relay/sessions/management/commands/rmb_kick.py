@@ -24,7 +24,7 @@ End one session, or all sessions of a twin, within a second. Queues stay.
 
 Clients may connect again at once. To keep a twin out, use rmb_ban.
 
-exit code: 0 told to end, 1 not connected or failed, 2 usage
+exit code: 0 done, 1 not connected or failed, 2 usage
 """
 
 

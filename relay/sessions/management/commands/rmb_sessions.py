@@ -28,15 +28,14 @@ List connected sessions, the newest first; with --history ended ones too.
 
   rmb_sessions                              the newest sessions
   rmb_sessions 7                            sessions of twin 7
-  rmb_sessions --order=-messages_out        sessions that were sent most messages
-  rmb_sessions --order=-rate_in             sessions that send most messages now
+  rmb_sessions --order=-messages_out        sessions that received most messages
+  rmb_sessions --order=-rate_in             sessions that send most messages per second now
   rmb_sessions --address 192.0.2.1 --json   sessions from one address, as JSON
   rmb_sessions --protocol sbd               sessions of SBD clients
-  rmb_sessions 7 --history                  when they began and ended, and why
+  rmb_sessions 7 --history                  sessions of twin 7 with start, end and reason
 
-A session is listed from about a second after its start until its end. Its counters are up to 15 s
-old. IN/S and OUT/S are messages a second, over the last {WINDOW_S} s. To end a session, use
-rmb_kick.
+A new session appears after about a second. Counters are up to 15 s old. IN/S and OUT/S are messages
+per second from and to the client, over the last {WINDOW_S} s. To end a session, use rmb_kick.
 
 exit code: 0 done, 1 Redis or the database does not answer, 2 usage
 """

@@ -27,17 +27,17 @@ and why a message did not arrive. It contains headers only, never payloads.
   start uid UID         follow one message: its request, its answer and its errors
   start twin 7          follow all messages from and to a twin
   start session 7:phone follow all messages of one session; "7" is the one without an id
-  stop TRACE            end a trace now
+  stop TRACE            end a trace
   list                  list running and recent traces
   show UID              show the events of one message, from all processes
   follow TRACE          print events as they happen, until the trace ends; Ctrl-C ends only the view
 
-A trace ends by itself after ten minutes, or after the time that --for gives, at most an hour. Each
-process follows up to --rate events a second of a busy twin and only counts the events beyond that;
---sample follows a share of the messages instead. Events are kept for an hour.
+A trace ends after ten minutes, or after the time of --for (at most an hour). Each process records
+up to --rate events per second and only counts further ones; for a busy twin, --sample follows a
+fraction of its messages. Events are kept for an hour.
 
-To follow a message on to a partner relay, start a trace there too, export it there with
-`show UID --json`, and join both with `show UID --with FILE` here.
+To follow a message to a partner relay, start a trace at that relay too, export its events with
+`show UID --json`, and display them together with those of this relay: `show UID --with FILE`.
 """
 
 MAX_FILE_BYTES: Final = 64 << 20

@@ -33,13 +33,13 @@ NOT_FOLLOWED = 1
 DESCRIPTION = """\
 Show how this relay follows the chain, and look twins up.
 
-  status          show the followed node, its block, and the state of the import; exit code 0 when
-                  the chain is followed, 1 when it is not
-  import          read all twins of the chain into the table of this site, or continue a former
-                  import; the relay does this itself whenever it may have missed changes
-  twin ID|ACCOUNT look one twin up on the chain and in the table of this site
+  status          show the node in use, its block, and the state of the import; exit code 0 if the
+                  relay follows the chain, 1 if it does not
+  import          copy all twins of the chain to the database, or continue an interrupted import;
+                  the relay does this itself after it may have missed changes
+  twin ID|ACCOUNT look one twin up on the chain and in the database
 
-The nodes are those of substrate.urls (RMB_SUBSTRATE__URLS, rmb.toml). No relay has to run.
+The setting substrate.urls lists the nodes. The relay need not run.
 """
 
 
@@ -93,7 +93,7 @@ class Command(RelayCommand):
     def _import(self, options: dict[str, Any]) -> None:
         before = chain_services.want_import(actor=actor.of_command())
         if before.state in ("running", "waiting"):
-            self.stderr.write(f"going on after {before.twins} twins")
+            self.stderr.write(f"continuing after {before.twins} twins")
         if chain_import.import_twins(self._show_progress):
             done = chain_services.status().imported
             told = f"{done.twins} twins imported"
@@ -102,7 +102,7 @@ class Command(RelayCommand):
         imported = chain_state.read(client()).imported
         if imported.error:
             raise CommandError(f"chain: {imported.error}")
-        raise CommandError("another import is under way: see rmb_chain status")
+        raise CommandError("another import is running: see rmb_chain status")
 
     def _show_progress(self, imported: Import) -> None:
         self.stderr.write(
@@ -147,9 +147,9 @@ def _twin_fields(found: Found) -> dict[str, Any]:
 
 def _mirror_text(row: Twin | None) -> str:
     if row is None:
-        return "not in the table of this site"
+        return "not in the database"
     if row.source != Twin.Source.CHAIN:
-        return "in the table of this site as a twin of the registry"
+        return "in the database as a twin of the registry"
     stale = f", stale since block {row.stale_since}" if row.stale_since is not None else ""
     return f"as of block {row.height}{stale}: relays {row.relays or '-'}"
 
@@ -162,28 +162,28 @@ def _as_lines(state: ChainState, complaint: str, mirrored: int, now: float) -> l
         f"follower  {complaint or f'at {following.url}, in process {following.by}'}",
         f"block     {tip}, {following.lag_blocks} behind the newest known"
         + (f" ({now - following.head_at:.0f} s ago)" if following.head_at else ""),
-        f"changes   {counts['stored']} twins made, {counts['updated']} changed, "
-        f"{counts['flushes']} times all stale",
-        f"failures  {counts['node_errors']} times a node was left, "
-        f"{counts['store_errors']} times a change could not be kept",
+        f"changes   {counts['stored']} twins added, {counts['updated']} changed, all marked stale "
+        f"{counts['flushes']} times",
+        f"failures  {counts['node_errors']} errors of nodes, "
+        f"{counts['store_errors']} changes that could not be stored",
         f"mirror    {mirrored} twins",
         f"import    {_import_text(state.imported)}",
     ]
     if settings.RMB.twins.source != "tfchain":
-        used = "though a relay follows it" if following.leased else "the chain is not used"
-        lines.insert(0, f"note      twins.source here: twins come from the registry, {used}")
+        used = "but a relay follows it" if following.leased else "the chain is not used"
+        lines.insert(0, f"note      twins.source is registry here, {used}")
     return lines
 
 
 def _import_text(imported: Import) -> str:
     if imported.running:
-        at_it = "under way" if imported.leased else "waiting to go on"
+        at_it = "running" if imported.leased else "waiting to continue"
         because = f" ({imported.error})" if imported.error else ""
         return f"{at_it}, {imported.twins} twins read{because}"
     if imported.needed:
-        return "wanted, not begun"
+        return "needed, not started"
     if not imported.ended:
-        return "never done"
+        return "never run"
     took = max(imported.ended - imported.began, 0.0)
     return f"done, {imported.twins} twins in {took:.1f} s, from block {imported.height}"
 

@@ -14,7 +14,7 @@ from chain.devchain.errors import DevchainError
 class Command(BaseCommand):
     """Reads and writes nothing of the site: only its name is the site's."""
 
-    help = "Run a stand-in node of tfchain."
+    help = "Run a test node that behaves like TFChain, for work without a network."
     requires_system_checks: list[str] = []  # noqa: RUF012 - Django's own declaration
 
     def add_arguments(self, parser: ArgumentParser) -> None:

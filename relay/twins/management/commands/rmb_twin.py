@@ -36,20 +36,22 @@ from relay.twins.models import Twin
 from relay.twins.source import split_relays
 
 DESCRIPTION = f"""\
-Twins of the registry. Running relays see a change within a second.
+Add, change, list and remove twins of the registry. Running relays use a change within a second.
 
   rmb_twin add 7 5GrwvaEF5zXb26Fz9rcQpDWS57CtERHpNehXCPcNoHGKutQY --relays relay.example.com
   rmb_twin import twins.csv           import all twins, or none if a line has an error
-  rmb_twin export twins.csv           write the same format: a header, then a line for each twin
+  rmb_twin export twins.csv           write all twins
   rmb_twin list --relay a.example     list twins of a relay; also --text, --source, --stale
-  rmb_twin list --order=-rate_in      list twins by messages sent a second, with both rates
+  rmb_twin list --order=-rate_in      list the twins that send most messages per second, with rates
+
+A CSV file has a header and one line for each twin:
 
     id,account,pk,relays
     7,5GrwvaEF5zXb26Fz9rcQpDWS57CtERHpNehXCPcNoHGKutQY,,relay.example.com_other.example.com
 
-Account: ss58, or 0x and 64 hexadecimal digits. pk: 0x and 66 hexadecimal digits, or empty. Relays:
-joined by an underscore, or empty. Twins of the chain can only be changed on the chain. Rates are
-messages a second, over the last {WINDOW_S} s.
+account: ss58, or 0x and 64 hexadecimal digits. pk: 0x and 66 hexadecimal digits, or empty. relays:
+host names joined by an underscore, or empty. Twins of the chain can only be changed on the chain.
+Rates are messages per second, over the last {WINDOW_S} s.
 """
 
 STANDARD = "-"
@@ -78,7 +80,7 @@ class Command(RelayCommand):
 
         reader = verbs.add_parser("import", help="add and change twins from a CSV file")
         reader.add_argument(
-            "file", help="CSV file with the header id,account,pk,relays; - is stdin"
+            "file", help="CSV file with the header id,account,pk,relays; -: standard input"
         )
         reader.add_argument(
             "--keep-going",
@@ -88,9 +90,9 @@ class Command(RelayCommand):
         reader.add_argument("--json", action="store_true", help="one JSON object")
 
         writer = verbs.add_parser("export", help="write all twins to a CSV file")
-        writer.add_argument("file", nargs="?", default=STANDARD, help="default: stdout")
+        writer.add_argument("file", nargs="?", default=STANDARD, help="default: standard output")
 
-        lister = verbs.add_parser("list", help="show twins")
+        lister = verbs.add_parser("list", help="list twins")
         lister.add_argument("ids", nargs="*", help="only these twins")
         lister.add_argument("--text", default="", help="account, or a part of a relay's name")
         lister.add_argument("--relay", default="", help="only twins that list this relay")
@@ -151,7 +153,7 @@ class Command(RelayCommand):
         self._done(
             {**asdict(report), "errors": [error._asdict() for error in report.errors]},
             f"{report.rows} rows read: {report.added} twins added, {report.changed} changed, "
-            f"{report.error_count} lines passed over",
+            f"{report.error_count} lines skipped",
             options,
         )
 
