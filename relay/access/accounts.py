@@ -173,7 +173,7 @@ def set_password(pk: int, password: str | None, *, one_time: bool = False, actor
         user.save(update_fields=["password"])
         if one_time:
             use.demand_change(user)
-        change.after = {"password": "taken away" if password is None else "changed"}
+        change.after = {"password": "removed" if password is None else "changed"}
     return user
 
 
@@ -258,7 +258,7 @@ def check(
     """
     for each in filter(None, (before, after)):
         if not within(each, actor=actor):
-            raise Beyond("only who may as much may do this with the account")
+            raise Beyond("your account must have all permissions of the account")
     if before and before.owner and not (after and after.owner):
         if is_last_owner(pk):
             raise Conflict("this is the last owner; make another account an owner first")

@@ -30,7 +30,7 @@ AccountName = Annotated[
         min_length=1,
         max_length=MAX_NAME_CHARS,
         pattern=r"^[A-Za-z0-9_@.+-]+$",
-        description="What its owner signs in with.",
+        description="Name for signing in.",
     ),
 ]
 GroupName = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
@@ -38,7 +38,11 @@ PersonName = Annotated[str, Field(max_length=MAX_NAME_CHARS)]
 Email = Annotated[str, Field(max_length=MAX_EMAIL_CHARS)]
 Password = Annotated[
     str,
-    Field(min_length=1, max_length=accounts.MAX_PASSWORD_CHARS, description="Never in an answer."),
+    Field(
+        min_length=1,
+        max_length=accounts.MAX_PASSWORD_CHARS,
+        description="Answers never contain it.",
+    ),
 ]
 Groups = Annotated[list[GroupName], Field(max_length=MAX_GROUPS, description="Names of groups.")]
 Permissions = Annotated[list[Permission], Field(max_length=MAX_PERMISSIONS)]
@@ -53,11 +57,11 @@ class AccountOut(Schema):
     first_name: str
     last_name: str
     is_active: bool
-    is_staff: bool = Field(description="May use the operator site.")
-    is_superuser: bool = Field(description="May do everything.")
+    is_staff: bool = Field(description="Whether the account may use the operator site.")
+    is_superuser: bool = Field(description="Whether the account has all permissions.")
     groups: list[str]
-    permissions: list[str] = Field(description="Beside those of its groups.")
-    second_factor: Live[bool] = Field(description="Whether it has one.")
+    permissions: list[str] = Field(description="Permissions in addition to those of the groups.")
+    second_factor: Live[bool] = Field(description="Whether the account has a second factor.")
     date_joined: datetime
     last_login: Live[datetime | None]
 
@@ -67,7 +71,7 @@ class AccountIn(Body):
 
     username: AccountName
     password: Password | None = Field(
-        None, description="null: it has none, and signs in by OpenID Connect or not at all."
+        None, description="null: no password; the account can only sign in with OpenID Connect."
     )
     email: Email = ""
     first_name: PersonName = ""
@@ -96,7 +100,7 @@ class AccountChange(Body):
 class PasswordIn(Body):
     """Another password."""
 
-    password: Password | None = Field(description="null: none any more.")
+    password: Password | None = Field(description="null: remove the password.")
 
 
 class AccountQuery(PageQuery):
@@ -112,7 +116,7 @@ class GroupOut(Schema):
 
     id: int
     name: str
-    role: bool = Field(description="One of viewer, operator and owner, which nobody changes.")
+    role: bool = Field(description="One of viewer, operator and owner, which cannot be changed.")
     permissions: list[str]
 
 

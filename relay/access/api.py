@@ -70,14 +70,16 @@ class TokenMade(TokenOut):
 class TokenIn(Body):
     """A token for the account that asks: give a role, or permissions."""
 
-    label: str = Field(min_length=1, max_length=MAX_LABEL_CHARS, description="What it is for.")
+    label: str = Field(
+        min_length=1, max_length=MAX_LABEL_CHARS, description="Purpose of the token."
+    )
     role: Role | None = None
     permissions: list[Permission] = Field(default_factory=list, max_length=MAX_PERMISSIONS)
     days: Whole = Field(
         services.DEFAULT_DAYS,
         ge=1,
         le=services.MAX_DAYS,
-        description="Until it expires; never after the token that asks.",
+        description="Time until the token expires; not after the token of the request.",
     )
 
 

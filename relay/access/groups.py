@@ -105,7 +105,7 @@ def check(permissions: Collection[str], *, actor: Actor) -> None:
         Beyond: no.
     """
     if actor.permissions is not None and not set(permissions) <= actor.permissions:
-        raise Beyond("only who may as much may do this with the group")
+        raise Beyond("your account must have all permissions of the group")
 
 
 def is_role(group: Group) -> bool:
@@ -123,6 +123,6 @@ def _changeable(pk: int, change: audit.Change, actor: Actor) -> Group:
     group = get_group(pk)
     change.target, change.before = group.name, told(group)
     if is_role(group):
-        raise Conflict(f"{group.name} is a role: it is what the matrix says")
+        raise Conflict(f"{group.name} is a role; its permissions are fixed")
     check(change.before["permissions"], actor=actor)
     return group

@@ -104,7 +104,7 @@ def check_token(
     if owner is None:
         wrong["account"] = "there is no such active account"
     elif actor.face is not Face.CLI and account != actor.account:
-        wrong["account"] = "tokens are made for one's own account"
+        wrong["account"] = "tokens can only be created for your own account"
     if not label.strip() or len(label) > MAX_LABEL_CHARS or not label.isprintable():
         wrong["label"] = f"must be 1 to {MAX_LABEL_CHARS} printable characters"
     if not 1 <= days <= MAX_DAYS:
@@ -112,7 +112,7 @@ def check_token(
     if role and role not in set(matrix.Role):
         wrong["role"] = f"must be one of {', '.join(matrix.Role)}"
     elif bool(role) == bool(permissions):
-        wrong["role"] = "give a role, or permissions"
+        wrong["role"] = "choose a role, or permissions"
     unknown = set(permissions) - matrix.all_permissions()
     if unknown:
         wrong["permissions"] = f"unknown: {', '.join(sorted(unknown))}"[:300]
@@ -122,7 +122,7 @@ def check_token(
         missing |= frozenset() if actor.permissions is None else wanted - actor.permissions
         if missing:
             wrong["role" if role else "permissions"] = (
-                f"more than the account or its maker may: {', '.join(sorted(missing))}"[:300]
+                f"you or the account do not have: {', '.join(sorted(missing))}"[:300]
             )
     if wrong or owner is None:
         raise Invalid(fields=wrong)

@@ -78,15 +78,15 @@ def twin_link(request: HttpRequest, key: str, twin: int) -> dict[str, str]:
 
 def nothing(request: HttpRequest, title: str, job: str) -> HttpResponseBase:
     """The page in place of one whose table has not been computed for any day."""
-    lines = ["Analytics answers questions over months from what the recorder wrote down."]
+    lines = ["Analytics computes results from months of recorded events."]
     commands = [f"python manage.py rmb_analytics run {job} --from 7d"]
     if not settings.RMB.analytics.record:
         lines.append(
-            "The recorder is off: nothing is written down yet. Turn it on in the settings of the "
-            "relay, and let it run for a while."
+            "The recorder is off. Set analytics.record, restart the relay, and let it "
+            "record for a while."
         )
         commands.insert(0, "RMB_ANALYTICS__RECORD=1")
-    lines.append("Results appear here as soon as this job ran over the recorded days.")
-    found = Nothing("Nothing is computed yet", lines, commands)
+    lines.append("Results appear here after this job has computed the recorded days.")
+    found = Nothing("No results yet", lines, commands)
     context = frame(request, {"nothing": found})
     return render(request, "relay_dashboard/analytics_nothing.html", title, context)

@@ -65,8 +65,8 @@ def draw(reading: Reading, data: Data, width: int = WIDTHS[0]) -> str:
             parts.append(f'<path d="M{path}" fill="none" stroke="{colour}"/>')
     if not known:
         parts.append(
-            f'<text x="{width / 2:.0f}" y="{HEIGHT / 2:.0f}" text-anchor="middle">'
-            "no numbers in this span</text>"
+            f'<text x="{width / 2:.0f}" y="{HEIGHT / 2:.0f}" text-anchor="middle">no '
+            "figures in this period</text>"
         )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {HEIGHT}" '

@@ -48,16 +48,16 @@ CHARTS: Final = (
     Chart("bytes", "Bytes", (("bytes_in", "in"), ("bytes_out", "out"))),
     Chart("sessions", "Sessions", (("sessions", "connected"),)),
     Chart(
-        "waiting", "Waiting messages", (("waiting", "in queues"), ("outbox", "for other relays"))
+        "waiting", "Waiting messages", (("waiting", "in queues"), ("outbox", "for partner relays"))
     ),
     Chart("commit", "Commit latency", (("commit_p50", "p50"), ("commit_p99", "p99"))),
     Chart("delivery", "Delivery latency", (("delivery_p50", "p50"), ("delivery_p99", "p99"))),
     Chart(
         "federation",
-        "Messages of other relays",
+        "Messages of partner relays",
         (("federation_in", "from them"), ("federation_out", "to them")),
     ),
-    Chart("success", "Federation success", (("federation_success", "tries that succeed"),)),
+    Chart("success", "Federation success", (("federation_success", "attempts that succeed"),)),
     Chart("limits", "Limit hits", (("limit_hits", "windows over the limit"),)),
     Chart("chain", "Chain lag", (("chain_lag", "blocks behind"),)),
     Chart(

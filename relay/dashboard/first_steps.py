@@ -78,8 +78,11 @@ def _name(request: HttpRequest) -> Step:
     return Step(
         "Give the relay its name",
         any(host_of(each) not in _OWN_HOSTS for each in names),
-        "Twins and other relays find it by a name of the DNS.",
-        f"It is {', '.join(names) or 'not named'} now. Set relay.domains and start it again.",
+        "Twins and partner relays find the relay by a DNS name.",
+        (
+            f"The name is {', '.join(names) or 'not set'} now. Set relay.domains and restart "
+            "the relay."
+        ),
         ("RMB_RELAY__DOMAINS=relay.example.org",),
         f"{reverse('console:settings')}?find=relay.domains",
         "relay.domains",
@@ -92,9 +95,8 @@ def _tls(request: HttpRequest) -> Step:
         "Encrypt what clients send",
         # A proxy may pass on what came without TLS; that this page came with it is a sign.
         bool(relay.tls_cert or (relay.trusted_proxies and request.is_secure())),
-        "Sign-ins and messages cross the network; TLS is the relay's own or a proxy's before it.",
-        "Set relay.tls_cert and relay.tls_key, or put a proxy before it and name it in "
-        "relay.trusted_proxies.",
+        "Sign-ins and messages cross the network. The relay itself or a proxy can serve TLS.",
+        "Set relay.tls_cert and relay.tls_key, or use a proxy and add it to relay.trusted_proxies.",
         ("RMB_RELAY__TLS_CERT=/etc/rmb/relay.pem", "RMB_RELAY__TLS_KEY=/etc/rmb/relay.key"),
         f"{reverse('console:settings')}?find=relay.t",
         "Settings of TLS",
@@ -105,10 +107,10 @@ def _tls(request: HttpRequest) -> Step:
 def _site(request: HttpRequest) -> Step:
     host = host_of(request.get_host())
     return Step(
-        "Reach this site by TLS",
+        "Serve this site over TLS",
         request.is_secure(),
-        "Passwords and cookies of operators cross the network too.",
-        "Put a proxy with TLS before it, or come through a tunnel to the loopback interface.",
+        "Passwords and cookies of operators cross the network.",
+        "Use a proxy with TLS, or a tunnel to the loopback interface.",
         (f"ssh -L 8081:127.0.0.1:8081 {host}",),
         optional=host in _OWN_HOSTS,  # it does not leave the machine, or comes through a tunnel
     )
@@ -125,10 +127,10 @@ def _account(request: HttpRequest) -> Step:
     left = set(User.objects.filter(username__in=names, is_active=True).values_list("username"))
     kept = {name for (name,) in left} - set(changed.values_list("target", flat=True))
     return Step(
-        "Change the password of the first start",
+        "Change the initial password",
         not kept,
-        "It was printed on a terminal, and maybe into a log.",
-        "Change it, or make accounts of your own and close that one.",
+        "The first start printed it on a terminal, and perhaps into a log.",
+        "Change it, or add your own accounts and disable this one.",
         url=reverse("admin:password_change"),
         link="Change the password",
     )
@@ -138,8 +140,11 @@ def _second_factor(request: HttpRequest) -> Step:
     return Step(
         "Sign in with a second factor",
         is_mfa_enabled(request.user),
-        "A password that somebody else learns is not enough then.",
-        "An app on your phone makes the codes. access.require_totp demands them of whole roles.",
+        "A stolen password alone is then useless.",
+        (
+            "An app on your phone generates the codes. The setting access.require_totp makes "
+            "them mandatory for roles."
+        ),
         url=reverse("mfa_index"),
         link="Set it up",
     )
@@ -149,15 +154,15 @@ def _twins(request: HttpRequest) -> Step:
     on_chain = settings.RMB.twins.source == "tfchain"
     count = Twin.objects.count()
     how = (
-        "They are imported from the chain: see how far that is."
+        "The relay imports them from the chain; the page Chain shows the progress."
         if on_chain
-        else "Enter them here or by a command, or follow the chain: twins.source=tfchain."
+        else "Add them here or with a command, or read them from the chain: twins.source=tfchain."
     )
     return Step(
-        "Have twins that may sign in",
+        "Add twins",
         bool(count),
-        "A relay carries messages of twins it knows.",
-        f"{count:,} are known. {how}",
+        "The relay serves only twins that it knows.",
+        f"{count:,} twins are known. {how}",
         () if on_chain else ("manage.py rmb_twin add 7 <public key> --relays relay.example.org",),
         reverse("console:twins"),
         "Twins",
@@ -168,8 +173,8 @@ def _session(request: HttpRequest) -> Step:
     return Step(
         "Connect a client",
         Session.objects.exists(),
-        "Shows that a twin gets in and its messages go round.",
-        "Play the demo beside a relay of `make run`, or let a peer of yours ping itself.",
+        "This tests sign-in and delivery.",
+        "Run the demo beside a relay of `make run`, or ping the relay as one of your twins.",
         ("make demo", "rmb ping -p data/alice.toml"),
         reverse("console:sessions"),
         "Sessions",
@@ -180,8 +185,8 @@ def _receiver(request: HttpRequest) -> Step:
     return Step(
         "Get notified of alarms",
         Receiver.objects.filter(enabled=True).exists(),
-        "Alarms reach you even when nobody looks at this page.",
-        "Add a webhook or an e-mail address, and send it a test.",
+        "Receivers notify you of alarms when the console is closed.",
+        "Add a webhook or an e-mail address, and send a test.",
         url=reverse("console:alarms_receivers"),
         link="Receivers",
     )
@@ -189,20 +194,20 @@ def _receiver(request: HttpRequest) -> Step:
 
 def _backup(request: HttpRequest) -> Step:
     return Step(
-        "Make a backup",
+        "Write a backup",
         AuditEntry.objects.filter(action="backup.make").exists(),
-        "It contains twins, limits, accounts and decisions, but not the messages that wait.",
-        "Run it each night, and keep the file on another machine.",
+        "A backup contains twins, limits, accounts and decisions, but not waiting messages.",
+        "Write one each night, and keep the file on another machine.",
         ("manage.py rmb_backup /var/backups/rmb.zip",),
     )
 
 
 def _federation(request: HttpRequest) -> Step:
     return Step(
-        "Meet another relay",
+        "Exchange messages with a partner relay",
         RelayNode.objects.exists(),
-        "Messages for twins of other relays are handed to them.",
-        "Nothing to do: relays are met when twins of theirs are written to.",
+        "The relay forwards messages for twins of partner relays.",
+        "You need not do anything: partner relays appear when a twin sends to their twins.",
         url=reverse("console:relays"),
         link="Relays",
         optional=True,

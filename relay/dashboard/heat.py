@@ -76,9 +76,9 @@ def draw(values: Mapping[tuple[str, str], int], kind: Kind) -> Heat:
             _cell(value, top, kind, f"{row} to {column}")
             for column, value in zip(columns, numbers, strict=True)
         ]
-        lines.append(Line(row, cells, _cell(sum(numbers), 0, kind, f"{row} in all")))
+        lines.append(Line(row, cells, _cell(sum(numbers), 0, kind, f"{row} in total")))
     totals = [
-        _cell(sum(found.get((row, column), 0) for row in rows), 0, kind, f"to {column} in all")
+        _cell(sum(found.get((row, column), 0) for row in rows), 0, kind, f"to {column} in total")
         for column in columns
     ]
     totals.append(_cell(sum(values.values()), 0, kind, "all"))

@@ -20,9 +20,9 @@ _MESSAGE: Final = (
     Column("size_bytes", "Size", Kind.BYTES),
 )
 _END: Final = (
-    Column("relays", "Relays", Cell.CODE, hint="those its destination lists"),
-    Column("tries", "Tries", Kind.NUMBER, hint="that failed; 32 at most are kept"),
-    Column("last", "Last try"),
+    Column("relays", "Relays", Cell.CODE, hint="relays that the destination lists"),
+    Column("tries", "Tries", Kind.NUMBER, hint="failed attempts; the relay keeps at most 32"),
+    Column("last", "Last attempt"),
     Column("shard", "Shard", Cell.TEXT, optional=True, hint="of the outbox"),
     Column("entry", "Entry", Cell.CODE, optional=True, hint="id in its stream"),
 )

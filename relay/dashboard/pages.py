@@ -27,9 +27,9 @@ View = Callable[..., HttpResponseBase]
 _STATUS: Final = {Denied: 403, NotFound: 404, Invalid: 422, Away: 503}
 _TITLES: Final = {
     403: "Not for this account",
-    404: "Not here",
-    409: "Not as things are now",
-    422: "Not understood",
+    404: "Not found",
+    409: "Not possible now",
+    422: "Invalid request",
     503: "No answer",
 }
 

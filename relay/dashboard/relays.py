@@ -75,15 +75,15 @@ def forgetting(relay: Relay) -> Question:
     """The question before a relay is forgotten."""
     flags, live = relay.flags, relay.live
     loses = [
-        f"what is decided about it: {', '.join(flags)}" if flags else "",
+        f"the decisions about it: {', '.join(flags)}" if flags else "",
         "its note" if relay.note else "",
         f"its counts: {live.sent:,} messages out, {live.received:,} in",
         f"its rank: {live.failures:,} failures" if live.failures else "",
     ]
     return Question(
-        f"Forget relay {relay.domain}",
+        f"Remove relay {relay.domain}",
         "Forget",
-        "Messages that wait for it stay. It is listed again as soon as it is used.",
+        "Messages that wait for it stay. The relay appears again when it is next used.",
         loses=tuple(filter(None, loses)),
         danger=True,
     )
@@ -99,10 +99,15 @@ def _pausing(relay: Relay) -> Question:
     return Question(
         f"Pause relay {relay.domain}",
         "Pause",
-        "Nothing is sent to it from now on; what it sends is taken. Messages for it wait until "
-        "they expire, and their senders are told then.",
+        "The relay stops sending to it, but accepts messages from it. Messages for it "
+        "wait. If they expire, their senders are notified.",
         loses=(
-            (f"of what waits for it ({messages(held)}), all that expires before it is resumed",)
+            (
+                (
+                    f"of the messages that wait for it ({messages(held)}), all that expire before "
+                    "you resume it"
+                ),
+            )
             if held
             else ()
         ),
@@ -111,14 +116,17 @@ def _pausing(relay: Relay) -> Question:
 
 def _blocking(relay: Relay) -> Question:
     held = relay.live.held.messages
-    waiting = f" What waits for it alone ({messages(held)}) is answered so too: dead letters."
+    waiting = (
+        f" Messages that wait only for it ({messages(held)}) fail in the same way and become "
+        "dead letters."
+    )
     lost = held - MAX_LETTERS
     return Question(
         f"Block relay {relay.domain}",
         "Block",
-        "Nothing is sent to it and nothing is taken from it, nor from twins that list only blocked "
-        'relays. Requests to such twins are answered "destination offline".'
-        + (waiting if held else ""),
+        "The relay neither sends to it nor accepts messages from it, or from twins that "
+        'list only blocked relays. Requests to such twins fail with "destination '
+        'offline".' + (waiting if held else ""),
         loses=(
             (f"{lost:,} of them: {MAX_LETTERS:,} dead letters are kept, for a day",)
             if lost > 0
@@ -132,9 +140,9 @@ def _trusting(relay: Relay) -> Question:
     return Question(
         f"Trust relay {relay.domain}",
         "Trust",
-        "This relay takes its messages without the signature of the source twin when they come "
-        "from an address that its domain resolves to: its operator can speak for any twin that "
-        "lists it. Trust only relays you run yourself.",
+        "The relay accepts messages without the signature of the source twin if they "
+        "come from an address of its domain. Its operator can then send in the name of "
+        "every twin that lists it. Trust only relays that you run yourself.",
         danger=True,
     )
 
@@ -144,8 +152,8 @@ def _resetting(relay: Relay) -> Question:
     return Question(
         f"Reset rank and back-off of {relay.domain}",
         "Reset",
-        "It is tried at once, as one without failures.",
-        loses=(f"its {failures:,} failures of the ranker's period",) if failures else (),
+        "The relay sends to it at once, as if it had no failures.",
+        loses=(f"the record of its {failures:,} failures",) if failures else (),
     )
 
 
@@ -158,7 +166,7 @@ VERBS: Final = {
         "relay.reset", "Reset rank",
         lambda relay: bool(relay.live.failures or relay.live.in_a_row or relay.live.retry_at),
         _resetting,
-        lambda domain, actor: services.reset(domain, actor=actor), "is tried at once",
+        lambda domain, actor: services.reset(domain, actor=actor), "is tried again",
     ),
     "pause": Verb(
         "relay.pause", "Pause", lambda relay: not relay.paused, _pausing,
@@ -166,8 +174,8 @@ VERBS: Final = {
     ),
     "resume": Verb(
         "relay.resume", "Resume", lambda relay: relay.paused,
-        _plain("Resume relay", "Resume", "What waits for it is sent at once."),
-        lambda domain, actor: services.resume(domain, actor=actor), "is sent to again",
+        _plain("Resume relay", "Resume", "Waiting messages are sent at once."),
+        lambda domain, actor: services.resume(domain, actor=actor), "is resumed",
     ),
     "block": Verb(
         "relay.block", "Block", lambda relay: not relay.blocked, _blocking,
@@ -175,7 +183,7 @@ VERBS: Final = {
     ),
     "unblock": Verb(
         "relay.unblock", "Unblock", lambda relay: relay.blocked,
-        _plain("Unblock relay", "Unblock", "It is treated as any other again."),
+        _plain("Unblock relay", "Unblock", "The relay exchanges messages with it again."),
         lambda domain, actor: services.unblock(domain, actor=actor), "is not blocked any more",
     ),
     "trust": Verb(
@@ -183,9 +191,9 @@ VERBS: Final = {
         lambda domain, actor: services.trust(domain, actor=actor), "is trusted",
     ),
     "distrust": Verb(
-        "relay.distrust", "Trust no longer", lambda relay: relay.trusted,
-        _plain("Trust no longer relay", "Trust no longer",
-               "What it sends needs the signature of its source twin again."),
+        "relay.distrust", "End trust", lambda relay: relay.trusted,
+        _plain("End trust in relay", "End trust",
+               "Messages from it need the signature of the source twin again."),
         lambda domain, actor: services.distrust(domain, actor=actor), "is not trusted any more",
     ),
 }  # fmt: skip

@@ -98,13 +98,13 @@ def _relays(text: str) -> Iterator[Hit]:
     nodes = RelayNode.objects.filter(domain__icontains=text).order_by("domain")[:MOST]
     for node in nodes:
         href = reverse("console:relay", args=[node.domain])
-        yield Hit("relay", node.domain, "another relay", href, "lan")
+        yield Hit("relay", node.domain, "partner relay", href, "lan")
 
 
 def _messages(text: str) -> Iterator[Hit]:
     if _UID.fullmatch(text):
         href = reverse("console:trace_message", args=[text])
-        yield Hit("message", text, "what a trace kept of it", href, "troubleshoot")
+        yield Hit("message", text, "events of the message", href, "troubleshoot")
 
 
 _LOOKS: Final[tuple[tuple[str, Callable[[str], Iterator[Hit]]], ...]] = (

@@ -212,6 +212,6 @@ def _outcome(steps: tuple[Step, ...]) -> str:
 
 def _tried(last: Event, count: int) -> str:
     if last.answer in ("answered 202", "answered 208"):
-        return f"taken by {last.relay}"
+        return f"accepted by {last.relay}"
     times = "once" if count == 1 else f"{count} times"
     return f"tried {times}, last at {last.relay}: {last.answer}"

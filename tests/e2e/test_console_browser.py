@@ -231,7 +231,7 @@ async def test_an_address_is_banned_where_it_is_refused(
     await expect(dialog.get_by_label("Address or network")).to_have_value(address)
     await dialog.get_by_role("button", name="Ban").click()
     await expect(page.get_by_text("this machine itself; use force")).to_be_visible()
-    await page.get_by_label("Even if it is mine").check()
+    await page.get_by_label("Even my own address").check()
     await page.get_by_role("button", name="Ban").click()
     assert await client.closed() == (4007, "address_banned")
     banned = page.locator("#table-banned-addresses tbody tr", has_text=address)
@@ -331,7 +331,7 @@ async def test_an_alarm_is_acknowledged(
     await dialog.get_by_role("button", name="Acknowledge").click()
     await view.open("/console/alarms/")
     await page.get_by_text("looking into it").wait_for()
-    await page.get_by_text("Looked after by").first.wait_for()
+    await page.get_by_text("Acknowledged by").first.wait_for()
 
 
 async def test_a_token_is_made_once_and_used(
@@ -340,8 +340,8 @@ async def test_a_token_is_made_once_and_used(
     async with open_tab(browser, site, width=PHONE_PX, cookies=signed_in["owner"]) as view:
         page = view.page
         await view.open("/console/access/tokens/")
-        await page.get_by_role("link", name="Make a token").click()
-        await page.get_by_label("What it is for").fill("a browser's")
+        await page.get_by_role("link", name="Create a token").click()
+        await page.get_by_label("Purpose").fill("a browser's")
         await page.get_by_role("button", name="Make").click()
         token = (await page.locator("#token").inner_text()).strip()
         answer = await page.request.get(

@@ -251,7 +251,7 @@ async def test_an_account_is_added_and_signs_in(
             await hers.page.locator("main form button[type=submit]").click()
             await hers.page.get_by_text("Your password is changed").wait_for()
             assert await hers.open("/console/sessions/") == 200
-            await page.get_by_role("link", name="I have it").click()
+            await page.get_by_role("link", name="Done").click()
             row = page.locator("#table-account-sessions tbody tr")
             await expect(row).to_have_count(1)
             await page.get_by_role("link", name="End sessions").click()

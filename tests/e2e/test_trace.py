@@ -212,7 +212,7 @@ async def test_through_two_relays(trio: Trio, world: World) -> None:
 
             events = await eventually(taken, 20, "b to take it")
             ways.append([(each.relay, each.answer) for each in events if each.stage == "tried"])
-            assert timeline(sent.uid, events).legs[0].outcome == f"taken by {b.domain}"
+            assert timeline(sent.uid, events).legs[0].outcome == f"accepted by {b.domain}"
     (first, answer), last = max(ways, key=len)
     assert (first, last) == (world.nowhere, (b.domain, "answered 202"))
     assert "connect" in answer or "refused" in answer

@@ -83,7 +83,7 @@ def gather(month: str, now: datetime | None = None) -> Report:
     """
     first, last = _days(month)
     if not Published.objects.filter(table__in=TABLES, period__startswith=month).exists():
-        raise NotFound(f"nothing of {month} is computed")
+        raise NotFound(f"no day of {month} is computed")
     objective = settings.RMB.analytics.objective_percent / 100
     flows = summaries.matrix(listing.of_month("traffic_matrix", month))
     budgets = summaries.budgets(listing.of_month("federation_slo", month), objective)
@@ -103,7 +103,7 @@ def gather(month: str, now: datetime | None = None) -> Report:
         Fact("Twins that used it", write(used.twins, Kind.NUMBER)),
         Fact("Most sessions on a relay", _peak(lines)),
         Fact("Unaccounted", write(audit["unaccounted"], Kind.NUMBER), audit["unaccounted"] > 0),
-        Fact("Relays below objective", f"{missed} of {len(budgets)}", missed > 0),
+        Fact("Relays below the objective", f"{missed} of {len(budgets)}", missed > 0),
         Fact("Anomalies", write(anomalies.count(), Kind.NUMBER)),
         Fact("Storms of reconnects", write(storms.count(), Kind.NUMBER)),
     ]
@@ -218,7 +218,7 @@ def _delivery(sums: dict[str, int]) -> Listed:
         ("of these expired", "expired"),
         ("handed to relays that do not record here", "handed_over"),
         ("in flight", "in_flight"),
-        ("lost sight of in gaps of recorders", "in_gap"),
+        ("in gaps of recorders", "in_gap"),
         ("unaccounted", "unaccounted"),
     )
     found: list[tuple[str, ...]] = [(label, f"{sums[name]:,}") for label, name in lines]
@@ -226,7 +226,7 @@ def _delivery(sums: dict[str, int]) -> Listed:
         rows = f"about {sums['gap_estimate']:,}, at most {sums['gap_at_most']:,}"
         unknown = f", unknown for {sums['gaps_unknown']:,}" if sums["gaps_unknown"] else ""
         found.append((f"rows lost in {sums['gaps']:,} gaps of recorders{unknown}", rows))
-    return Listed(("What became of messages", "Messages"), found)
+    return Listed(("Results of messages", "Messages"), found)
 
 
 def _anomalies(rows: Any) -> Listed:
@@ -265,4 +265,4 @@ def _usage(rows: Any) -> Listed:
 
 
 def _named(relay: str) -> str:
-    return relay or "not told"
+    return relay or "unknown"

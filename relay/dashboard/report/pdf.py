@@ -106,7 +106,7 @@ class _Writer:
             self._text(report.title, self._title),
         ]
         if report.missing:
-            lacks = f"Not all of the month is in this report. {'; '.join(report.missing)}."
+            lacks = f"This report does not contain the whole month. {'; '.join(report.missing)}."
             found += [Spacer(0, 6), self._text(lacks, self._body)]
         found += [
             Spacer(0, 10),
@@ -116,15 +116,15 @@ class _Writer:
         if report.traffic:
             found += [
                 self._heat(report.traffic),
-                self._text("Messages, from the relay that accepted them (rows) to the one that "
-                           "delivered them (columns).", self._note),
+                self._text("Messages, from the relay that accepted them (rows) to the relay that "
+                    "delivered them (columns).", self._note),
             ]  # fmt: skip
         else:
             found.append(self._text("Nothing was delivered.", self._note))
         found += [
             self._text("Federation", self._head),
             self._text(_objective(report), self._body),
-            *self._table(report.federation, "No other relay was tried."),
+            *self._table(report.federation, "There was no delivery attempt to a partner relay."),
             self._text("Sessions", self._head),
             *self._curves(report.sessions),
             self._text("Storms of reconnects", self._below),
@@ -132,13 +132,13 @@ class _Writer:
             self._text("Delivery", self._head),
             *self._table(report.delivery, "Nothing was accepted."),
             self._text("Anomalies", self._head),
-            self._text("Hours in which a twin sent far more, or far less, than in the week before; "
-                       "the farthest first.", self._body),
+            self._text("Hours in which a twin sent far more or far fewer messages than in the week "
+                "before; the largest differences first.", self._body),
             *self._table(report.anomalies, "There was none."),
             self._text("Usage", self._head),
-            self._text("The twins that sent the most bytes. The file of the month has all of them.",
+            self._text("The twins that sent most bytes. The file of the month contains all twins.",
                        self._body),
-            *self._table(report.usage, "Nobody used it."),
+            *self._table(report.usage, "No twin used the relay."),
         ]  # fmt: skip
         return found
 
@@ -193,11 +193,11 @@ class _Writer:
 
         columns = [_short(each) for each in heat.columns]
         size = 7.5 if len(columns) <= 6 else 5.5
-        rows = [["", *columns, "in all"]]
+        rows = [["", *columns, "total"]]
         for line in heat.lines:
             numbers = [cell.text if cell.level else "-" for cell in line.cells]
             rows.append([_short(line.label), *numbers, line.total.text])
-        rows.append(["in all", *(cell.text for cell in heat.totals)])
+        rows.append(["total", *(cell.text for cell in heat.totals)])
         first = 110.0
         each = (self._width - first) / (len(columns) + 1)
         table = Table(
@@ -231,7 +231,7 @@ class _Writer:
 
     def _curves(self, curves: Curves | None) -> list[Flowable]:
         if curves is None:
-            return [self._text("Nobody was connected.", self._note)]
+            return [self._text("No session was connected.", self._note)]
         from reportlab.graphics.shapes import Drawing, Line, PolyLine, String
         from reportlab.lib.colors import HexColor
         from reportlab.platypus import Paragraph
@@ -278,7 +278,10 @@ class _Writer:
             f"at most {escape(curve.top)}"
             for curve in curves.curves
         )
-        return [drawing, Paragraph(f"Most sessions at once, by hour: {legend}.", self._note)]
+        return [
+            drawing,
+            Paragraph(f"Highest number of sessions at once, by hour: {legend}.", self._note),
+        ]
 
 
 def _objective(report: Report) -> str:

@@ -37,11 +37,11 @@ ACCOUNT_COLUMNS: Final = (
     Column("username", "Account", order="username"),
     Column("name", "Name"),
     Column("state", "State", Cell.STATE),
-    Column("role", "Role", hint="role and groups, beside permissions of its own"),
+    Column("role", "Role", hint="role and groups of the account"),
     Column("password", "Password", Cell.STATE),
     Column("second_factor", "Second factor", Cell.STATE),
-    Column("sessions", "Sessions", Kind.NUMBER, hint="browsers that are signed in"),
-    Column("last_seen", "Last seen", Cell.MOMENT, hint="last page it opened"),
+    Column("sessions", "Sessions", Kind.NUMBER, hint="browsers signed in to the account"),
+    Column("last_seen", "Last seen", Cell.MOMENT, hint="time of the last page the account opened"),
     Column("last_login", "Last sign-in", Cell.MOMENT),
     Column("email", "E-mail", optional=True),
     Column("own", "Own permissions", Kind.NUMBER, optional=True),
@@ -53,8 +53,8 @@ GROUP_COLUMNS: Final = (
     Column("members", "Accounts", Kind.NUMBER),
     Column("permissions", "Permissions", Kind.NUMBER),
 )
-ROLE: Final = State("role", Tone.INFO, "its permissions are those of the release")
-OWN_GROUP: Final = State("own", Tone.IDLE, "made by an owner")
+ROLE: Final = State("role", Tone.INFO, "a role; its permissions are fixed")
+OWN_GROUP: Final = State("own", Tone.IDLE, "added by an owner")
 
 
 def access_tabs(request: HttpRequest, current: str = "") -> list[Tab]:
@@ -89,7 +89,7 @@ def access(request: HttpRequest) -> HttpResponseBase:
     table = Table(
         request, "accounts", ACCOUNT_COLUMNS, fetch, order="username",
         filters=(
-            Filter("name", "Account", hint="a part of its name"),
+            Filter("name", "Account", hint="part of a name"),
             Filter("group", "Group", [(name, name) for name in names]),
             Filter("active", "May sign in", (("yes", "yes"), ("no", "no"))),
         ),
@@ -109,12 +109,15 @@ def reset_second_factor(request: HttpRequest, account_id: int) -> HttpResponseBa
 
     def perform(actor: Actor) -> str:
         accounts.reset_second_factor(account_id, actor=actor)
-        return f"{user}: the password is enough now"
+        return f"the second factor of {user} is reset"
 
     question = Question(
-        f"Take the second factor of {user} away",
-        "Take away",
-        "Be sure that it is they who ask. Their password alone signs them in then.",
+        f"Reset the second factor of {user}",
+        "Reset",
+        (
+            "Make sure that the owner of the account asks for this. The password alone signs "
+            "in afterwards."
+        ),
         loses=(f"the authenticator of {user} and all its recovery codes",),
         danger=True,
     )
@@ -160,7 +163,11 @@ def add_group(request: HttpRequest) -> HttpResponseBase:
     def perform(actor: Actor) -> str:
         return f"The group {groups.create_group(**form.cleaned_data, actor=actor)} is added"
 
-    question = Question("Add a group", "Add", "Its members get its permissions beside their role.")
+    question = Question(
+        "Add a group",
+        "Add",
+        "Members have the permissions of the group in addition to those of their role.",
+    )
     return act(request, question, perform, reverse("console:access_groups"), form)
 
 
@@ -175,7 +182,7 @@ def change_group(request: HttpRequest, group_id: int) -> HttpResponseBase:
         return f"The group {form.cleaned_data['name']} is changed"
 
     question = Question(
-        f"Change the group {group}", "Change", "It holds from the next request of each member on."
+        f"Change the group {group}", "Change", "The change applies from each member's next request."
     )
     return act(request, question, perform, reverse("console:access_groups"), form)
 
@@ -192,7 +199,7 @@ def delete_group(request: HttpRequest, group_id: int) -> HttpResponseBase:
     question = Question(
         f"Delete the group {group}",
         "Delete",
-        loses=(f"the permissions that {group.user_set.count()} accounts have by it",),
+        loses=(f"the permissions that {group.user_set.count()} accounts have from the group",),
         danger=True,
     )
     return act(request, question, perform, reverse("console:access_groups"))
@@ -217,9 +224,9 @@ def access_own(request: HttpRequest) -> HttpResponseBase:
 def state_of(user: User) -> State:
     """Return whether an account can sign in."""
     if not user.is_active:
-        return State("disabled", Tone.IDLE, "neither it nor its API tokens may do anything")
+        return State("disabled", Tone.IDLE, "the account and its API tokens have no permissions")
     if not user.is_staff:
-        return State("no access", Tone.IDLE, "it may not use the site; enable it")
+        return State("no access", Tone.IDLE, "the account may not use the site; enable it")
     return State("enabled", Tone.GOOD)
 
 
@@ -231,7 +238,9 @@ def role_of(user: User) -> str:
 def password_of(user: User) -> State:
     """Return what password an account has."""
     if not user.has_usable_password():
-        return State("none", Tone.IDLE, "it signs in by OpenID Connect, or not at all")
+        return State(
+            "none", Tone.IDLE, "no password: the account can only sign in with OpenID Connect"
+        )
     if must_replace_password(user):
         return State("one-time", Tone.WARNING, "the account replaces it when it signs in")
     return State("set", Tone.GOOD)
@@ -243,7 +252,7 @@ def factor_of(user: User, guarded: bool) -> State:
         return State("on", Tone.GOOD)
     wanted = settings.RMB.access.require_totp
     if wanted and roles_of(user) & {matrix.Role(role) for role in wanted}:
-        return State("demanded", Tone.WARNING, "it sees nothing else until it has one")
+        return State("demanded", Tone.WARNING, "the account must set up a second factor first")
     return State("none", Tone.IDLE)
 
 

@@ -39,23 +39,25 @@ class AccountForm(forms.Form):
         label="Account",
         max_length=150,
         validators=[User.username_validator],
-        help_text="What it signs in with: letters, digits and @ . + - _",
+        help_text="Name for signing in: letters, digits and @ . + - _",
     )
     first_name = forms.CharField(max_length=150, required=False)
     last_name = forms.CharField(max_length=150, required=False)
     email = forms.EmailField(label="E-mail", max_length=254, required=False)
     role = forms.ChoiceField(required=False, initial=matrix.Role.VIEWER.value)
     groups = forms.MultipleChoiceField(
-        label="Groups", required=False, help_text="Groups of your own. Select several with Ctrl."
+        label="Groups",
+        required=False,
+        help_text="Groups that an owner added. Select several with Ctrl.",
     )
     password = forms.ChoiceField(
         choices=[
             ("one-time", "a one-time password, shown once"),
-            ("", "none: it signs in by OpenID Connect, or not at all"),
+            ("", "none: the account can only sign in with OpenID Connect"),
         ],
         required=False,
         initial="one-time",
-        help_text="The account replaces a one-time password when it signs in.",
+        help_text="The account must replace a one-time password at its first sign-in.",
     )
 
     def __init__(self, data: Any, actor: Actor, user: User | None = None) -> None:
@@ -126,7 +128,9 @@ def add(request: HttpRequest) -> HttpResponseBase:
         return _shown_once(request, made, password) if password else f"{made} is added"
 
     question = Question(
-        "Add an account", "Add", "It can sign in at once, with the rights of its role."
+        "Add an account",
+        "Add",
+        "The account can sign in at once, with the permissions of its role.",
     )
     return act(request, question, perform, reverse("console:access"), form)
 
@@ -144,7 +148,7 @@ def change(request: HttpRequest, account_id: int) -> HttpResponseBase:
     question = Question(
         f"Change the account {user}",
         "Change",
-        "Its role holds from its next request on, and for its API tokens.",
+        "The role applies from the account's next request, also to its API tokens.",
     )
     return act(request, question, perform, _url("access_account", user), form)
 
@@ -161,7 +165,10 @@ def disable(request: HttpRequest, account_id: int) -> HttpResponseBase:
     question = Question(
         f"Disable the account {user}",
         "Disable",
-        "It cannot sign in, its sessions end, and its API tokens are refused, until it is enabled.",
+        (
+            "The account cannot sign in, its sessions end, and its API tokens are refused, "
+            "until an owner enables it again."
+        ),
         danger=True,
     )
     return act(request, question, perform, _url("access_account", user))
@@ -177,7 +184,9 @@ def enable(request: HttpRequest, account_id: int) -> HttpResponseBase:
         return f"{user} can sign in"
 
     question = Question(
-        f"Enable the account {user}", "Enable", "It can sign in, and its API tokens work again."
+        f"Enable the account {user}",
+        "Enable",
+        "The account can sign in, and its API tokens work again.",
     )
     return act(request, question, perform, _url("access_account", user))
 
@@ -195,7 +204,7 @@ def new_password(request: HttpRequest, account_id: int) -> HttpResponseBase:
     question = Question(
         f"Give {user} a one-time password",
         "Generate",
-        "It is shown once. The account replaces it when it signs in.",
+        "The password is shown once. The account must replace it at the next sign-in.",
         loses=(f"the present password of {user}, and its sessions",),
         danger=True,
     )
@@ -214,8 +223,7 @@ def end_sessions(request: HttpRequest, account_id: int) -> HttpResponseBase:
     question = Question(
         f"End all sessions of {user}",
         "End",
-        "Every browser that is signed in to the account has to sign in again. Its API tokens stay "
-        "valid.",
+        "All browsers must sign in to the account again. API tokens stay valid.",
         danger=True,
     )
     return act(request, question, perform, _url("access_account", user))
@@ -233,7 +241,10 @@ def delete(request: HttpRequest, account_id: int) -> HttpResponseBase:
     question = Question(
         f"Delete the account {user}",
         "Delete",
-        "The audit log keeps what it did. Disable it to let nobody in for a while.",
+        (
+            "The audit log keeps the account's entries. To refuse sign-ins for a while, "
+            "disable the account instead."
+        ),
         loses=(f"the account {user}, its API tokens and its second factor",),
         danger=True,
     )
@@ -307,7 +318,7 @@ def _shown_once(request: HttpRequest, user: User, password: str) -> HttpResponse
         "owner": user.username,
         "what": "the one-time password",
         "secret": password,
-        "note": f"{user} signs in with it at {site} and replaces it then.",
+        "note": f"{user} signs in with it at {site} and must then replace it.",
         "back": _url("access_account", user),
     }
     return render(request, "relay_dashboard/secret_made.html", f"Account {user}", context)

@@ -25,10 +25,10 @@ RECEIVER_COLUMNS: Final = (
     Column("name", "Receiver", order="name"),
     Column("state", "State", Cell.STATE),
     Column("kind", "By"),
-    Column("target", "Where", Cell.CODE, hint="without what may be a secret"),
-    Column("min_severity", "Hears", Cell.STATE, hint="alarms that are at least so bad"),
+    Column("target", "Where", Cell.CODE, hint="secret parts are hidden"),
+    Column("min_severity", "Hears", Cell.STATE, hint="lowest severity that is sent"),
     Column("waiting", "Waiting", Kind.NUMBER, hint="notices not delivered yet"),
-    Column("last_success", "Last taken", Cell.MOMENT),
+    Column("last_success", "Last success", Cell.MOMENT),
     Column("last_error", "Last error"),
 )
 NOTICE_COLUMNS: Final = (
@@ -91,8 +91,8 @@ def test_receiver(request: HttpRequest, receiver_id: int) -> HttpResponseBase:
     question = Question(
         f"Send a test to {found}",
         "Send",
-        f"A notice that says it is a test, to {receivers.shown_target(found)}, at once. It may "
-        f"take {bounds.DELIVERY_S:g} seconds to learn what came of it.",
+        f"The relay sends a test notice to {receivers.shown_target(found)}. The result may take "
+        f"{bounds.DELIVERY_S:g} seconds.",
     )
     return act(request, question, perform, reverse("console:alarms_receivers"))
 
@@ -117,7 +117,7 @@ def notices(request: HttpRequest) -> HttpResponseBase:
             Filter("receiver", "Receiver", [(name, name) for name in names]),
             Filter("outcome", "Outcome", [(each.value, each.value) for each in Outcome]),
         ),
-        empty=f"Nobody was told anything in the last {bounds.KEEP_DAYS} days.",
+        empty=f"No notices were sent in the last {bounds.KEEP_DAYS} days.",
     )  # fmt: skip
     context = {"tabs": alarm_tabs(request)}
     return respond(request, table, "relay_dashboard/table_page.html", "Alarms", context)
@@ -128,7 +128,7 @@ def _receiver(
 ) -> Row:
     state = State("told", Tone.GOOD)
     if not found.enabled:
-        state = State("off", Tone.IDLE, "it is told nothing")
+        state = State("off", Tone.IDLE, "the receiver gets no notices")
     elif found.failures:
         state = State("failing", Tone.BAD, found.last_error)
     values = {

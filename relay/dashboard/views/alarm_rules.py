@@ -24,17 +24,17 @@ from relay.dashboard.views.alarms import SEVERITIES, alarm_tabs
 from relay.ops.paging import Page
 
 RULE_COLUMNS: Final = (
-    Column("title", "What is the matter"),
+    Column("title", "Alarm"),
     Column("severity", "Severity", Cell.STATE),
     Column("fires", "Fires"),
     Column("ends", "Ends"),
     Column("state", "State", Cell.STATE),
-    Column("subject", "About", hint="one alarm for each of them"),
+    Column("subject", "About", hint="one alarm for each subject"),
     Column("key", "Rule", Cell.CODE, optional=True),
 )
 SILENCE_COLUMNS: Final = (
     Column("state", "State", Cell.STATE),
-    Column("rule", "Rule", Cell.CODE, hint="* and ? stand for any"),
+    Column("rule", "Rule", Cell.CODE, hint="* and ? are wildcards"),
     Column("subject", "About", Cell.CODE),
     Column("until", "Until", Cell.MOMENT, order="until"),
     Column("by", "By"),
@@ -56,13 +56,13 @@ class SilenceForm(forms.Form):
         initial="*",
         max_length=40,
         widget=forms.TextInput(attrs={"list": "alarm-rules"}),
-        help_text="Its key, such as partner_down; * and ? stand for any.",
+        help_text="Name of the rule, such as partner_down; * and ? are wildcards.",
     )
     subject = forms.CharField(
         label="About",
         initial="*",
         max_length=bounds.MAX_SUBJECT_CHARS,
-        help_text="Such as a relay or a worker; * is all of them.",
+        help_text="Such as a relay or a worker; *: all subjects.",
     )
     hours = forms.TypedChoiceField(
         label="For",
@@ -76,16 +76,16 @@ class SilenceForm(forms.Form):
         label="Until (UTC)",
         required=False,
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
-        help_text="In place of a length.",
+        help_text="Instead of a duration.",
     )
     note = forms.CharField(
-        label="Reason", max_length=bounds.MAX_NOTE_CHARS, help_text="For those who wonder later."
+        label="Reason", max_length=bounds.MAX_NOTE_CHARS, help_text="For other operators."
     )
 
     def clean(self) -> dict[str, Any]:
         found: dict[str, Any] = super().clean() or {}
         if "until" in found and not found["until"] and not found.get("hours"):
-            self.add_error("until", "Say for how long, or until when.")
+            self.add_error("until", "Choose a duration or an end.")
         return found
 
     @property
@@ -112,10 +112,10 @@ class RuleForm(forms.Form):
         for name, value in defaults.items():
             self.fields[name].widget.attrs |= {"placeholder": f"{value:g}", "step": "any"}
             said = "seconds" if name == "hold_s" else unit
-            self.fields[name].help_text = f"In {said}; empty: {value:g}, as delivered."
+            self.fields[name].help_text = f"In {said}; empty: {value:g}, the default."
         self.fields[
             "hold_s"
-        ].help_text += " The alarm fires when the reading is beyond the threshold for this time."
+        ].help_text += " The alarm fires when the reading stays beyond the threshold for this time."
         self.fields["hold_s"].widget.attrs["max"] = f"{checks.MAX_HOLD_S:g}"
         if not unit:
             del self.fields["threshold"], self.fields["clear"]
@@ -170,18 +170,18 @@ def change_rule(request: HttpRequest, key: str) -> HttpResponseBase:
         f"Change the rule: {state.rule.title}",
         "Change",
         f"Now: fires {listing.fires(state.rule, state.limits)}; ends "
-        f"{listing.ends(state.rule, state.limits)}. A change counts at once.",
+        f"{listing.ends(state.rule, state.limits)}. Changes take effect at once.",
     )
     return act(request, question, perform, reverse("console:alarms_rules"), form)
 
 
 def state_of(state: RuleState) -> State:
-    """Whether a rule is watched, and as delivered."""
+    """Whether a rule is enabled, and has its defaults."""
     if not state.enabled:
-        return State("off", Tone.IDLE, "an owner switched it off")
+        return State("off", Tone.IDLE, "an owner disabled the rule")
     if state.error:
         return State("unknown", Tone.WARNING, state.error)
-    return State("changed", Tone.INFO) if state.changed else State("as delivered", Tone.GOOD)
+    return State("changed", Tone.INFO) if state.changed else State("default", Tone.GOOD)
 
 
 # --- silences ---------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ def silences(request: HttpRequest) -> HttpResponseBase:
 
     table = Table(
         request, "silences", SILENCE_COLUMNS, fetch, order="-until",
-        empty="Nothing is silenced: receivers hear of every alarm.",
+        empty="No silences: receivers get notices of all alarms.",
     )  # fmt: skip
     actions = [Action("Silence", reverse("console:alarms_silence_add"))]
     context = {
@@ -224,7 +224,7 @@ def add_silence(request: HttpRequest) -> HttpResponseBase:
     question = Question(
         "Silence alarms",
         "Silence",
-        "Receivers hear nothing of alarms that match; the console goes on showing them.",
+        "Receivers get no notices of matching alarms. The console still shows them.",
     )
     return act(request, question, perform, reverse("console:alarms_silences"), form)
 
@@ -238,12 +238,12 @@ def end_silence(request: HttpRequest, silence_id: int) -> HttpResponseBase:
 
     def perform(actor: Actor) -> str:
         services.end_silence(silence_id, actor=actor)
-        return f"{found}: heard again"
+        return f"{found}: the silence has ended"
 
     question = Question(
         f"End the silence of {found.rule} about {found.subject}",
         "End",
-        "Receivers hear of what fires now.",
+        "Receivers get notices of the alarms that fire now.",
     )
     return act(request, question, perform, reverse("console:alarms_silences"))
 

@@ -36,12 +36,12 @@ TABS: Final = (
     Entry("Notices", "alarms_notices", "notice.view"),
 )
 SEVERITIES: Final = {
-    Severity.CRITICAL: State("critical", Tone.BAD, "cannot wait for the morning"),
-    Severity.WARNING: State("warning", Tone.WARNING, "can wait for the morning"),
-    Severity.INFO: State("info", Tone.INFO, "needs nobody"),
+    Severity.CRITICAL: State("critical", Tone.BAD, "act now, also at night"),
+    Severity.WARNING: State("warning", Tone.WARNING, "act in working hours"),
+    Severity.INFO: State("info", Tone.INFO, "no action needed"),
 }
 STATES: Final = {
-    AlarmState.PENDING: State("about to fire", Tone.INFO),
+    AlarmState.PENDING: State("beyond the threshold, not yet for the hold time", Tone.INFO),
     AlarmState.FIRING: State("firing", Tone.BAD),
     AlarmState.ACKNOWLEDGED: State("acknowledged", Tone.INFO),
     AlarmState.SILENCED: State("silenced", Tone.IDLE),
@@ -53,7 +53,7 @@ KINDS: Final = {
     Kind.ACKNOWLEDGED: State("acknowledged", Tone.INFO),
     Kind.UNACKNOWLEDGED: State("unacknowledged", Tone.WARNING),
     Kind.SILENCED: State("silenced", Tone.IDLE),
-    Kind.UNSILENCED: State("heard again", Tone.INFO),
+    Kind.UNSILENCED: State("silence ended", Tone.INFO),
 }
 RULE_CHOICES: Final = tuple((rule.key, rule.title) for rule in RULES)
 EVENT_COLUMNS: Final = (
@@ -78,7 +78,7 @@ class NoteForm(forms.Form):
         required=False,
         max_length=bounds.MAX_NOTE_CHARS,
         widget=forms.Textarea(attrs={"rows": 3}),
-        help_text="Such as who looks after it, and what was found. Receivers get it too.",
+        help_text="Such as who works on the alarm, and findings. Receivers get the note too.",
     )
 
 
@@ -115,8 +115,8 @@ def alarm(request: HttpRequest, alarm_id: int) -> HttpResponseBase:
         return Page([_event(each) for each in events.items], events.next)
 
     table = Table(
-        request, "events", columns, fetch, order="-id", title="What happened",
-        empty="Nothing happened to it yet.",
+        request, "events", columns, fetch, order="-id", title="Event",
+        empty="No events yet.",
     )  # fmt: skip
     context = {
         "tabs": alarm_tabs(request, "alarms"),
@@ -138,7 +138,10 @@ def acknowledge(request: HttpRequest, alarm_id: int) -> HttpResponseBase:
     question = Question(
         f"Acknowledge: {found}",
         "Acknowledge",
-        "Receivers hear that you look after it. It stays so until the alarm ends.",
+        (
+            "Receivers are notified that you work on the alarm. The acknowledgement lasts "
+            "until the alarm ends."
+        ),
     )
     return act(request, question, perform, reverse("console:alarms"), form)
 
@@ -153,9 +156,9 @@ def unacknowledge(request: HttpRequest, alarm_id: int) -> HttpResponseBase:
         return f"{found}: not acknowledged any more"
 
     question = Question(
-        f"Take the acknowledgement back: {found}",
-        "Take back",
-        "Receivers hear that nobody looks after it.",
+        f"Withdraw the acknowledgement: {found}",
+        "Withdraw",
+        "Receivers are notified that the alarm is not acknowledged any more.",
         loses=(f"the note: {found.note}",) if found.note else (),
     )
     return act(request, question, perform, reverse("console:alarms"))
@@ -180,7 +183,7 @@ def history(request: HttpRequest) -> HttpResponseBase:
             Filter("rule", "Alarm", RULE_CHOICES),
             Filter("subject", "About", hint="as a whole"),
         ),
-        empty=f"No alarm fired yet. What happens to alarms is kept for {bounds.KEEP_DAYS} days.",
+        empty=f"No alarm has fired yet. Events of alarms are kept for {bounds.KEEP_DAYS} days.",
         live=True,
     )  # fmt: skip
     context = {"tabs": alarm_tabs(request)}

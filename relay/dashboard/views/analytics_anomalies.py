@@ -25,12 +25,12 @@ COLUMNS: Final = (
     Column("twin", "Twin", order="twin", hint="none: all keys of SBD together"),
     Column("protocol", "Protocol"),
     Column("kind", "What", Cell.STATE),
-    Column("accepted", "Sent", Kind.NUMBER, order="accepted", hint="messages of the hour"),
+    Column("accepted", "Sent", Kind.NUMBER, order="accepted", hint="messages in this hour"),
     Column("median", "Usual", Kind.NUMBER, order="median", hint="median of the 168 hours before"),
     Column("deviation", "Spread", Kind.NUMBER,
-           hint="median distance of these hours from the median"),
+           hint="median absolute deviation of these hours"),
     Column("times", "Deviations", Kind.NUMBER,
-           hint="how many times the usual deviation it is away; 6 is the least"),
+           hint="distance from the median, in usual deviations; at least 6"),
 )  # fmt: skip
 FILTERS: Final = (
     analytics.TWIN,
@@ -39,7 +39,7 @@ FILTERS: Final = (
 )
 ORDERS: Final = {"hour": "hour", "twin": "twin", "accepted": "accepted", "median": "median"}
 BURST: Final = State("burst", Tone.WARNING, "far more than usual")
-SILENCE: Final = State("silence", Tone.INFO, "far less than usual")
+SILENCE: Final = State("silence", Tone.INFO, "far fewer than usual")
 SIGMA: Final = 1.4826
 """Median distance to standard deviation, where values are spread normally."""
 
@@ -59,7 +59,7 @@ def anomalies(request: HttpRequest) -> HttpResponseBase:
 
     table = Table(
         request, "anomalies", COLUMNS, fetch, order="-hour", filters=FILTERS,
-        empty="Neither a twin nor SBD sent far more or far less than in the week before.",
+        empty="Neither a twin nor SBD sent far more or far fewer messages than in the week before.",
     )  # fmt: skip
     context = analytics.frame(request, {"days": days})
     return respond(request, table, "relay_dashboard/analytics_anomalies.html", TITLE, context)

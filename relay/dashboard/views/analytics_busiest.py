@@ -42,13 +42,13 @@ def busiest(request: HttpRequest) -> HttpResponseBase:
     tables = [
         Table(
             request, "top-twins", TWINS, _fetch(request, day, "top_twins", ("twin",)),
-            order="place", title="Twins", prefix="t-", empty="Nobody sent anything on this day.",
+            order="place", title="Twins", prefix="t-", empty="No messages on this day.",
         ),
         Table(
             request, "hot-pairs", PAIRS,
             _fetch(request, day, "hot_pairs", ("src_twin", "dst_twin")),
             order="place", title="Pairs of twins", prefix="p-",
-            empty="Nobody sent anything on this day.",
+            empty="No messages on this day.",
         ),
         Table(
             request, "top-keys", KEYS, _fetch(request, day, "top_keys", ("key",)),

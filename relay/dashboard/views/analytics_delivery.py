@@ -20,36 +20,37 @@ from relay.ops.paging import Page
 TITLE: Final = "Delivery audit"
 
 COLUMNS: Final = (
-    Column("period", "Day", Cell.LINE, order="period", hint="of acceptance, UTC"),
-    Column("relay", "Relay", hint="that accepted it"),
+    Column("period", "Day", Cell.LINE, order="period", hint="day of acceptance (UTC)"),
+    Column("relay", "Relay", hint="relay that accepted the messages"),
     Column("state", "State", Cell.STATE, hint="whether every message is accounted for"),
     Column("uids", "Messages", Kind.NUMBER, order="uids"),
-    Column("accepted", "Accepted", Kind.NUMBER, optional=True, hint="rows that say so"),
+    Column("accepted", "Accepted", Kind.NUMBER, optional=True, hint="with an accepted row"),
     Column("delivered_once", "Once", Kind.NUMBER, order="once", hint="delivered once"),
     Column("duplicated", "Repeated", Kind.NUMBER, order="duplicated",
-           hint="delivered more than once, as after a lost connection"),
+           hint="delivered more than once, for example after a lost connection"),
     Column("extra_deliveries", "Extra", Kind.NUMBER, optional=True,
            hint="deliveries beyond the first of each message"),
     Column("late", "Late", Kind.NUMBER, order="late", hint="delivered after more than a minute"),
     Column("dropped", "Dropped", Kind.NUMBER, order="dropped", hint="with a reason"),
-    Column("expired", "Expired", Kind.NUMBER, hint="dropped as their time was up"),
+    Column("expired", "Expired", Kind.NUMBER, hint="dropped because they expired"),
     Column("conflicting", "Both", Kind.NUMBER, optional=True, hint="delivered and dropped"),
     Column("handed_over", "Handed", Kind.NUMBER,
-           hint="taken by a relay that does not record here"),
+           hint="accepted by a partner relay that is not recorded here"),
     Column("in_flight", "In flight", Kind.NUMBER,
-           hint="nothing yet, and younger than twice the retention of queues"),
+           hint="without a result, and younger than twice the retention of queues"),
     Column("in_gap", "In gap", Kind.NUMBER,
-           hint="nothing, but a recorder lost rows while they lived"),
+           hint="without a result, while a recorder lost rows"),
     Column("unaccounted", "Unaccounted", Kind.NUMBER, order="unaccounted",
-           hint="nothing, and no such excuse: must be 0"),
+           hint="without a result for any other reason; must be 0"),
     Column("gap_estimate", "Lost rows", Kind.NUMBER,
-           hint="that gaps of recorders probably cost; messages without any row are in no count"),
+           hint="estimated rows lost in gaps of recorders; messages without any row are not "
+               "counted anywhere"),
     Column("gap_at_most", "At most", Kind.NUMBER, optional=True,
-           hint="most rows that gaps of recorders can have cost"),
+           hint="highest number of rows that gaps can have lost"),
     Column("gaps", "Gaps", Kind.NUMBER, optional=True,
-           hint="times at which a recorder lost rows, or may have"),
+           hint="periods in which a recorder lost rows, or may have lost rows"),
     Column("gaps_unknown", "Unknown", Kind.NUMBER, optional=True,
-           hint="gaps without an estimate of their rows"),
+           hint="gaps without an estimate"),
     Column("gap_events", "Known", Kind.NUMBER, optional=True,
            hint="rows known to be lost in gaps"),
 )  # fmt: skip
@@ -63,10 +64,10 @@ ORDERS: Final = {
     "unaccounted": "unaccounted",
 }
 NOT_ACCEPTED: Final = "(never accepted)"
-UNNAMED: Final = "not told"
+UNNAMED: Final = "unknown"
 WHOLE: Final = State("all", Tone.GOOD, "every message is accounted for")
-LOST: Final = State("not all", Tone.BAD, "messages are gone without a trace")
-UNSURE: Final = State("gap", Tone.WARNING, "a recorder lost rows, or may have")
+LOST: Final = State("not all", Tone.BAD, "messages are lost without a record")
+UNSURE: Final = State("gap", Tone.WARNING, "a recorder lost rows, or may have lost rows")
 REFUSED: Final = State("apart", Tone.IDLE, "messages without an accepted row, such as refused ones")
 
 ENDS: Final = (
@@ -96,7 +97,7 @@ def delivery(request: HttpRequest) -> HttpResponseBase:
 
     table = Table(
         request, "delivery", COLUMNS, fetch, order="-period",
-        filters=[analytics.RELAY], empty="No message was accepted in these days.",
+        filters=[analytics.RELAY], empty="No message was accepted on these days.",
     )  # fmt: skip
     sums = summaries.audited(listing.rows("audit", days.first, days.last))
     context = {

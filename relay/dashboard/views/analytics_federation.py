@@ -37,19 +37,19 @@ BUDGETS: Final = (
     Column("remote", "Relay", order="remote"),
     Column("state", "Objective", Cell.STATE),
     Column("left", "Budget left", Kind.SHARE, order="left",
-           hint="of the tries that may fail by the objective; below 0 it is overspent"),
+           hint="of the attempts that may fail by the objective; below 0: overspent"),
     Column("attempts", "Tries", Kind.NUMBER, order="attempts"),
     Column("failed", "Failed", Kind.NUMBER, order="failed"),
-    Column("allowed", "May fail", Kind.NUMBER, hint="by the objective, of so many tries"),
+    Column("allowed", "May fail", Kind.NUMBER, hint="attempts that may fail by the objective"),
     Column("share", "Succeeded", Kind.SHARE, order="share"),
     Column("bad_hours", "Bad hours", Kind.NUMBER, order="bad_hours",
-           hint="in which fewer tries succeeded than the objective says"),
-    Column("hours", "Hours", Kind.NUMBER, optional=True, hint="in which it was tried at all"),
-    Column("worst", "Worst hour", Kind.SHARE, hint="of its tries that succeeded"),
+           hint="hours that missed the objective"),
+    Column("hours", "Hours", Kind.NUMBER, optional=True, hint="hours with delivery attempts"),
+    Column("worst", "Worst hour", Kind.SHARE, hint="of the attempts in this hour that succeeded"),
     Column("worst_p95_s", "Slowest hour", Kind.DURATION,
-           hint="95th percentile of the round trips in the slowest hour"),
+           hint="95th percentile of the round-trip time in the slowest hour"),
     Column("place", "Place", Kind.NUMBER,
-           hint="on the last of these days by its failures, late ones counting more; 1 is best"),
+           hint="rank by failures on the last of these days, recent ones weigh more; 1 is best"),
 )  # fmt: skip
 HOURS: Final = (
     Column("hour", "Hour", Cell.LINE, order="hour", hint="UTC"),
@@ -62,7 +62,7 @@ HOURS: Final = (
 ORDERS: Final = {"hour": "hour", "share": "permille", "attempts": "attempts"}
 AT_RISK: Final = 0.25
 """A budget of which less is left is nearly spent."""
-UNNAMED: Final = "not told"
+UNNAMED: Final = "unknown"
 
 
 @page(analytics.VIEW)
@@ -81,12 +81,12 @@ def federation(request: HttpRequest) -> HttpResponseBase:
     tables = [
         Table(
             request, "budgets", BUDGETS, _budgets(request, budgets, places), order="left",
-            title="Error budgets", prefix="b-", empty="No other relay was tried in these days.",
+            title="Error budgets", prefix="b-", empty="No delivery attempts on these days.",
         ),
         Table(
             request, "hours", HOURS, _hours(days, known), order="share",
             title="Hours, the worst first", filters=[Filter("remote", "Relay", hint="a domain")],
-            empty="No other relay was tried in these days.",
+            empty="No delivery attempts on these days.",
         ),
     ]  # fmt: skip
     spent = [each for each in budgets if each.left < 0]
@@ -100,7 +100,7 @@ def federation(request: HttpRequest) -> HttpResponseBase:
 def state_of(budget: Budget) -> State:
     """How a relay kept to the objective."""
     if budget.left < 0:
-        return State("missed", Tone.BAD, "more tries failed than may")
+        return State("missed", Tone.BAD, "more attempts failed than the objective allows")
     if budget.left < AT_RISK:
         return State("nearly spent", Tone.WARNING, "less than a quarter of the budget is left")
     return State("kept", Tone.GOOD)

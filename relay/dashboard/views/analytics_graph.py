@@ -28,8 +28,8 @@ COLUMNS: Final = (
     Column("sent", "Sent", Kind.NUMBER, order="sent"),
     Column("received", "Received", Kind.NUMBER, order="received"),
     Column("attached", "Attached", Kind.NUMBER, order="attached",
-           hint="of a twin, relays it used; of a relay, twins that used it"),
-    Column("component", "Group", hint="the smallest number of the twins it is connected to"),
+           hint="for a twin: relays it used; for a relay: twins that used it"),
+    Column("component", "Group", hint="lowest number of the twins in the group"),
     Column("sent_bytes", "Sent bytes", Kind.BYTES, optional=True),
     Column("received_bytes", "Received bytes", Kind.BYTES, optional=True),
 )  # fmt: skip
@@ -60,7 +60,7 @@ def graph(request: HttpRequest) -> HttpResponseBase:
 
     table = Table(
         request, "graph", COLUMNS, fetch, order="-targets", filters=FILTERS,
-        empty="Nobody talked to anybody on this day.",
+        empty="No messages on this day.",
     )  # fmt: skip
     context = analytics.frame(request, {"day": day, "most": graphs.MOST, **_groups(read)})
     return respond(request, table, "relay_dashboard/analytics_graph.html", TITLE, context)

@@ -35,11 +35,11 @@ COLUMNS: Final = (
     Column("kind", "Event", order="kind"),
     Column("reason", "Reason", order="reason"),
     Column("relay", "Relay", order="relay"),
-    Column("remote", "Other relay", order="remote", hint="where federation has to do with it"),
+    Column("remote", "Other relay", order="remote", hint="of messages to and from a partner relay"),
     Column("n", "Events", Kind.NUMBER, order="n"),
     Column("bytes", "Bytes", Kind.BYTES, order="bytes", hint="of their envelopes"),
     Column("mean_s", "Took", Kind.DURATION,
-           hint="on average: until delivery, or the other relay's round trip"),
+           hint="average time until delivery, or round-trip time of the partner relay"),
     Column("late", "Late", Kind.NUMBER, order="late", hint="delivered after more than a minute"),
 )  # fmt: skip
 ORDERS: Final = ("kind", "reason", "relay", "remote", "n", "bytes", "late")
@@ -81,7 +81,7 @@ def now(request: HttpRequest) -> HttpResponseBase:
 
     table = Table(
         request, "minutes", COLUMNS, fetch, order="-n", filters=FILTERS, live=True,
-        title="In these hours", empty="Nothing happened in these hours.",
+        title="In these hours", empty="No events in these hours.",
     )  # fmt: skip
     context = analytics.frame(request, context)
     return respond(request, table, "relay_dashboard/analytics_now.html", TITLE, context)
@@ -89,19 +89,19 @@ def now(request: HttpRequest) -> HttpResponseBase:
 
 def _nothing(request: HttpRequest) -> HttpResponseBase:
     lines = [
-        "Jobs answer for days that are over. The stream counts the events of the hours since, as "
-        "their files come: it is a service of its own beside the relay."
+        "Jobs compute whole days. For the hours since, the stream counts events as their "
+        "files arrive. Run it as a separate service beside the relay:"
     ]
     commands = ["python manage.py rmb_analytics stream"]
     how = "docs/operate/analytics-stream.md"
-    found = analytics.Nothing("Nothing is counted yet", lines, commands, how)
+    found = analytics.Nothing("No events counted yet", lines, commands, how)
     context = analytics.frame(request, {"nothing": found})
     return render(request, "relay_dashboard/analytics_nothing.html", TITLE, context)
 
 
 def _state(stream: StreamState) -> State:
     if timezone.now() - stream.updated_at > STANDS_STILL:
-        return State("stands still", Tone.WARNING, "rmb_analytics stream does not run, or hangs")
+        return State("stopped", Tone.WARNING, "rmb_analytics stream is not running, or hangs")
     return State("counting", Tone.GOOD)
 
 

@@ -34,11 +34,11 @@ COLUMNS: Final = (
     Column("state", "State", Cell.STATE),
     Column("days", "Days", Cell.LINE),
     Column("periods", "Computed", Kind.NUMBER, order="periods", hint="days, or months"),
-    Column("rows", "Rows", Kind.NUMBER, order="rows", hint="of all its tables"),
+    Column("rows", "Rows", Kind.NUMBER, order="rows", hint="rows of all tables of the job"),
     Column("took_s", "Took", Kind.DURATION),
     Column("error", "Error"),
     Column("master", "Spark at", Cell.CODE, optional=True),
-    Column("name", "Run", Cell.CODE, optional=True, hint="ends the paths of its files"),
+    Column("name", "Run", Cell.CODE, optional=True, hint="last part of the paths of the files"),
 )
 ORDERS: Final = {"began": "began_at", "periods": "periods", "rows": "result_rows"}
 FILTERS: Final = (
@@ -46,22 +46,22 @@ FILTERS: Final = (
     Filter("state", "State", [(each.value, STATES[each].text) for each in RunState]),
 )
 TABLES: Final = (
-    Column("table", "Table", hint="of `rmb_analytics sql` and REST"),
-    Column("job", "Job", hint="that computes it"),
+    Column("table", "Table", hint="name in `rmb_analytics sql` and REST"),
+    Column("job", "Job", hint="job that computes the table"),
     Column("periods", "Computed", Kind.NUMBER, hint="days, or months"),
     Column("first", "From", Cell.LINE),
     Column("last", "To", Cell.LINE),
     Column("rows", "Rows", Kind.NUMBER),
     Column("size_bytes", "Size", Kind.BYTES, hint="of its Parquet files"),
-    Column("made", "Newest", Cell.MOMENT, hint="when a result of it was last made"),
-    Column("where", "Kept in", hint="small tables are in the database, too"),
+    Column("made", "Newest", Cell.MOMENT, hint="time of the latest result"),
+    Column("where", "Kept in", hint="small tables are also in the database"),
 )
 PUBLISHED: Final = (
     Column("table", "Table", order="table"),
     Column("period", "Day or month", Cell.LINE, order="period"),
     Column("rows", "Rows", Kind.NUMBER, order="rows"),
     Column("size_bytes", "Size", Kind.BYTES, hint="of its Parquet files"),
-    Column("event_rows", "Events", Kind.NUMBER, hint="read for it, those around it included"),
+    Column("event_rows", "Events", Kind.NUMBER, hint="events read, including neighbouring days"),
     Column("at", "Made", Cell.MOMENT),
 )
 
@@ -86,7 +86,7 @@ def runs(request: HttpRequest) -> HttpResponseBase:
             empty="No job has run yet: `manage.py rmb_analytics run all` runs them all.",
         ),
         Table(
-            request, "tables", TABLES, lambda ask: Page(_tables(), ""), title="What is computed",
+            request, "tables", TABLES, lambda ask: Page(_tables(), ""), title="Tables",
             prefix="t-", short=len(list(catalogue.tables())), exports=(),
         ),
     ]  # fmt: skip
@@ -108,8 +108,8 @@ def run(request: HttpRequest, name: str) -> HttpResponseBase:
         return Page([_published(each) for each in found.items], found.next)
 
     table = Table(
-        request, "published", PUBLISHED, fetch, order="-period", title="Its results that count",
-        empty="Later runs have replaced its results, or there were none.",
+        request, "published", PUBLISHED, fetch, order="-period", title="Results in use",
+        empty="Later runs have replaced the results, or there were none.",
     )  # fmt: skip
     context = {"run": shown, "state": STATES[RunState(shown.state)], "took_s": _took_s(shown)}
     context = analytics.frame(request, context, "analytics_runs")

@@ -21,13 +21,13 @@ from relay.ops.paging import Page
 TITLE: Final = "Sessions over time"
 
 STORMS: Final = (
-    Column("first", "Began", Cell.LINE, order="first", hint="UTC, the first opening"),
+    Column("first", "Began", Cell.LINE, order="first", hint="first start (UTC)"),
     Column("twin", "Twin", order="twin"),
-    Column("session", "Session", hint="its id, where it has one; of SBD the client's key"),
+    Column("session", "Session", hint="session id, if any; for SBD the key of the client"),
     Column("protocol", "Protocol"),
     Column("opens", "Openings", Kind.NUMBER, order="opens"),
-    Column("lasted_s", "Lasted", Kind.DURATION, hint="from the first opening to the last one"),
-    Column("rate", "Every", Kind.DURATION, hint="from one opening to the next, on average"),
+    Column("lasted_s", "Lasted", Kind.DURATION, hint="from the first to the last start"),
+    Column("rate", "Every", Kind.DURATION, hint="average time between two starts"),
 )
 ORDERS: Final = {"first": "first_us", "twin": "twin", "opens": "opens"}
 MOMENTS: Final = 6
@@ -48,7 +48,7 @@ def sessions(request: HttpRequest) -> HttpResponseBase:
     table = Table(
         request, "storms", STORMS, fetch, order="-opens", title="Storms of reconnects",
         filters=[analytics.TWIN, analytics.PROTOCOL],
-        empty="No session was opened five times in a row with pauses below ten minutes.",
+        empty="No session was opened five times in a row within ten minutes each.",
     )  # fmt: skip
     context = {"days": days, "label": "Most sessions at once, by hour", **_curves(days)}
     return respond(

@@ -25,7 +25,7 @@ COLUMNS: Final = (
     Column("bytes", "Bytes", Kind.BYTES, order="bytes", hint="of their envelopes"),
     Column("share", "Share", Kind.SHARE, hint="of all messages of these days"),
 )
-UNNAMED: Final = "not told"
+UNNAMED: Final = "unknown"
 """A relay that rows do not name."""
 MEASURES: Final = (("messages", "Messages", Kind.NUMBER), ("bytes", "Bytes", Kind.BYTES))
 
@@ -44,7 +44,7 @@ def traffic(request: HttpRequest) -> HttpResponseBase:
     }
     table = Table(
         request, "traffic", COLUMNS, _fetch(flows), order="-messages",
-        empty="No message was delivered in these days.",
+        empty="No message was delivered on these days.",
     )  # fmt: skip
     context: dict[str, Any] = {
         "days": days,

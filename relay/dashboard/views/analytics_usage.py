@@ -23,14 +23,14 @@ TITLE: Final = "Usage"
 
 COLUMNS: Final = (
     Column("twin", "Twin", order="twin"),
-    Column("accepted", "Sent", Kind.NUMBER, order="accepted", hint="messages of it relays took"),
+    Column("accepted", "Sent", Kind.NUMBER, order="accepted", hint="messages from the twin"),
     Column("accepted_bytes", "Sent bytes", Kind.BYTES, order="accepted_bytes"),
     Column("delivered", "Delivered", Kind.NUMBER, order="delivered",
-           hint="messages of it that reached their receivers"),
+           hint="delivered messages from the twin"),
     Column("delivered_bytes", "Delivered bytes", Kind.BYTES, order="delivered_bytes"),
     Column("dropped", "Dropped", Kind.NUMBER, order="dropped"),
     Column("session_seconds", "Connected", Kind.DURATION, order="session_seconds",
-           hint="its sessions together, within the month"),
+           hint="duration of all its sessions within the month"),
 )  # fmt: skip
 ORDERS: Final = {each.order: each.key for each in COLUMNS}
 PARQUET: Final = "application/vnd.apache.parquet"
@@ -52,7 +52,7 @@ def usage(request: HttpRequest) -> HttpResponseBase:
     table = Table(
         request, "usage", COLUMNS, fetch, order="-accepted_bytes", exports=files,
         filters=[analytics.TWIN],
-        empty="No twin sent anything or was connected in this month.",
+        empty="No twin sent messages or was connected in this month.",
     )  # fmt: skip
     context = {
         "month": month,

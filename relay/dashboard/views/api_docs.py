@@ -27,7 +27,7 @@ COLUMNS: Final = (
     Column("path", "Path", order="path"),
     Column("summary", "Summary"),
     Column("tag", "Part", order="tag"),
-    Column("role", "Role", order="role", hint="the lowest that may"),
+    Column("role", "Role", order="role", hint="lowest role that has the permission"),
     Column("permission", "Permission", optional=True),
 )
 ORDERS: Final = tuple(each.order for each in COLUMNS if each.order)

@@ -34,7 +34,7 @@ FACES: Final = {
     Face.ADMIN: "browser",
     Face.REST: "REST",
     Face.CLI: "command",
-    Face.SYSTEM: "by itself",
+    Face.SYSTEM: "relay",
 }
 COLUMNS: Final = (
     Column("number", "Entry", order="number"),
@@ -43,7 +43,7 @@ COLUMNS: Final = (
     Column("face", "By"),
     Column("action", "Did"),
     Column("target", "To", Cell.CODE),
-    Column("change", "Change", Cell.CODE, hint="what is another one since"),
+    Column("change", "Change", Cell.CODE, hint="values that differ"),
     Column("address", "From", Cell.CODE, optional=True, hint="address, or host of a command"),
 )
 FILTERS: Final = (
@@ -65,11 +65,11 @@ class HeadForm(forms.Form):
     """The end of the log as it was once, to hold it against."""
 
     head = forms.CharField(
-        label="A head that was kept elsewhere",
+        label="Head of an earlier check",
         required=False,
         max_length=90,
-        help_text="Number and hash of an entry, as an earlier check printed it. Without one, "
-        "entries that were cut off at the end are not missed.",
+        help_text="Number and hash of an entry, as an earlier check printed it. Without it, the "
+        "check cannot detect entries that were deleted at the end.",
     )
 
     def clean_head(self) -> list[chain.Head]:
@@ -94,7 +94,7 @@ def audit(request: HttpRequest) -> HttpResponseBase:
         exports = [(form.upper(), _export_url(form, chosen)) for form in listing.FORMS]
     table = Table(
         request, "audit", COLUMNS, fetch, order="-number", filters=FILTERS, live=True,
-        empty="Nobody changed anything yet.", exports=exports,
+        empty="No changes yet.", exports=exports,
     )  # fmt: skip
     check = Action("Check the log", reverse("console:audit_verify"), asks=False)
     return respond(request, table, "relay_dashboard/table_page.html", "Audit", {"actions": [check]})
@@ -166,7 +166,9 @@ def time_of(name: str, text: str) -> datetime | None:
     except (ValueError, OverflowError):  # before the year 1
         found = None
     if found is None or not storable.is_within_reach(found):
-        raise Invalid(fields={name: "a time such as 2026-01-31 14:00 (UTC), or 2 h for then"})
+        raise Invalid(
+            fields={name: "must be a time such as 2026-01-31 14:00 (UTC), or an age such as 2 h"}
+        )
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 

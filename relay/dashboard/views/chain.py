@@ -27,21 +27,21 @@ COLUMNS: Final = (
     Column("height", "Block", Kind.NUMBER),
     Column("what", "What", Cell.STATE),
     Column("twin", "Twin", Cell.TEXT),
-    Column("relays", "Relays now", Cell.TEXT, hint="as the mirror has them"),
+    Column("relays", "Relays now", Cell.TEXT, hint="as stored in the mirror"),
     Column("account", "Account", Cell.CODE, optional=True),
 )
 IMPORTS: Final = {
     "never": State("never", Tone.IDLE, "no import was needed yet"),
     "wanted": State("wanted", Tone.INFO, "begins within seconds"),
     "running": State("running", Tone.INFO),
-    "waiting": State("waiting", Tone.WARNING, "goes on where it was"),
+    "waiting": State("waiting", Tone.WARNING, "continues where it stopped"),
     "done": State("done", Tone.GOOD),
 }
 EVENTS: Final = {
-    chain_events.Kind.CHANGED: State("changed", Tone.INFO, "a twin was made or changed"),
-    chain_events.Kind.REVERTED: State("taken back", Tone.WARNING, "a fork was left"),
+    chain_events.Kind.CHANGED: State("changed", Tone.INFO, "a twin was added or changed"),
+    chain_events.Kind.REVERTED: State("reverted", Tone.WARNING, "a fork was left"),
     chain_events.Kind.MISSED: State(
-        "blocks missed", Tone.WARNING, "any twin may have changed before: all are read again"
+        "blocks skipped", Tone.WARNING, "any twin may have changed: all twins are read again"
     ),
 }
 
@@ -80,12 +80,12 @@ def start_import(request: HttpRequest) -> HttpResponseBase:
         chain_services.start_import(actor=actor)
         return "The import is started"
 
-    going_on = f" The one that is under way goes on: {begun.twins:,} twins are read."
+    going_on = f" The running import continues after {begun.twins:,} twins."
     question = Question(
         "Import all twins from the chain",
         "Import",
-        "Every twin is read from a node and kept in the mirror; sessions and messages go on "
-        f"meanwhile. {status.mirrored:,} twins are in the mirror now."
+        "The relay reads every twin from a node and stores it in the mirror, while sessions and "
+        f"messages continue. The mirror now has {status.mirrored:,} twins."
         + (going_on if begun.state in ("running", "waiting") else ""),
     )
     return act(request, question, perform, reverse("console:chain"))

@@ -55,7 +55,7 @@ def table(request: HttpRequest, name: str) -> HttpResponseBase:
         )
 
     columns = [
-        Column("at", "Time", order="at", hint="UTC, at which the step begins"),
+        Column("at", "Time", order="at", hint="start of the step (UTC)"),
         *(
             Column(
                 line.keys[0], line.label, chart.kind, optional=chart.stacked and line not in some
@@ -66,7 +66,7 @@ def table(request: HttpRequest, name: str) -> HttpResponseBase:
     numbers = Table(
         request, f"chart-{name}", columns, fetch, order="-at",
         filters=[Filter("span", "Span", [(each, each) for each in SPANS])],
-        empty="No numbers in this span.",
+        empty="No figures in this period.",
     )  # fmt: skip
     return respond(request, numbers, "relay_dashboard/chart_table.html", chart.title)
 

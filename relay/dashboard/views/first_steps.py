@@ -26,7 +26,7 @@ def dismiss(request: HttpRequest) -> HttpResponseBase:
 
     def perform(actor: Actor) -> str:
         steps.dismiss(request.user)
-        return "The overview reminds you no more; the page stays in the menu"
+        return "The overview does not show the first steps any more"
 
     question = Question(
         "Hide the first steps on the overview",

@@ -47,7 +47,7 @@ def outbox(request: HttpRequest) -> HttpResponseBase:
 
     table = Table(
         request, "outbox", letters.WAITING, fetch, filters=(RELAY,), live=True,
-        empty="Nothing waits: other relays took every message.",
+        empty="No messages wait for partner relays.",
     )  # fmt: skip
     return respond(request, table, "relay_dashboard/table_page.html", "Outbox")
 
@@ -72,7 +72,7 @@ def dead_letters(request: HttpRequest) -> HttpResponseBase:
 
     table = Table(
         request, "letters", letters.DEAD, fetch, filters=(RELAY, WHY), live=True,
-        empty="No message failed for good in the last day.",
+        empty="No message failed permanently in the last day.",
     )  # fmt: skip
     return respond(request, table, "relay_dashboard/table_page.html", "Dead letters")
 
@@ -96,8 +96,8 @@ def requeue(request: HttpRequest, entry: str) -> HttpResponseBase:
     question = Question(
         f"Send {_name(found)} again",
         "Send again",
-        "It goes to the end of the outbox, whatever the bounds of its relays, and starts with no "
-        "tries. A receiver that has it already gets it a second time.",
+        "The message goes to the end of the outbox, even if the outbox is full, and its "
+        "attempts start from zero. A receiver that already has the message gets it again.",
     )
     return act(request, question, perform, reverse("console:letters"))
 
@@ -115,8 +115,8 @@ def delete(request: HttpRequest, entry: str) -> HttpResponseBase:
     question = Question(
         f"Delete {_name(found)}",
         "Delete",
-        "It was never delivered, and could not be sent again any more.",
-        loses=(f"the message ({size}) and what is known of its {len(found.tries)} tries",),
+        "The message was not delivered and cannot be sent again afterwards.",
+        loses=(f"the message ({size}) and the record of its {len(found.tries)} attempts",),
         danger=True,
     )
     return act(request, question, perform, reverse("console:letters"))
@@ -137,8 +137,8 @@ def requeue_all(request: HttpRequest, domain: str) -> HttpResponseBase:
     question = Question(
         f"Send the dead letters for {domain} again",
         "Send again",
-        f"These are {some}. They go to the end of the outbox, the oldest first. Receivers that "
-        "have one already get it a second time.",
+        f"These are {some}. They go to the end of the outbox, the oldest first. A "
+        "receiver that already has a message gets it again.",
     )
     return act(request, question, perform, reverse("console:relay", args=[domain]))
 
@@ -161,8 +161,8 @@ def _one(
         return Page(letters.try_rows(found.tries), "")
 
     table = Table(
-        request, "tries", letters.TRIES, fetch, title="Failed tries",
-        empty="It was not tried, or nothing is known of a failure.",
+        request, "tries", letters.TRIES, fetch, title="Failed attempts",
+        empty="No failed attempts are known.",
     )  # fmt: skip
     context = {
         "letter": found,

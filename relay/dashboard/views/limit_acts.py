@@ -27,7 +27,7 @@ from relay.ops import storable
 from relay.sessions import listing as sessions
 from relay.twins import listing as twins
 
-_ZEROES: Final = "0 messages with 0 bytes is no limit."
+_ZEROES: Final = "0 messages and 0 bytes: no limit."
 _HOURS: Final = (("1", "1 hour"), ("24", "a day"), ("168", "a week"), ("720", "30 days"))
 
 
@@ -41,7 +41,11 @@ class BanForm(forms.Form):
     )
     lasts = forms.ChoiceField(
         label="For",
-        choices=[("", "good: until it is lifted"), *_HOURS, ("until", "until a time I name")],
+        choices=[
+            ("", "until an operator lifts the ban"),
+            *_HOURS,
+            ("until", "until the time below"),
+        ],
         required=False,
     )
     until = forms.DateTimeField(
@@ -56,13 +60,13 @@ class BanForm(forms.Form):
         cleaned = self.cleaned_data
         named, given = cleaned.get("lasts") == "until", cleaned.get("until")
         if named and given is None and "until" not in self.errors:
-            self.add_error("until", "Name the time.")
+            self.add_error("until", "Enter a time.")
         elif given is not None and not named:
-            self.add_error("lasts", "Choose the last one, or take the time away.")
+            self.add_error("lasts", "Choose the last option, or delete the time.")
         elif given is not None and given <= timezone.now():
-            self.add_error("until", "This has passed.")
+            self.add_error("until", "This time has passed.")
         elif given is not None and not storable.is_within_reach(given):
-            self.add_error("until", f"After {storable.LAST_YEAR} there are no times.")
+            self.add_error("until", f"The time must be before the end of {storable.LAST_YEAR}.")
         return cleaned
 
     @property
@@ -77,9 +81,9 @@ class BanForm(forms.Form):
 
 def _unknown_field() -> forms.BooleanField:
     return forms.BooleanField(
-        label="Unknown to this relay",
+        label="Accept unknown",
         required=False,
-        help_text="Accept a twin that this relay never met; its id may be misspelt.",
+        help_text="Accept a twin that this relay does not know. Its id may be misspelt.",
     )
 
 
@@ -97,12 +101,18 @@ class AddressBanForm(BanForm):
     network = forms.CharField(
         label="Address or network",
         max_length=MAX_NETWORK_CHARS,
-        help_text="Such as 192.0.2.7, 192.0.2.0/24 or 2001:db8::/64; a host of IPv6 has a /64.",
+        help_text=(
+            "Such as 192.0.2.7, 192.0.2.0/24 or 2001:db8::/64. An IPv6 host usually has a "
+            "whole /64."
+        ),
     )
     force = forms.BooleanField(
-        label="Even if it is mine",
+        label="Even my own address",
         required=False,
-        help_text="Ban it also where it holds your own address or those of the relay's machine.",
+        help_text=(
+            "Ban the network even if it contains your own address or addresses of the "
+            "relay's machine."
+        ),
     )
     field_order = ("network",)
 
@@ -138,11 +148,11 @@ def lift(request: HttpRequest, twin: int) -> HttpResponseBase:
 
     def perform(actor: Actor) -> str:
         services.lift_ban(twin, actor=actor)
-        return f"Twin {twin} may come again"
+        return f"Twin {twin} is not banned any more"
 
     why = f" It was banned for: {limit.ban_reason}." if limit.ban_reason else ""
     question = Question(
-        f"Lift the ban of twin {twin}", "Lift", f"It may sign in again within a second.{why}"
+        f"Lift the ban of twin {twin}", "Lift", f"The twin can sign in again within a second.{why}"
     )
     return act(request, question, perform, reverse("console:limits"))
 
@@ -165,8 +175,9 @@ def ban_address(request: HttpRequest) -> HttpResponseBase:
     question = Question(
         f"Ban {named}" if named else "Ban an address",
         "Ban",
-        "The sessions from there end within a second (code 4007), and every request from there to "
-        "the relay's public listener is answered with 403. The console stays within reach.",
+        "Within a second the relay closes the sessions from there (code 4007), and "
+        "answers every request from there to its public listener with 403. The console "
+        "stays reachable.",
         danger=True,
     )
     return act(request, question, perform, reverse("console:limits"), form)
@@ -178,14 +189,16 @@ def lift_address(request: HttpRequest) -> HttpResponseBase:
     named = given_text(request, "network")
     ban = addresses.find(named)
     if ban is None:
-        raise NotFound(f"{named} is not banned" if named else "name a banned address")
+        raise NotFound(f"{named} is not banned" if named else "enter a banned address")
 
     def perform(actor: Actor) -> str:
         return f"{addresses.lift(ban.network, actor=actor)} is served again"
 
     why = f" It was banned for: {ban.reason}." if ban.reason else ""
     question = Question(
-        f"Lift the ban of {ban.network}", "Lift", f"It is served again within a second.{why}"
+        f"Lift the ban of {ban.network}",
+        "Lift",
+        f"The relay accepts it again within a second.{why}",
     )
     return act(request, question, perform, reverse("console:limits"))
 
@@ -196,7 +209,7 @@ def _bound(label: str, help_text: str) -> forms.IntegerField:
         min_value=1,
         max_value=defaults.MAX_VALUE,
         required=False,
-        help_text=f"{help_text} Empty: the bound of all twins.",
+        help_text=f"{help_text} Empty: the limit of all twins.",
     )
 
 
@@ -205,18 +218,23 @@ class LimitForm(forms.Form):
 
     twin = forms.IntegerField(min_value=1, max_value=MAX_TWIN)
     count = forms.IntegerField(
-        label="Messages a minute", min_value=0, max_value=defaults.MAX_VALUE, required=False
+        label="Messages per minute", min_value=0, max_value=defaults.MAX_VALUE, required=False
     )
     size = forms.IntegerField(
-        label="Bytes a minute",
+        label="Bytes per minute",
         min_value=0,
         max_value=defaults.MAX_VALUE,
         required=False,
         help_text=f"Also the largest single message. {_ZEROES} Both empty: the limit of all twins.",
     )
-    waiting_messages = _bound("Messages that may wait", "For all its sessions, and from it.")
-    waiting_bytes = _bound("Bytes that may wait", "The same in the memory of Redis.")
-    waiting_queues = _bound("Queues that may have messages", "Of its sessions, and from it.")
+    waiting_messages = _bound(
+        "Messages that may wait", "For all sessions of the twin; also from the twin."
+    )
+    waiting_bytes = _bound("Bytes that may wait", "Memory of these messages in Redis.")
+    waiting_queues = _bound(
+        "Queues with waiting messages",
+        "Of all sessions of the twin; also with messages from the twin.",
+    )
     note = forms.CharField(
         max_length=MAX_NOTE_CHARS,
         required=False,
@@ -244,13 +262,13 @@ def limit(request: HttpRequest) -> HttpResponseBase:
                 setattr(row, name, value)
             services.save(row, actor=actor)
         if given["count"] is None:
-            return f"The limit of all twins holds for twin {given['twin']}"
+            return f"The limit of all twins applies to twin {given['twin']}"
         return f"Twin {given['twin']} has a limit of its own"
 
     question = Question(
         f"Limit twin {twin}" if twin else "Limit a twin",
         "Set",
-        "It holds within a second, in place of the limit of all twins.",
+        "The limit replaces the limit of all twins within a second.",
     )
     return act(request, question, perform, reverse("console:limits"), form)
 
@@ -262,7 +280,7 @@ def remove(request: HttpRequest, twin: int) -> HttpResponseBase:
 
     def perform(actor: Actor) -> str:
         services.remove([twin], actor=actor)
-        return f"Nothing is decided about twin {twin} any more"
+        return f"All decisions about twin {twin} are removed"
 
     loses = []
     if present.banned:
@@ -272,9 +290,9 @@ def remove(request: HttpRequest, twin: int) -> HttpResponseBase:
     if present.note:
         loses.append(f"the note: {present.note}")
     question = Question(
-        f"Forget what is decided about twin {twin}",
+        f"Remove all decisions about twin {twin}",
         "Forget",
-        "The limit of all twins holds for it then, and it may sign in.",
+        "The limit of all twins then applies to the twin, and the twin can sign in.",
         loses=tuple(loses),
         danger=True,
     )
@@ -284,9 +302,11 @@ def remove(request: HttpRequest, twin: int) -> HttpResponseBase:
 class DefaultForm(forms.Form):
     """The limit of all twins."""
 
-    count = forms.IntegerField(label="Messages a minute", min_value=0, max_value=defaults.MAX_VALUE)
+    count = forms.IntegerField(
+        label="Messages per minute", min_value=0, max_value=defaults.MAX_VALUE
+    )
     size = forms.IntegerField(
-        label="Bytes a minute",
+        label="Bytes per minute",
         min_value=0,
         max_value=defaults.MAX_VALUE,
         help_text=f"Also the largest single message. {_ZEROES}",
@@ -307,8 +327,8 @@ def default(request: HttpRequest) -> HttpResponseBase:
     question = Question(
         "Limit all twins",
         "Set",
-        "Each twin without a limit of its own may send so much, within a second. It holds until "
-        "somebody goes back to what the settings say.",
+        "The limit applies within a second to every twin that has no limit of its own, "
+        "until an operator resets it to the settings.",
     )
     return act(request, question, perform, reverse("console:limits"), form)
 
@@ -320,12 +340,12 @@ def clear_default(request: HttpRequest) -> HttpResponseBase:
 
     def perform(actor: Actor) -> str:
         defaults.clear(actor=actor)
-        return "The limit of all twins is that of the settings"
+        return "The limit of all twins is reset to the settings"
 
     question = Question(
-        "Limit all twins as the settings say",
-        "Go back",
-        "What `limits.count` and `limits.size` say holds within a second.",
+        "Reset the limit of all twins to the settings",
+        "Reset",
+        "The limit of the settings `limits.count` and `limits.size` applies within a second.",
         loses=(f"the limit that is set now: {present.count:,} and {present.size:,} bytes",),
     )
     return act(request, question, perform, reverse("console:limits"))

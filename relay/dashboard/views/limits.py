@@ -26,10 +26,10 @@ COLUMNS: Final = (
     Column("twin", "Twin", Cell.CODE, order="twin"),
     Column("ban", "Ban", Cell.STATE),
     Column("reason", "Reason"),
-    Column("until", "Ends", Cell.MOMENT, hint="- is never"),
-    Column("count", "Messages/min", Kind.NUMBER, hint="0 is no limit; - is that of all twins"),
-    Column("size", "Bytes/min", Kind.BYTES, hint="and the largest single message"),
-    Column("by", "By", hint="who decided last, by the audit log"),
+    Column("until", "Ends", Cell.MOMENT, hint="-: never"),
+    Column("count", "Messages/min", Kind.NUMBER, hint="0: no limit; -: the limit of all twins"),
+    Column("size", "Bytes/min", Kind.BYTES, hint="also the limit of a single message"),
+    Column("by", "By", hint="account of the last decision, from the audit log"),
     Column("updated", "Changed", Cell.MOMENT, order="updated"),
     Column("note", "Note", optional=True),
 )
@@ -41,12 +41,12 @@ FILTERS: Final = (
 _CHOICES: Final = {"yes": True, "no": False}
 TWIN_HITS: Final = (
     Column("twin", "Twin", Cell.CODE),
-    Column("messages", "Refused", Kind.NUMBER, hint="messages over its limit, within an hour"),
+    Column("messages", "Refused", Kind.NUMBER, hint="messages over the limit, in the last hour"),
     Column("state", "Decided", Cell.STATE),
 )
 ADDRESS_HITS: Final = (
     Column("address", "Address", Cell.CODE),
-    Column("messages", "Messages", Kind.NUMBER, hint="over the limits of twins, within an hour"),
+    Column("messages", "Messages", Kind.NUMBER, hint="over the limits of twins, in the last hour"),
     Column("handshakes", "Sign-ins", Kind.NUMBER, hint="over the limit of the address, or banned"),
     Column("state", "Decided", Cell.STATE),
 )
@@ -54,13 +54,13 @@ ADDRESSES: Final = (
     Column("network", "Address", Cell.CODE, order="network"),
     Column("state", "Ban", Cell.STATE),
     Column("reason", "Reason"),
-    Column("until", "Ends", Cell.MOMENT, hint="- is never"),
-    Column("by", "By", hint="who banned it last, by the audit log"),
+    Column("until", "Ends", Cell.MOMENT, hint="-: never"),
+    Column("by", "By", hint="account of the last ban, from the audit log"),
     Column("updated", "Changed", Cell.MOMENT, order="updated"),
 )
 ADDRESS_FILTERS: Final = (Filter("text", "Search", hint="address, network or reason"),)
 BANNED: Final = State("banned", Tone.BAD)
-OVER: Final = State("over", Tone.IDLE, "its end has passed; it is lifted within a minute")
+OVER: Final = State("over", Tone.IDLE, "the ban has expired; the relay lifts it within a minute")
 LIMITED: Final = State("own limit", Tone.INFO)
 _NEEDED: Final = ("limit.set", "limit.remove", "limit.default", "ban.set", "ban.lift")
 TOP: Final = 10
@@ -101,17 +101,17 @@ def limits(request: HttpRequest) -> HttpResponseBase:
     tables = (
         Table(
             request, "limits", COLUMNS, decided, order="-updated", filters=FILTERS,
-            title="Decided about twins",
-            empty="Nothing is decided about single twins: the limit of all holds for each.",
+            title="Twins with decisions",
+            empty="No decisions about single twins: the limit of all twins applies.",
         ),
         Table(
             request, "limit-hits-twins", TWIN_HITS, twin_hits, title="Twins refused most",
-            short=TOP, live=True, prefix="t-", empty="No message was refused within an hour.",
+            short=TOP, live=True, prefix="t-", empty="No message was refused in the last hour.",
         ),
         Table(
             request, "limit-hits-addresses", ADDRESS_HITS, address_hits, short=TOP, live=True,
             title="Addresses refused most", prefix="a-",
-            empty="No address was refused anything within an hour.",
+            empty="No address was refused in the last hour.",
         ),
         Table(
             request, "banned-addresses", ADDRESSES, banned_addresses, order="-updated",

@@ -20,9 +20,19 @@ from relay.ops.paging import Page, one_of, page_of
 
 MACHINES: Final = (
     Column("host", "Machine", Cell.TEXT, hint="host name and process id of the supervisor"),
-    Column("load", "Load", Cell.LINE, hint="processes that want to run: of 1, 5 and 15 minutes"),
+    Column(
+        "load",
+        "Load",
+        Cell.LINE,
+        hint="average number of runnable processes over 1, 5 and 15 minutes",
+    ),
     Column("cores", "Cores", Kind.NUMBER),
-    Column("relay_bytes", "Relay", Kind.BYTES, hint="memory of all its processes, an upper bound"),
+    Column(
+        "relay_bytes",
+        "Relay",
+        Kind.BYTES,
+        hint="memory of all processes of the relay, an upper bound",
+    ),
     Column("memory_free_bytes", "Free", Kind.BYTES, hint="memory that new processes can have"),
     Column("memory_bytes", "Memory", Kind.BYTES, hint="of the machine, or of the container"),
     Column("at", "Seen", Cell.MOMENT, hint="every 10 s"),
@@ -31,31 +41,31 @@ PROCESSES: Final = (
     Column("name", "Process", Cell.TEXT, order="name"),
     Column("host", "Machine", Cell.TEXT),
     Column("rss_bytes", "Memory", Kind.BYTES, order="memory",
-           hint="resident, with what it shares with other processes"),
+           hint="resident memory, including memory shared with other processes"),
     Column("uss_bytes", "Its own", Kind.BYTES,
-           hint="memory that no other process shares; not measured above 1 GiB"),
-    Column("cpu", "CPU", Kind.SHARE, order="cpu", hint="of one core, over the last 10 s"),
+           hint="memory not shared with other processes; not measured above 1 GiB"),
+    Column("cpu", "CPU", Kind.SHARE, order="cpu", hint="share of one core, over the last 10 s"),
     Column("files", "Open files", Kind.NUMBER, order="files", hint="files and sockets"),
-    Column("files_limit", "of at most", Kind.NUMBER, hint="- is no limit"),
+    Column("files_limit", "limit", Kind.NUMBER, hint="-: no limit"),
     Column("pid", "Process id", Cell.LINE, optional=True),
 )  # fmt: skip
 DISKS: Final = (
     Column("use", "Data", Cell.TEXT),
     Column("host", "Machine", Cell.TEXT),
-    Column("used_bytes", "Takes", Kind.BYTES, hint="looked at every minute"),
+    Column("used_bytes", "Takes", Kind.BYTES, hint="checked every minute"),
     Column("state", "Note", Cell.STATE),
-    Column("free_bytes", "Free", Kind.BYTES, hint="of the disk it is on"),
+    Column("free_bytes", "Free", Kind.BYTES, hint="on the disk of the folder"),
     Column("size_bytes", "Disk", Kind.BYTES),
     Column("path", "Path", Cell.CODE),
 )
 REDIS: Final = (
     Column("use", "Used for", Cell.TEXT),
-    Column("bytes", "Memory", Kind.BYTES, hint="an estimate from a sample of the keys"),
+    Column("bytes", "Memory", Kind.BYTES, hint="estimate from a sample of the keys"),
     Column("share", "Share", Kind.SHARE),
 )
 ALL: Final = 1000
 """Rows of a table that shows all of them."""
-PARTIAL: Final = State("at least", Tone.INFO, "there are more files than were looked at")
+PARTIAL: Final = State("at least", Tone.INFO, "there are more files than were counted")
 ORDERS: Final[dict[str, Callable[[tuple[Node, Process]], float | str]]] = {
     "name": lambda each: f"{each[0].name} {each[1].name}",
     "memory": lambda each: each[1].rss_bytes or 0,
@@ -98,7 +108,7 @@ def nodes(request: HttpRequest) -> HttpResponseBase:
         ]
         return Page(rows, "")
 
-    empty = "No supervisor has told anything within a minute."
+    empty = "No supervisor has reported within a minute."
     tables = (
         Table(request, "nodes", MACHINES, machines, title="Machines", live=True, prefix="m-",
               short=ALL, empty=empty),

@@ -35,17 +35,23 @@ COLUMNS: Final = (
     Column("at", "Stored", Cell.MOMENT),
     Column("state", "State", Cell.STATE),
     Column("source", "From", Cell.CODE),
-    Column("message", "Message", hint="its kind, and the command of a request"),
-    Column("uid", "Uid", Cell.CODE, hint="leads to the way of the message, where it is traced"),
-    Column("size_bytes", "Size", Kind.BYTES, hint="of the envelope"),
-    Column("payload_bytes", "Payload", Kind.BYTES, optional=True, hint="which is never shown"),
-    Column("deadline", "Expires", Cell.MOMENT, hint="by its own account; - is never"),
+    Column("message", "Message", hint="kind of the message, and the command of a request"),
+    Column("uid", "Uid", Cell.CODE, hint="link to the trace of the message"),
+    Column("size_bytes", "Size", Kind.BYTES, hint="size of the envelope"),
+    Column(
+        "payload_bytes",
+        "Payload",
+        Kind.BYTES,
+        optional=True,
+        hint="the payload itself is never shown",
+    ),
+    Column("deadline", "Expires", Cell.MOMENT, hint="according to the message; -: never"),
     Column("tags_bytes", "Tags", Kind.BYTES, optional=True),
     Column("destination", "To", Cell.CODE, optional=True),
-    Column("entry", "Entry", Cell.CODE, optional=True, hint="of the stream in Redis"),
+    Column("entry", "Entry", Cell.CODE, optional=True, hint="id in the Redis stream"),
 )
 WAITS: Final = State("waits", Tone.INFO)
-EXPIRED: Final = State("expired", Tone.WARNING, "its deadline passed while it waited")
+EXPIRED: Final = State("expired", Tone.WARNING, "the message expired while it waited")
 MAX_CHOICES: Final = 50
 """Sessions of the twin that are offered to move to; any other can be named."""
 
@@ -65,7 +71,7 @@ def queue(request: HttpRequest, key: str) -> HttpResponseBase:
         exports = [("CSV", f"{address}?form=csv"), ("JSON", f"{address}?form=jsonl")]
     table = Table(
         request, "messages", COLUMNS, fetch, exports=exports, live=True,
-        empty=f"Nothing waits for {key}.",
+        empty=f"No messages wait for {key}.",
     )  # fmt: skip
     found = _found(key)
     context = {
@@ -102,8 +108,8 @@ def purge(request: HttpRequest, key: str) -> HttpResponseBase:
     question = Question(
         f"Purge the queue of {key}",
         "Purge",
-        "Its senders are not told.",
-        loses=(f"{found.messages:,} messages, which came within {duration(_span_s(found))}",),
+        "The senders are not notified.",
+        loses=(f"{found.messages:,} messages, stored within {duration(_span_s(found))}",),
         danger=True,
     )
     return act(request, question, perform, reverse("console:queues"))
@@ -124,13 +130,16 @@ def purge_twin(request: HttpRequest, twin: int) -> HttpResponseBase:
         return f"{counted(count, 'message')} for twin {twin} deleted"
 
     messages = sum(each.messages for each in waiting)
-    meanwhile = "and what comes meanwhile"
+    meanwhile = "and messages that arrive meanwhile"
     if more:
         meanwhile = f"those in further queues, {meanwhile}"
     question = Question(
         f"Purge all queues of twin {twin}",
         "Purge",
-        "The twin is banned or removed and cannot fetch its messages. Senders are not told.",
+        (
+            "The twin is banned or removed and cannot fetch its messages. The senders are "
+            "not notified."
+        ),
         loses=(f"{messages:,} messages in {len(waiting):,} queues, {meanwhile}",),
         danger=True,
     )
@@ -146,14 +155,14 @@ class MoveForm(forms.Form):
         required=False,
         strip=False,
         max_length=walking.MAX_SID_BYTES,
-        help_text="It need not be connected, nor have been.",
+        help_text="The session need not exist yet.",
     )
 
     def __init__(self, key: str, given: QueryDict | None) -> None:
         super().__init__(given)
         self.twin, _ = walking.parse(key)
         target = cast(forms.ChoiceField, self.fields["target"])
-        target.choices = [("", "none of these"), *_targets(self.twin, key)]
+        target.choices = [("", "another one"), *_targets(self.twin, key)]
 
     def clean(self) -> dict[str, str]:
         cleaned = self.cleaned_data
@@ -180,8 +189,8 @@ def move(request: HttpRequest, key: str) -> HttpResponseBase:
     question = Question(
         f"Move the queue of {key}",
         "Move",
-        f"{found.messages:,} messages go behind what the other session has; if it is connected it "
-        "gets them at once. Messages past their deadline stay.",
+        f"{found.messages:,} messages go to the end of the other queue. A connected session gets "
+        "them at once. Expired messages stay.",
     )
     return act(request, question, perform, reverse("console:queue", args=[key]), form)
 
@@ -191,7 +200,9 @@ def _targets(twin: int, key: str) -> list[tuple[str, str]]:
     live = listing.live(twin=twin, limit=MAX_CHOICES).items
     waiting = services.list_queues(twin=twin, connected=False, limit=MAX_CHOICES).items
     targets = {each.key: f"{each.key} (connected)" for each in live}
-    targets |= {each.key: f"{each.key} (away, {each.messages:,} messages)" for each in waiting}
+    targets |= {
+        each.key: f"{each.key} (not connected, {each.messages:,} messages)" for each in waiting
+    }
     targets.setdefault(str(twin), f"{twin} (without a session id)")
     targets.pop(key, None)
     return sorted(targets.items())
@@ -200,11 +211,11 @@ def _targets(twin: int, key: str) -> list[tuple[str, str]]:
 def _told(moved: Moved, target: str) -> str:
     parts = [f"{counted(moved.moved, 'message')} moved to {target}"]
     if moved.expired:
-        parts.append(f"{moved.expired} too old ones stayed")
+        parts.append(f"{moved.expired} expired messages stayed")
     if moved.malformed:
-        parts.append(f"{moved.malformed} that are no envelope stayed")
+        parts.append(f"{moved.malformed} malformed messages stayed")
     if moved.stopped:
-        parts.append(f"it stopped early ({moved.stopped}): {max(0, moved.left)} are left")
+        parts.append(f"stopped early ({moved.stopped}): {max(0, moved.left)} messages are left")
     return "; ".join(parts)
 
 

@@ -25,14 +25,14 @@ from relay.queues.ages import Step
 from relay.queues.walking import Queue
 
 COLUMNS = (
-    Column("key", "Queue", Cell.CODE, order="twin", hint="twin:session id; leads to its messages"),
+    Column("key", "Queue", Cell.CODE, order="twin", hint="twin:session id; link to the messages"),
     Column("state", "Session", Cell.STATE),
     Column("messages", "Messages", Kind.NUMBER, order="messages"),
     Column("rate_in", "In", Kind.RATE, order="rate_in", hint=f"messages stored in it, {OVER}"),
     Column("rate_out", "Out", Kind.RATE, order="rate_out",
-           hint=f"messages delivered to its session, {OVER}"),
-    Column("fill", "Full", Kind.SHARE, hint="of what it may hold, in messages or bytes"),
-    Column("size_bytes", "Memory", Kind.BYTES, order="size", hint="of Redis, estimated"),
+           hint=f"messages delivered from the queue, {OVER}"),
+    Column("fill", "Full", Kind.SHARE, hint="share of the limit, in messages or bytes"),
+    Column("size_bytes", "Memory", Kind.BYTES, order="size", hint="memory in Redis, estimated"),
     Column("oldest_at", "Oldest", Cell.MOMENT, order="oldest", hint="message, stored"),
     Column("newest_at", "Newest", Cell.MOMENT, order="newest", hint="message, stored"),
 )  # fmt: skip
@@ -41,7 +41,7 @@ FILTERS = (
     Filter("connected", "Session", (("yes", "connected"), ("no", "away"))),
 )
 CONNECTED: Final = State("connected", Tone.GOOD)
-GONE: Final = State("away", Tone.IDLE, "its messages wait until it comes back")
+GONE: Final = State("away", Tone.IDLE, "messages wait until the session reconnects")
 
 
 @page("queue.view")
@@ -65,7 +65,7 @@ def queues(request: HttpRequest) -> HttpResponseBase:
 
     table = Table(
         request, "queues", COLUMNS, fetch, order="-messages", filters=FILTERS,
-        empty="No messages wait: every message reached its session.", live=True,
+        empty="No messages wait.", live=True,
     )  # fmt: skip
     return respond(request, table, "relay_dashboard/queues.html", "Queues", _ages())
 

@@ -30,16 +30,16 @@ class ReceiverForm(forms.Form):
     name = forms.CharField(max_length=MAX_NAME_CHARS)
     kind = forms.ChoiceField(choices=ReceiverKind.choices)
     target = forms.CharField(
-        max_length=MAX_URL_CHARS, help_text="https://… of a webhook, or an e-mail address."
+        max_length=MAX_URL_CHARS, help_text="https:// address of a webhook, or an e-mail address."
     )
     secret = forms.CharField(
         max_length=MAX_SECRET_CHARS,
         required=False,
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
-        help_text="Webhooks are signed with it. Empty: the relay generates one and shows it once.",
+        help_text="Key that signs webhooks. Empty: the relay generates one and shows it once.",
     )
     min_severity = forms.ChoiceField(
-        label="Alarms from",
+        label="Lowest severity",
         choices=[(each.value, each.value) for each in Severity],
         initial=Severity.WARNING.value,
     )
@@ -51,7 +51,7 @@ class ReceiverForm(forms.Form):
         super().__init__(data, initial=initial)
         if receiver is not None:
             del self.fields["kind"]
-            self.fields["secret"].help_text = "Webhooks are signed with it. Empty: it stays."
+            self.fields["secret"].help_text = "Key that signs webhooks. Empty: no change."
 
 
 @page("receiver.add")
@@ -65,7 +65,9 @@ def add(request: HttpRequest) -> HttpResponseBase:
             return _shown_once(request, added)
         return f"{added.receiver} receives alarms"
 
-    question = Question("Add a receiver", "Add", "It receives the alarms that fire now at once.")
+    question = Question(
+        "Add a receiver", "Add", "The receiver gets notices of the alarms that fire now at once."
+    )
     return act(request, question, perform, reverse("console:alarms_receivers"), form)
 
 
@@ -97,7 +99,7 @@ def remove(request: HttpRequest, receiver_id: int) -> HttpResponseBase:
     question = Question(
         f"Remove the receiver {found}",
         "Remove",
-        loses=("its settings and its notices, those that wait included",),
+        loses=("the settings of the receiver and all its notices, including waiting ones",),
         danger=True,
     )
     return act(request, question, perform, reverse("console:alarms_receivers"))
@@ -110,7 +112,7 @@ def _shown_once(request: HttpRequest, added: receivers.Added) -> HttpResponseBas
         "owner": added.receiver.name,
         "what": "the secret of its signatures",
         "secret": added.secret,
-        "note": "The receiver needs it to check the signatures of notices.",
+        "note": "The receiver needs the secret to verify the signatures of notices.",
         "back": reverse("console:alarms_receivers"),
     }
     return render(request, "relay_dashboard/secret_made.html", "New receiver", context)

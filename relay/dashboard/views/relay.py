@@ -55,18 +55,18 @@ def relay(request: HttpRequest, domain: str) -> HttpResponseBase:
     tables = [
         Table(
             request, "waiting", letters.WAITING, _waiting(read),
-            title="Waiting in the outbox", empty=f"Nothing waits for {domain}.",
+            title="Waiting in the outbox", empty=f"No messages wait for {domain}.",
             live=True, prefix="w-", all_url=f"{reverse('console:outbox')}?{query}",
         ),
         Table(
             request, "tries", letters.TRIES_OF_MANY, _tries(domain, read),
-            title="Latest failed tries of what waits",
-            empty="No try of a message that waits failed.",
+            title="Latest failed attempts of waiting messages",
+            empty="No failed attempts.",
             live=True, prefix="t-", short=TRIES_SHOWN,
         ),
         Table(
             request, "dead", letters.DEAD, _dead(request, domain),
-            title="Dead letters", empty=f"No message for {domain} failed for good.",
+            title="Dead letters", empty=f"No message for {domain} failed permanently.",
             live=True, prefix="d-", all_url=f"{reverse('console:letters')}?{query}",
         ),
     ]  # fmt: skip

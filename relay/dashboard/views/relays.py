@@ -49,27 +49,27 @@ COLUMNS: Final = (
     Column("state", "State", Cell.STATE, order="health"),
     Column("decided", "Decided", Cell.TEXT, hint="trusted, paused, blocked"),
     Column("out_rate", "Out", Kind.RATE, order="traffic",
-           hint="messages it took, over the last minute"),
-    Column("in_rate", "In", Kind.RATE, hint="messages it brought, over the last minute"),
+           hint="messages it accepted, over the last minute"),
+    Column("in_rate", "In", Kind.RATE, hint="messages it sent to this relay, over the last minute"),
     Column("latency_s", "Latency", Kind.DURATION, order="latency",
-           hint="of a request, averaged"),
+           hint="average duration of a request"),
     Column("rank", "Rank", Kind.NUMBER, order="rank",
-           hint="failures an hour; of a twin's relays the one with the least is tried first"),
+           hint="failures per hour; relays with fewer failures are tried first"),
     Column("failures", "Failures", Kind.NUMBER, order="failures", hint="in the ranker's period"),
-    Column("retry_at", "Next try", Cell.MOMENT, order="retry",
-           hint="back-off: nothing is sent to it before"),
+    Column("retry_at", "Next attempt", Cell.MOMENT, order="retry",
+           hint="back-off: the relay sends nothing before this time"),
     Column("last_success", "Success", Cell.MOMENT, order="success",
-           hint="when it last took something"),
+           hint="last time it accepted a message"),
     Column("held", "Waiting", Kind.NUMBER, order="held",
-           hint="in the outbox, for twins that list this relay alone"),
+           hint="in the outbox, for twins that list only this relay"),
     Column("oldest_at", "Oldest", Cell.MOMENT, order="oldest"),
-    Column("sent", "Out in all", Kind.NUMBER, order="sent", optional=True),
-    Column("received", "In in all", Kind.NUMBER, order="received", optional=True),
+    Column("sent", "Total out", Kind.NUMBER, order="sent", optional=True),
+    Column("received", "Total in", Kind.NUMBER, order="received", optional=True),
     Column("held_bytes", "Waiting size", Kind.BYTES, optional=True),
     Column("kind", "Kind", Cell.TEXT, optional=True,
-           hint="ours takes many messages at once; reference one by one"),
-    Column("heard", "Last heard", Cell.MOMENT, optional=True,
-           hint="when something it sent was last taken"),
+           hint="ours: many messages per request; reference: one"),
+    Column("heard", "Last received", Cell.MOMENT, optional=True,
+           hint="last time a message from it was accepted"),
     Column("last_error", "Last error", Cell.TEXT, optional=True),
     Column("note", "Note", Cell.TEXT, optional=True),
 )  # fmt: skip
@@ -88,7 +88,8 @@ def federation(request: HttpRequest) -> HttpResponseBase:
         return TemplateResponse(request, "relay_dashboard/relay_map.html", look.context(request))
     table = Table(
         request, "relays", COLUMNS, _fetch(request, look), order="health", filters=FILTERS,
-        empty="No other relay is known yet. Those that twins list turn up when they are used.",
+        empty="No partner relay is known yet. A relay that twins list appears when it is first "
+            "used.",
         live=True,
     )  # fmt: skip
     context: dict[str, Any] = {"look": look}
@@ -104,7 +105,7 @@ def decide(request: HttpRequest, domain: str, verb: str) -> HttpResponseBase:
     """Pause, resume, block, unblock, trust, no longer trust, or reset one relay."""
     chosen = relays.VERBS.get(verb)
     if chosen is None:
-        raise NotFound(f"nothing called {verb} can be decided about a relay")
+        raise NotFound(f"unknown decision {verb} about a relay")
     relay = listing.get(domain)
 
     def perform(actor: Actor) -> str:
@@ -140,7 +141,7 @@ def record(request: HttpRequest) -> HttpResponseBase:
         return f"The record of {form.instance} is stored"
 
     title = f"Edit the record of {domain}" if stored else "Add a relay"
-    question = Question(title, "Save", "It holds within a second.")
+    question = Question(title, "Save", "The change takes effect within a second.")
     return act(request, question, perform, reverse("console:relays"), form)
 
 
@@ -151,7 +152,7 @@ def forget(request: HttpRequest, domain: str) -> HttpResponseBase:
 
     def perform(actor: Actor) -> str:
         services.forget([relay.domain], actor=actor)
-        return f"{relay.domain} is forgotten"
+        return f"{relay.domain} is removed"
 
     return act(request, relays.forgetting(relay), perform, reverse("console:relays"))
 

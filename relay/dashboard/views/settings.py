@@ -16,13 +16,17 @@ from relay.ops.settings_api import SettingOut
 
 COLUMNS: Final = (
     Column("key", "Setting", Cell.CODE, order="key"),
-    Column("value", "Value", hint="in force in the operator site since its start"),
-    Column("origin", "From", Cell.STATE, order="origin", hint="what set it"),
-    Column("doc", "What it means"),
+    Column("value", "Value", hint="value since the operator site started"),
+    Column("origin", "From", Cell.STATE, order="origin", hint="source of the value"),
+    Column("doc", "Meaning"),
     Column("default", "Default", optional=True),
     Column("bounds", "Bounds", optional=True),
     Column(
-        "variable", "Variable", Cell.CODE, optional=True, hint="of the environment that sets it"
+        "variable",
+        "Variable",
+        Cell.CODE,
+        optional=True,
+        hint="environment variable for the setting",
     ),
 )
 
@@ -49,7 +53,7 @@ def settings_page(request: HttpRequest) -> HttpResponseBase:
     filters = (
         Filter("find", "Search", hint="name, value, text"),
         Filter("section", "Section", [(each, each) for each in sections]),
-        Filter("changed", "Value", (("yes", "set by somebody"), ("no", "at its default"))),
+        Filter("changed", "Value", (("yes", "changed"), ("no", "default"))),
     )
     table = Table(request, "settings", COLUMNS, fetch, order="key", filters=filters)
     if not request.GET.get("limit"):

@@ -24,9 +24,9 @@ Item = TypeVar("Item")
 
 QUEUES = (
     Column("queue", "Queue", Cell.TEXT),
-    Column("state", "Worker", Cell.STATE, hint="whether a Celery worker takes from it"),
-    Column("waiting", "Waiting", Kind.NUMBER, hint="tasks that nobody has taken yet"),
-    Column("oldest_s", "Oldest waits", Kind.DURATION),
+    Column("state", "Worker", Cell.STATE, hint="whether a Celery worker serves the queue"),
+    Column("waiting", "Waiting", Kind.NUMBER, hint="tasks not started yet"),
+    Column("oldest_s", "Oldest", Kind.DURATION),
 )
 RUNNING = (
     Column("task", "Task", Cell.TEXT),
@@ -44,8 +44,8 @@ FAILED = (
     Column("id", "Id", Cell.CODE, optional=True),
 )
 
-TAKEN: Final = State("takes tasks", Tone.GOOD)
-IDLE: Final = State("nobody", Tone.BAD, "no Celery worker takes tasks from this queue")
+TAKEN: Final = State("served", Tone.GOOD)
+IDLE: Final = State("nobody", Tone.BAD, "no Celery worker serves this queue")
 
 
 @page("task.view")
@@ -58,7 +58,7 @@ def tasks(request: HttpRequest) -> HttpResponseBase:
     )  # fmt: skip
     running = Table(
         request, "running-tasks", RUNNING, _all(tasks_services.running, _running),
-        title="Running now", empty="Nothing runs now.", live=True, prefix="r-",
+        title="Running now", empty="No task runs now.", live=True, prefix="r-",
     )  # fmt: skip
     failed = Table(
         request, "failed-tasks", FAILED,
@@ -80,8 +80,8 @@ def retry(request: HttpRequest, task_id: str) -> HttpResponseBase:
     question = Question(
         f"Start {_name(task)} again",
         "Start again",
-        "It is off the list of failures then. Beside another one that runs it ends at once: "
-        "each task takes a lease first.",
+        "This removes the task from the list of failures. If another task of this kind "
+        "runs, the new one ends at once.",
     )
     return act(request, question, perform, reverse("console:tasks"))
 
@@ -93,12 +93,12 @@ def forget(request: HttpRequest, task_id: str) -> HttpResponseBase:
 
     def perform(actor: Actor) -> str:
         tasks_services.forget(task_id, actor=actor)
-        return f"The failure of {task.task} is forgotten"
+        return f"The failure of {task.task} is removed"
 
     question = Question(
-        f"Forget the failure of {_name(task)}",
+        f"Remove the failure of {_name(task)}",
         "Forget",
-        loses=(f"the note of its error: {task.error}",),
+        loses=(f"the record of its error: {task.error}",),
         danger=True,
     )
     return act(request, question, perform, reverse("console:tasks"))

@@ -22,16 +22,16 @@ from relay.dashboard.views.access import access_tabs
 from relay.ops.paging import Page
 
 COLUMNS: Final = (
-    Column("id", "Token", Cell.CODE, hint="the part that may be seen"),
+    Column("id", "Token", Cell.CODE, hint="public part of the token"),
     Column("label", "For"),
-    Column("account", "Account", hint="it acts for, and never may more than"),
+    Column("account", "Account", hint="account the token acts for"),
     Column("may", "May"),
     Column("state", "State", Cell.STATE),
     Column("expires", "Expires", Cell.MOMENT, order="expires"),
     Column("last_used", "Last used", Cell.MOMENT),
-    Column("last_address", "From", Cell.CODE, optional=True, hint="at its last use"),
+    Column("last_address", "From", Cell.CODE, optional=True, hint="address of the last use"),
     Column("created", "Made", Cell.MOMENT, order="created"),
-    Column("created_by", "Made by", optional=True),
+    Column("created_by", "Created by", optional=True),
 )
 STATES: Final = {
     "live": State("live", Tone.GOOD),
@@ -44,20 +44,23 @@ class TokenForm(forms.Form):
     """What is asked for a new token."""
 
     label = forms.CharField(
-        label="What it is for", max_length=MAX_LABEL_CHARS, help_text="Such as the program's name."
+        label="Purpose", max_length=MAX_LABEL_CHARS, help_text="Such as the name of a program."
     )
     role = forms.ChoiceField(
-        label="May what this role may",
+        label="Role",
         required=False,
         initial=matrix.Role.VIEWER.value,
-        choices=[*((role.value, role.value) for role in matrix.Role), ("", "only what is chosen")],
-        help_text="Never more than your account may when it is used.",
+        choices=[
+            *((role.value, role.value) for role in matrix.Role),
+            ("", "only the permissions chosen below"),
+        ],
+        help_text="A token never has more permissions than your account.",
     )
     permissions = PermissionsField(
-        label="Or only this", help_text="Permissions in place of a role; several with Ctrl."
+        label="Permissions", help_text="Instead of a role; select several with Ctrl."
     )
     days = forms.IntegerField(
-        label="Expires in days",
+        label="Days until it expires",
         initial=services.DEFAULT_DAYS,
         min_value=1,
         max_value=services.MAX_DAYS,
@@ -82,12 +85,12 @@ def access_tokens(request: HttpRequest) -> HttpResponseBase:
     table = Table(
         request, "tokens", COLUMNS, fetch, order="-created",
         filters=(
-            Filter("account", "Account", hint="its name"),
+            Filter("account", "Account", hint="name of the account"),
             Filter("state", "State", [(name, name) for name in STATES]),
         ),
-        empty="No token: no program signs in to this site.",
+        empty="No API tokens.",
     )  # fmt: skip
-    make = Action("Make a token", reverse("console:access_token_create"))
+    make = Action("Create a token", reverse("console:access_token_create"))
     context = {
         "tabs": access_tabs(request),
         "actions": [make] if may(request, "token.create") else [],
@@ -105,9 +108,12 @@ def create(request: HttpRequest) -> HttpResponseBase:
         return _made(request, made)
 
     question = Question(
-        "Make an API token",
+        "Create an API token",
         "Make",
-        "A program signs in with it as you, within what it is given. It is shown once.",
+        (
+            "A program that has the token acts as your account, with the permissions you "
+            "choose. The token is shown once."
+        ),
     )
     return act(request, question, perform, reverse("console:access_tokens"), form)
 
@@ -126,9 +132,9 @@ def revoke(request: HttpRequest, token: str) -> HttpResponseBase:
     question = Question(
         f"Revoke the token {found}",
         "Revoke",
-        f"It is for {found.label}, of {found.account}. Programs that use it are refused from their "
-        "next request on.",
-        loses=("the token: a new one has to be made, and given to the program",),
+        f"Purpose: {found.label}; account: {found.account}. The site refuses all further "
+        "requests with the token.",
+        loses=("the token; the program then needs a new one",),
         danger=True,
     )
     return act(request, question, perform, reverse("console:access_tokens"))

@@ -30,15 +30,15 @@ class OtherRelayForm(forms.Form):
     """What another relay noted of the same message."""
 
     noted = forms.FileField(
-        label="What the other relay noted",
+        label="Events of the partner relay",
         max_length=255,
-        help_text="Its page of this message offers it as JSON, and `rmb_trace show UID --json`.",
+        help_text="JSON file from its page of this message, or from `rmb_trace show UID --json`.",
     )
 
     def clean_noted(self) -> list[Event]:
         given = self.cleaned_data["noted"]
         if given.size > MAX_FILE_BYTES:
-            raise forms.ValidationError("It is larger than 4 MiB.")
+            raise forms.ValidationError("The file is larger than 4 MiB.")
         try:
             return events_of(given.read())
         except ExchangeError as error:
@@ -50,7 +50,7 @@ def find(request: HttpRequest) -> HttpResponseBase:
     """From a uid that somebody typed to the page of it."""
     uid = request.GET.get("uid", "")
     if not uid:
-        raise NotFound("a message is found by its uid")
+        raise NotFound("enter the uid of a message")
     address = address_of(uid)
     if address.startswith(f"{request.path}?"):
         return _message(request, uid)

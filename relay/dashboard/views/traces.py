@@ -44,7 +44,7 @@ KINDS: Final = {
 STATES: Final = {
     services.State.RUNNING: State("running", Tone.GOOD),
     services.State.OFF: State(
-        "off", Tone.WARNING, "taken back because Redis was full, or lost by it"
+        "off", Tone.WARNING, "removed because Redis was full, or lost by Redis"
     ),
     services.State.STOPPED: State("stopped", Tone.IDLE),
     services.State.ENDED: State("ended", Tone.IDLE),
@@ -54,10 +54,12 @@ COLUMNS: Final = (
     Column("state", "State", Cell.STATE),
     Column("follows", "Follows"),
     Column("subject", "Of", Cell.CODE),
-    Column("remaining_s", "Still runs", Kind.DURATION),
-    Column("events", "Events", Kind.NUMBER, hint="noted so far"),
-    Column("skipped", "Skipped", Kind.NUMBER, hint="messages not followed: the rate was reached"),
-    Column("lost", "Lost", Kind.NUMBER, hint="events that could not be kept"),
+    Column("remaining_s", "Running", Kind.DURATION),
+    Column("events", "Events", Kind.NUMBER, hint="recorded so far"),
+    Column(
+        "skipped", "Skipped", Kind.NUMBER, hint="messages not followed because of the maximum rate"
+    ),
+    Column("lost", "Lost", Kind.NUMBER, hint="events that could not be stored"),
     Column("started", "Started", Cell.MOMENT, order="started"),
     Column("started_by", "By"),
     Column("sample", "Share", Kind.SHARE, optional=True, hint="of the messages"),
@@ -65,13 +67,13 @@ COLUMNS: Final = (
     Column("until", "Ends", Cell.MOMENT, order="until", optional=True),
 )
 MESSAGE_COLUMNS: Final = (
-    Column("at", "First noted", Cell.MOMENT),
-    Column("uid", "Message", Cell.CODE, hint="its uid; leads to its way through all processes"),
+    Column("at", "First event", Cell.MOMENT),
+    Column("uid", "Message", Cell.CODE, hint="uid; link to the path of the message"),
     Column("kind", "Kind"),
     Column("source", "From", Cell.CODE),
     Column("destination", "To", Cell.CODE),
-    Column("outcome", "How far", Cell.STATE),
-    Column("took_s", "Took", Kind.DURATION, hint="from the first step noted to the last"),
+    Column("outcome", "Last step", Cell.STATE),
+    Column("took_s", "Took", Kind.DURATION, hint="from the first to the last event"),
     Column("steps", "Steps", Kind.NUMBER),
     Column("stages", "Stages", optional=True),
     Column("size_bytes", "Size", Kind.BYTES, optional=True),
@@ -89,13 +91,17 @@ class StartForm(forms.Form):
 
     kind = forms.ChoiceField(
         label="Follow",
-        choices=[("twin", "all of a twin"), ("session", "all of a session"), ("uid", "a message")],
+        choices=[
+            ("twin", "all messages of a twin"),
+            ("session", "all messages of a session"),
+            ("uid", "a message"),
+        ],
     )
     subject = forms.CharField(
         label="Of",
         max_length=bounds.MAX_TEXT_CHARS,
         strip=False,
-        help_text="The twin's id; the session as twin:session id; or the message's uid.",
+        help_text="Id of the twin, twin:session id, or uid of the message.",
     )
     lifetime_s = forms.TypedChoiceField(
         label="For",
@@ -105,23 +111,23 @@ class StartForm(forms.Form):
                  (3600, "1 hour")],
     )  # fmt: skip
     events_per_s = forms.IntegerField(
-        label="At most events a second, of each process",
+        label="Maximum events per second of each process",
         initial=bounds.EVENTS_PER_S,
         min_value=1,
         max_value=bounds.MAX_EVENTS_PER_S,
-        help_text="Further messages are not followed, and counted.",
+        help_text="Further messages are only counted.",
     )
     sample = forms.FloatField(
-        label="Share of the messages",
+        label="Fraction of messages",
         initial=1,
         min_value=bounds.MIN_SAMPLE,
         max_value=1,
-        help_text="1 is all of them. All processes choose the same ones.",
+        help_text="1: all messages. All processes follow the same messages.",
     )
     unknown = forms.BooleanField(
-        label="Unknown to this relay",
+        label="Accept unknown",
         required=False,
-        help_text="Accept a twin that this relay never met, or a uid that is not a UUID.",
+        help_text="Accept a twin that this relay does not know, or a uid that is not a UUID.",
     )
 
 
@@ -140,7 +146,7 @@ def traces(request: HttpRequest) -> HttpResponseBase:
     table = Table(
         request, "traces", COLUMNS, fetch, order="-started", live=True,
         filters=(Filter("kind", "Follows", [(kind.value, text) for kind, text in KINDS.items()]),),
-        empty="Nothing is followed. A trace of a twin shows where its messages are.",
+        empty="No traces. A trace of a twin shows the path of its messages.",
     )  # fmt: skip
     context = {"startable": may(request, "trace.start")}
     return respond(request, table, "relay_dashboard/traces.html", "Traces", context)
@@ -166,10 +172,10 @@ def trace(request: HttpRequest, order_id: str) -> HttpResponseBase:
         return Page(rows[begin:end], following)
 
     running = found.state is services.State.RUNNING
-    empty = "No message of it came by yet." if running else "Nothing is kept of it any more."
+    empty = "No messages yet." if running else "The events have expired."
     table = Table(
         request, "messages", MESSAGE_COLUMNS, fetch, live=running, empty=empty,
-        filters=(Filter("uid", "Message", hint="a part of its uid"),),
+        filters=(Filter("uid", "Message", hint="part of a uid"),),
     )  # fmt: skip
     context = {
         "trace": found,
@@ -191,14 +197,14 @@ def start(request: HttpRequest) -> HttpResponseBase:
 
     def perform(actor: Actor) -> HttpResponseBase:
         row = services.start(actor=actor, **form.cleaned_data)
-        messages.success(request, f"{row.subject} is followed within a second")
+        messages.success(request, f"The trace of {row.subject} starts within a second")
         return HttpResponseRedirect(reverse("console:trace", args=[row.id]))
 
     question = Question(
         "Start a trace",
         "Start",
-        "Headers of its messages are noted at each step, never what is in them. It ends by itself, "
-        "and what it noted is kept for an hour.",
+        "The trace records the headers of messages at each step, never their contents. "
+        "It ends after the chosen time, and its events are kept for an hour.",
     )
     return act(request, question, perform, reverse("console:traces"), form)
 
@@ -210,12 +216,12 @@ def stop(request: HttpRequest, order_id: str) -> HttpResponseBase:
 
     def perform(actor: Actor) -> str:
         services.stop(order_id, actor=actor)
-        return f"{row.subject} is followed no more"
+        return f"The trace of {row.subject} has stopped"
 
     question = Question(
         f"Stop the trace of {KINDS[orders.Kind(row.kind)]}, {row.subject}",
         "Stop",
-        "Messages that are under way are followed no further. What was noted stays for an hour.",
+        "The trace does not follow messages any further. Its events are kept for an hour.",
     )
     return act(request, question, perform, reverse("console:trace", args=[order_id]))
 
@@ -234,7 +240,7 @@ def outcome_of(leg: Leg) -> State:
     """How far a leg is, with how good that is."""
     stages = {step.event.stage for step in leg.steps}
     tone = Tone.INFO
-    if stages & _GOOD or leg.outcome.startswith("taken by"):
+    if stages & _GOOD or leg.outcome.startswith("accepted by"):
         tone = Tone.GOOD
     elif stages & BAD:
         tone = Tone.BAD

@@ -80,7 +80,7 @@ def _live(request: HttpRequest, twin: int, names: Names) -> Table:
     chosen = [each for each in sessions.LIVE if each.key in LIVE]
     return Table(
         request, "twin-sessions", chosen, fetch, title="Connected now", live=True, prefix="s-",
-        all_url=_list("sessions", twin), empty="It is not connected.",
+        all_url=_list("sessions", twin), empty="The twin is not connected.",
     )  # fmt: skip
 
 
@@ -92,8 +92,8 @@ def _waiting(request: HttpRequest, twin: int) -> Table:
         return Page(queues.rows(found.items, purgeable), found.next)
 
     return Table(
-        request, "twin-queues", queues.COLUMNS, fetch, title="Messages that wait", live=True,
-        prefix="q-", all_url=_list("queues", twin), empty="No messages wait for it.",
+        request, "twin-queues", queues.COLUMNS, fetch, title="Waiting messages", live=True,
+        prefix="q-", all_url=_list("queues", twin), empty="No messages wait for the twin.",
     )  # fmt: skip
 
 
@@ -105,8 +105,8 @@ def _ended(request: HttpRequest, twin: int, names: Names) -> Table:
 
     chosen = [each for each in sessions.ENDED if each.key in ENDED]
     return Table(
-        request, "twin-ended", chosen, fetch, title="Ended lately", prefix="e-",
-        all_url=_list("session_history", twin), empty="None of its sessions has ended yet.",
+        request, "twin-ended", chosen, fetch, title="Ended sessions", prefix="e-",
+        all_url=_list("session_history", twin), empty="No session has ended yet.",
     )  # fmt: skip
 
 
@@ -139,7 +139,7 @@ def _actions(
         (
             "queue.purge",
             banned or row is None,
-            Action("Purge its queues", reverse("console:twin_purge", args=[twin]), danger=True),
+            Action("Purge queues", reverse("console:twin_purge", args=[twin]), danger=True),
         ),
         ("ban.lift" if banned else "ban.set", True, ban),
         ("twin.remove", row is not None and services.removable(row.source), remove),

@@ -85,7 +85,7 @@ class TwinForm(forms.Form):
 @page("twin.add")
 def add(request: HttpRequest) -> HttpResponseBase:
     """Add a twin to the registry."""
-    question = Question("Add a twin", "Add", "It can connect within a second.")
+    question = Question("Add a twin", "Add", "The twin can connect within a second.")
     return _put(request, question, TwinForm(posted(request)), reverse("console:twins"))
 
 
@@ -93,7 +93,7 @@ def add(request: HttpRequest) -> HttpResponseBase:
 def change(request: HttpRequest, twin: int) -> HttpResponseBase:
     """Change a twin of the registry."""
     form = TwinForm(posted(request), _stored(twin))
-    question = Question(f"Change twin {twin}", "Change", "It holds within a second.")
+    question = Question(f"Change twin {twin}", "Change", "The change takes effect within a second.")
     return _put(request, question, form, reverse("console:twin", args=[twin]))
 
 
@@ -111,8 +111,8 @@ def remove(request: HttpRequest, twin: int) -> HttpResponseBase:
     question = Question(
         f"Remove twin {twin}",
         "Remove",
-        "It cannot connect any more, and messages to it are refused.",
-        loses=("its record: account, encryption key and relays",),
+        "The twin cannot connect any more, and the relay refuses messages to it.",
+        loses=("the record of the twin: account, encryption key and relays",),
         danger=True,
     )
     return act(request, question, perform, reverse("console:twins"))

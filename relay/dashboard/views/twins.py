@@ -28,26 +28,26 @@ from relay.twins.models import Twin
 from relay.twins.source import split_relays
 
 COLUMNS: Final = (
-    Column("id", "Twin", Cell.CODE, order="id", hint="leads to all that is known of it"),
-    Column("state", "State", Cell.STATE, hint="by the database, a second or two old"),
-    Column("sessions", "Sessions", Kind.NUMBER, hint="held now"),
+    Column("id", "Twin", Cell.CODE, order="id", hint="link to the page of the twin"),
+    Column("state", "State", Cell.STATE, hint="as in the database, up to two seconds old"),
+    Column("sessions", "Sessions", Kind.NUMBER, hint="connected now"),
     Column("rate_in", "In", Kind.RATE, order="rate_in", hint=f"messages from its sessions, {OVER}"),
     Column("rate_out", "Out", Kind.RATE, order="rate_out",
            hint=f"messages to its sessions, {OVER}"),
-    Column("relays", "Relays", hint="through which it is reached"),
-    Column("limit", "Limit", hint="messages and bytes a minute, where it has one of its own"),
+    Column("relays", "Relays", hint="relays that serve the twin"),
+    Column("limit", "Limit", hint="own limit: messages and bytes per minute"),
     Column("account", "Account", Cell.CODE),
-    Column("pk", "Key (pk)", Cell.CODE, optional=True, hint="for encrypting messages to it"),
+    Column("pk", "Key (pk)", Cell.CODE, optional=True, hint="key to encrypt messages to the twin"),
     Column("source", "Source", hint="the registry of this relay, or the chain"),
     Column("updated", "Changed", Cell.MOMENT, order="updated"),
-    Column("height", "Block", Kind.NUMBER, optional=True, hint="it was read at, if of the chain"),
+    Column("height", "Block", Kind.NUMBER, optional=True, hint="at which the twin was read"),
     Column("stale_since", "Stale since", Kind.NUMBER, optional=True,
-           hint="block from which on it may have changed unseen"),
-    Column("version", "Version", Kind.NUMBER, optional=True, hint="grows with every change"),
+           hint="block after which the twin may have changed"),
+    Column("version", "Version", Kind.NUMBER, optional=True, hint="increases with every change"),
 )  # fmt: skip
 FILTERS: Final = (
     Filter("text", "Search", hint="id, account, relay"),
-    Filter("relay", "Relay", hint="its whole name"),
+    Filter("relay", "Relay", hint="full name of a relay"),
     Filter("source", "Source", [(each.value, each.value) for each in Twin.Source]),
     Filter("state", "State", (("connected", "connected"), ("away", "away"), ("banned", "banned"))),
 )
@@ -75,7 +75,7 @@ def twins(request: HttpRequest) -> HttpResponseBase:
 
     table = Table(
         request, "twins", COLUMNS, fetch, order="id", filters=FILTERS,
-        empty="No twin is known: nobody can connect yet.", live=True,
+        empty="No twins are known, so no client can connect.", live=True,
     )  # fmt: skip
     context = {"actions": _actions(request)}
     return respond(request, table, "relay_dashboard/table_page.html", "Twins", context)
@@ -90,17 +90,17 @@ class ImportForm(forms.Form):
         "by an underscore.",
     )
     keep_going = forms.BooleanField(
-        label="Import the good lines although there are bad ones", required=False
+        label="Import valid lines even if others have errors", required=False
     )
 
     def clean_file(self) -> str:
         given = self.cleaned_data["file"]
         if given.size > MAX_FILE_BYTES:
-            raise forms.ValidationError("It is larger than 16 MiB.")
+            raise forms.ValidationError("The file is larger than 16 MiB.")
         try:
             return str(given.read().decode("utf-8-sig"))
         except UnicodeDecodeError:
-            raise forms.ValidationError("It is not UTF-8.") from None
+            raise forms.ValidationError("The file is not UTF-8.") from None
 
 
 @page("twin.import")
@@ -120,12 +120,12 @@ def take_in(request: HttpRequest) -> HttpResponseBase:
         told = (
             f"{report.rows:,} lines read: {report.added:,} twins added, {report.changed:,} changed"
         )
-        return f"{told}, {report.error_count:,} lines wrong" if report.error_count else told
+        return f"{told}, {report.error_count:,} lines with errors" if report.error_count else told
 
     question = Question(
         "Import twins",
         "Import",
-        "Twins of the file are added, or changed to what it says. Those that are not in it stay.",
+        "The import adds and changes the twins in the file. Other twins stay as they are.",
     )
     return act(request, question, perform, reverse("console:twins"), form)
 

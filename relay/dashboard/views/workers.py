@@ -29,26 +29,26 @@ COLUMNS = (
     Column("loop_lag_s", "Loop lag", Kind.DURATION, order="lag",
            hint="worst delay of its event loop in the last second"),
     Column("commit_p50_s", "Commit p50", Kind.DURATION, optional=True,
-           hint="half of the group commits of the last minute took no longer"),
+           hint="median duration of group commits in the last minute"),
     Column("commit_p99_s", "Commit p99", Kind.DURATION, order="p99",
-           hint="99 of 100 group commits of the last minute took no longer"),
+           hint="99th percentile of the duration of group commits in the last minute"),
     Column("memory_bytes", "Memory", Kind.BYTES, order="memory"),
     Column("uptime_s", "Up for", Kind.DURATION, order="uptime"),
-    Column("heartbeat", "Heartbeat", Cell.MOMENT, hint="one comes each second"),
+    Column("heartbeat", "Heartbeat", Cell.MOMENT, hint="expected every second"),
     Column("pid", "Process", Cell.TEXT, optional=True),
-    Column("boot_id", "Boot id", Cell.CODE, optional=True, hint="names this one start of it"),
+    Column("boot_id", "Boot id", Cell.CODE, optional=True, hint="identifies this process"),
 )  # fmt: skip
 
 STATES: Final = {
     "ok": State("ok", Tone.GOOD),
-    "starting": State("starting", Tone.INFO, "it does not take sessions yet"),
-    "draining": State("draining", Tone.INFO, "it closes its sessions and ends"),
-    "silent": State("silent", Tone.BAD, "its heartbeats are missing"),
-    "redis_refuses": State("Redis refuses", Tone.BAD, "its Redis takes no writes now"),
-    "redis_away": State("Redis away", Tone.BAD, "its Redis does not answer"),
+    "starting": State("starting", Tone.INFO, "the worker does not accept sessions yet"),
+    "draining": State("draining", Tone.INFO, "the worker closes its sessions and ends"),
+    "silent": State("silent", Tone.BAD, "heartbeats are missing"),
+    "redis_refuses": State("Redis refuses", Tone.BAD, "Redis refuses writes"),
+    "redis_away": State("Redis away", Tone.BAD, "Redis does not answer"),
     "storage_full": State("storage full", Tone.BAD, "Redis is out of memory"),
     "disk_full": State("disk full", Tone.BAD, "Redis cannot write to its disk"),
-    "redis_policy": State("Redis policy", Tone.BAD, "Redis may drop keys: see rmb_doctor"),
+    "redis_policy": State("Redis policy", Tone.BAD, "Redis may delete keys: see rmb_doctor"),
 }
 ORDERS: Final[dict[str, Callable[[WorkerRow], float | str]]] = {
     "name": lambda worker: f"{worker.host}/{worker.slot:>4}",
@@ -77,7 +77,7 @@ def workers(request: HttpRequest) -> HttpResponseBase:
 
     table = Table(
         request, "workers", COLUMNS, fetch, order="name", live=True,
-        empty="No worker gives a heartbeat: no relay runs on this Redis.",
+        empty="No worker sends heartbeats: no relay runs on this Redis.",
     )  # fmt: skip
     return respond(request, table, "relay_dashboard/workers.html", "Workers")
 
@@ -94,13 +94,13 @@ def drain(request: HttpRequest, boot_id: str) -> HttpResponseBase:
         return f"Worker {name} closes its sessions and is replaced"
 
     held = worker.all_sessions
-    some = f"Its {held:,} sessions" if held else "It holds no session. Any"
+    some = f"Its {held:,} sessions" if held else "The worker has no sessions. Any"
     question = Question(
         f"Drain worker {name}",
         "Drain",
-        f"{some} are closed within {duration(drain_s)} (code 1012): their clients dial again and "
-        "land on other workers. What was not delivered waits in its queue. Then the process ends, "
-        "and its supervisor starts another.",
+        f"{some} are closed within {duration(drain_s)} (code 1012), and their clients "
+        "reconnect to other workers. Undelivered messages wait in their queues. Then the "
+        "process ends, and its supervisor starts a new worker.",
     )
     return act(request, question, perform, reverse("console:workers"))
 

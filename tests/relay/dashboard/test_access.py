@@ -46,7 +46,7 @@ def test_accounts(sign_in: SignIn) -> None:
     User.objects.create_user("gone", is_active=False)
     page = text(owner, "")
     assert "superuser: everything" in page and "owner" in page
-    assert "disabled" in page and "it may not use the site" not in page
+    assert "disabled" in page and "the account may not use the site" not in page
     assert "A TEST SECRET" not in page
     assert f"{BASE}/{olga.pk}/disable/" in page
     assert f"{BASE}/{boss.pk}/disable/" not in page, "he may more than an owner"
@@ -76,12 +76,12 @@ def test_groups(sign_in: SignIn) -> None:
     names = ("night shift", "operator", "viewer")
     places = [page.index(f'data-label="Group">{name}<') for name in names]
     assert places == sorted(places)
-    assert page.count("its permissions are those of the release") == 3
+    assert page.count("a role; its permissions are fixed") == 3
 
 
 def test_a_token_is_shown_once(sign_in: SignIn) -> None:
     owner = sign_in(Role.OWNER)
-    assert "no program signs in" in text(owner, "tokens/")
+    assert "No API tokens" in text(owner, "tokens/")
     form = {"label": "grafana", "role": "viewer", "days": "7"}
     answer = owner.post(f"{BASE}/tokens/create/", form)
     assert answer.status_code == 200 and "no-store" in answer["Cache-Control"]
@@ -102,7 +102,7 @@ def test_a_token_of_chosen_permissions(sign_in: SignIn) -> None:
     assert TEXT.search(owner.post(f"{BASE}/tokens/create/", form).content.decode())
     assert ApiToken.objects.get().permissions == sorted(chosen)
     for change, wrong in (
-        ({"permissions": []}, "give a role, or permissions"),
+        ({"permissions": []}, "choose a role, or permissions"),
         ({"label": " "}, "This field is required"),
         ({"days": "0"}, "greater than or equal to 1"),
         ({"permissions": ["auth.fly"]}, "not one of the available choices"),
@@ -119,7 +119,7 @@ def test_revoking_a_token(sign_in: SignIn) -> None:
     made = services.create_token("olga", "ci <b>", role="viewer", actor=CLI)
     path = f"{BASE}/tokens/{made.token}/revoke/"
     asked = owner.get(path).content.decode()
-    assert str(made.token) in asked and "ci &lt;b&gt;" in asked and "refused from" in asked
+    assert str(made.token) in asked and "ci &lt;b&gt;" in asked and "refuses all further" in asked
     owner.post(path)
     assert tokens.authenticate(made.text, "::1") is None
     assert "revoked already" in owner.post(path, follow=True).content.decode()
@@ -134,9 +134,9 @@ def test_ones_own_account(sign_in: SignIn, role: Role) -> None:
     client = sign_in(role)
     page = text(client, "own/")
     assert f"a {role}" in page and "/admin/account/second-factor/" in page
-    assert "Set it up" in page and "Change it" not in page, "it has no password"
+    assert "Set up" in page and "Change it" not in page, "it has no password"
     guard(User.objects.get(username=f"a {role}"))
-    assert "Look after it" in text(client, "own/")
+    assert "Manage" in text(client, "own/")
     assert ("API tokens" in page) is (role is Role.OWNER)
     assert 'href="/console/access/own/"' in client.get("/console/").content.decode()
 
@@ -154,6 +154,6 @@ def test_many_accounts_cost_few_queries(
     guard(User.objects.get(username="a owner"))
     with django_assert_max_num_queries(18):
         page = text(client, "")
-    assert page.count("it sees nothing else until it has one") == 30
+    assert page.count("the account must set up a second factor first") == 30
     with django_assert_max_num_queries(15):
         text(client, "groups/")

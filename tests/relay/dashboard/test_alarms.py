@@ -46,7 +46,7 @@ def test_what_fires_and_what_to_do(sign_in: SignIn, fired: Alarm) -> None:
     part = client.get(f"{BASE}/", headers={"HX-Target": "alarms-now"}).content.decode()
     assert 'id="alarms-now"' in part and "<html" not in part
     one = text(client, f"/{fired.pk}/")
-    assert fired.subject in one and "What happened" in one and "fired" in one
+    assert fired.subject in one and "Event" in one and "fired" in one
     assert "Background work stands still" in text(client, "/history/?kind=fired")
     assert "Nothing matches" in text(client, "/history/?kind=resolved")
 
@@ -56,7 +56,7 @@ def test_nothing_fires(sign_in: SignIn) -> None:
     assert "Alarms were not evaluated yet" in text(client, "/")
     Evaluation.objects.create(pk=Evaluation.ONLY, done=timezone.now().timestamp())
     page = text(client, "/")
-    assert "Nothing fires." in page and "not evaluated" not in page
+    assert "No alarm fires." in page and "not evaluated" not in page
 
 
 def test_looking_after_one(sign_in: SignIn, fired: Alarm) -> None:
@@ -82,14 +82,14 @@ def test_looking_after_one(sign_in: SignIn, fired: Alarm) -> None:
 
 def test_silences(sign_in: SignIn, fired: Alarm) -> None:
     client = sign_in(Role.OPERATOR)
-    assert "receivers hear of every alarm" in text(client, "/silences/")
+    assert "receivers get notices of all alarms" in text(client, "/silences/")
     asked = text(client, f"/silences/add/?rule=background_down&subject={fired.subject}")
     assert f'value="{fired.subject}"' in asked
     fields = {"rule": "background_down", "subject": "*", "note": "at work", "hours": "4"}
     for change, wrong in (
         ({"note": ""}, "required"),
         ({"rule": "nothing"}, "is no rule"),
-        ({"hours": ""}, "Say for how long"),
+        ({"hours": ""}, "Choose a duration"),
         ({"hours": "", "until": "2001-01-01T00:00"}, "is over"),
     ):
         answer = client.post(f"{BASE}/silences/add/", {**fields, **change})

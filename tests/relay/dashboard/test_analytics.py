@@ -70,7 +70,7 @@ def exported(client: Client, path: str) -> list[dict[str, object]]:
 @pytest.mark.parametrize("path", PAGES)
 def test_before_there_are_results_pages_say_what_to_do(client: Client, path: str) -> None:
     text = shown(client, path)
-    assert "Nothing is computed yet" in text and "rmb_analytics run" in text
+    assert "No results yet" in text and "rmb_analytics run" in text
     assert "RMB_ANALYTICS__RECORD=1" in text, "the recorder is off"
 
 
@@ -80,7 +80,7 @@ def test_days_without_rows(client: Client, path: str) -> None:
     text = shown(client, path)
     assert "2026-11-03" in text and 'class="c-empty"' in text
     # What is asked for by hand is answered or refused, never an error of the site.
-    assert "Nothing is computed" not in shown(client, f"{path}?from=2026-11-01&to=2026-11-02")
+    assert "No results" not in shown(client, f"{path}?from=2026-11-01&to=2026-11-02")
     for bad in ("from=x", "day=2026-13-01", "from=0001-01-01", "from=2026-11-04&to=2026-11-01"):
         assert client.get(f"{path}?{bad}").status_code in (200, 422)
     assert client.get(f"{path}?from=2020-01-01&to=2026-11-01").status_code in (200, 422)
@@ -253,7 +253,7 @@ def test_what_became_of_messages(client: Client) -> None:
     )
     path = f"{PAGE}delivery/"
     text = shown(client, path)
-    assert "gone without a trace" in text and "(never accepted)" in text
+    assert "lost without a record" in text and "(never accepted)" in text
     found = exported(client, f"{path}?export=json&order=-unaccounted")
     assert [(row["relay"], row["state"]) for row in found] == [
         ("a.example", "not all"),
@@ -291,7 +291,7 @@ def test_events_by_the_minute(client: Client) -> None:
         checkpoint="x", since=begun, counts_from=begun, newest=newest, began_at=begun,
         updated_at=timezone.now(),
     )  # fmt: skip
-    assert "Nothing happened in these hours" in shown(client, path)
+    assert "No events in these hours" in shown(client, path)
     facts = {"relay": "a.example", "remote": "", "size_bytes": 100}
     for minute, kind, reason, n, latency_us in (
         (hour(3, 6), "delivered", "none", 50, 50 * US),
@@ -313,7 +313,7 @@ def test_events_by_the_minute(client: Client) -> None:
     ]
     StreamState.objects.filter(pk=stream.pk).update(updated_at=begun)
     part = client.get(path, headers={"HX-Target": "analytics-now"}).content.decode()
-    assert "stands still" in part and "<html" not in part
+    assert "stopped" in part and "<html" not in part
 
 
 def test_minutes_that_were_not_counted_are_a_gap(client: Client) -> None:

@@ -122,8 +122,8 @@ def test_the_check(sign_in: SignIn, monkeypatch: pytest.MonkeyPatch) -> None:
         return client.post(f"{BASE}/verify/", {"head": kept}).content.decode()
 
     whole = check("")
-    assert "The log is whole" in whole and str(head) in whole
-    assert "The log is whole" in check(str(head))
+    assert "The log is intact" in whole and str(head) in whole
+    assert "The log is intact" in check(str(head))
     assert "Not a head of the log" in check("no")
     assert "The log was changed" in check(str(chain.Head(head.number + 5, chain.NO_HASH)))
     triggers.remove(None, connection.schema_editor())

@@ -55,7 +55,7 @@ def note(kind: chain_events.Kind, *told: tuple[int, int]) -> None:
 
 def test_beside_a_registry_the_page_says_so(sign_in: SignIn, site_redis: RedisServer) -> None:
     client = sign_in(Role.OPERATOR)
-    assert "This relay follows no chain" in page(client)
+    assert "This relay does not follow a chain" in page(client)
     answer = client.post(IMPORT, follow=True)
     assert "there is nothing to import" in answer.content.decode()
 
@@ -77,9 +77,9 @@ def test_following(sign_in: SignIn) -> None:
     client = sign_in(Role.VIEWER)
     text = page(client)
     for expected in (">following<", "4711", ">2</data> blocks", "ws://a.node (used now)", "host/1",
-                     "a.example", "blocks missed", "changed"):  # fmt: skip
+                     "a.example", "blocks skipped", "changed"):  # fmt: skip
         assert expected in text, expected
-    assert text.index("blocks missed") < text.index("a.example"), "the latest first"
+    assert text.index("blocks skipped") < text.index("a.example"), "the latest first"
     following = client.get(CHAIN, headers={"HX-Target": "chain-facts"}).content.decode()
     assert "host/1" in following and "<table" not in following
     follow(head_at=time.time() - 90)
@@ -102,7 +102,7 @@ def test_an_import(sign_in: SignIn, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[str] = []
     monkeypatch.setattr(background, "hand_over", lambda task, **_: started.append(task))
     client = sign_in(Role.OPERATOR)
-    assert "Every twin is read from a node" in page(client, IMPORT)
+    assert "The relay reads every twin from a node" in page(client, IMPORT)
     assert not started
     assert client.post(IMPORT)["Location"] == CHAIN
     assert started == [chain_import.TASK]
@@ -112,7 +112,7 @@ def test_an_import(sign_in: SignIn, monkeypatch: pytest.MonkeyPatch) -> None:
     text = page(client)
     for expected in ("running", 'value="0.25"', ">250</data> of", ">1,000</data>"):
         assert expected in text, expected
-    assert "goes on: 250 twins are read" in page(client, IMPORT)
+    assert "continues after 250 twins" in page(client, IMPORT)
 
 
 @pytest.mark.usefixtures("on_chain")

@@ -104,7 +104,7 @@ def test_pictures_of_anything_are_documents() -> None:
         reading = Reading("7d", 600, list(range(0, 3600, 600)), [Data(chart, lines)])
         ElementTree.fromstring(chart_svg.draw(reading, reading.charts[0]))
     nothing = Data(CHARTS[0], [Line("in", ("messages_in",), "mean", [])])
-    assert "no numbers" in chart_svg.draw(Reading("1h", 3, [], [nothing]), nothing)
+    assert "no figures" in chart_svg.draw(Reading("1h", 3, [], [nothing]), nothing)
 
 
 def test_stacks_are_drawn_over_each_other() -> None:

@@ -50,9 +50,9 @@ def test_an_empty_installation_lacks_all_of_it(operator: User, settings: Any) ->
 @pytest.mark.parametrize(
     ("host", "secure", "proxies", "cert", "own", "site"),
     [
-        ("localhost:8081", False, (), "", "to do", "can wait"),
-        ("localhost:8081", False, ("127.0.0.1",), "", "can wait", "can wait"),
-        ("relay.example", False, ("127.0.0.1",), "", "can wait", "to do"),
+        ("localhost:8081", False, (), "", "to do", "optional"),
+        ("localhost:8081", False, ("127.0.0.1",), "", "optional", "optional"),
+        ("relay.example", False, ("127.0.0.1",), "", "optional", "to do"),
         ("relay.example", True, ("127.0.0.1",), "", "done", "done"),
         ("relay.example", True, (), "", "to do", "done"),
         ("relay.example", False, (), "relay.pem", "done", "to do"),
@@ -75,10 +75,10 @@ def test_tls_is_done_only_where_it_is_seen(
 
     def shown(title: str) -> str:
         step = steps[title]
-        return "done" if step.done else "to do" if step.missing else "can wait"
+        return "done" if step.done else "to do" if step.missing else "optional"
 
     assert shown("Encrypt what clients send") == own
-    assert shown("Reach this site by TLS") == site
+    assert shown("Serve this site over TLS") == site
 
 
 def test_steps_are_done_by_doing_them(operator: User, settings: Any) -> None:
@@ -97,7 +97,7 @@ def test_steps_are_done_by_doing_them(operator: User, settings: Any) -> None:
 
 
 def test_a_closed_first_account_needs_no_password(operator: User) -> None:
-    title = "Change the password of the first start"
+    title = "Change the initial password"
     other = User.objects.create_superuser("ann")
     assert title in to_do(other, "localhost")
     operator.is_active = False

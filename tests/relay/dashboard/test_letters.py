@@ -34,8 +34,8 @@ def uids(client: Client, path: str, **query: str) -> list[str]:
 
 def test_empty(sign_in: SignIn, site_redis: RedisServer) -> None:
     client = sign_in(Role.VIEWER)
-    assert "other relays took every message" in page(client, OUTBOX)
-    assert "No message failed for good" in page(client, LETTERS)
+    assert "No messages wait for partner relays" in page(client, OUTBOX)
+    assert "No message failed permanently" in page(client, LETTERS)
 
 
 def test_the_outbox(sign_in: SignIn, site_redis: RedisServer) -> None:
@@ -109,7 +109,7 @@ def test_deleting_one_names_what_is_lost(sign_in: SignIn, site_redis: RedisServe
     entry = add_dead(site_redis, message())
     client = sign_in(Role.OPERATOR)
     text = page(client, f"{LETTERS}{entry}/delete/")
-    assert "what is known of its 1 tries" in text
+    assert "the record of its 1 attempts" in text
     client.post(f"{LETTERS}{entry}/delete/")
     assert site_redis.run("XLEN", keys.DEAD_LETTERS) == 0
     for nonsense in ("x", "-", "+", "9" * 50, entry):

@@ -41,7 +41,7 @@ def test_machines_processes_disks_and_redis(
 
 
 def test_nothing_was_told(site_redis: RedisServer, sign_in: SignIn) -> None:
-    assert "No supervisor has told anything" in sign_in("viewer").get(PAGE).content.decode()
+    assert "No supervisor has reported" in sign_in("viewer").get(PAGE).content.decode()
 
 
 @pytest.mark.usefixtures("no_redis")

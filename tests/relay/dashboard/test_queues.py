@@ -83,7 +83,7 @@ def test_headers_and_no_payloads(server: RedisServer, sign_in: SignIn) -> None:
     assert "&lt;script&gt;" in text and "<script>x" not in text and "secret" not in text
     assert "request test.cmd" in text and "/console/traces/message/" in text
     assert "/console/twins/3/" in text
-    assert "Nothing waits for 7:y" in shown(sign_in("operator"), f"{PAGE}7:y/")
+    assert "No messages wait for 7:y" in shown(sign_in("operator"), f"{PAGE}7:y/")
     assert "does not start with a twin id" in shown(sign_in("owner"), f"{PAGE}x/", 422)
 
 
@@ -121,7 +121,7 @@ def test_purge_deletes_what_was_shown(server: RedisServer, sign_in: SignIn) -> N
 def test_move_to_another_session(server: RedisServer, sign_in: SignIn) -> None:
     client = sign_in("operator")
     question = shown(client, f"{PAGE}7/move/")
-    assert "7:x (connected)" in question and "3 messages go behind" in question
+    assert "7:x (connected)" in question and "3 messages go to the end" in question
     assert "Choose a session" in client.post(f"{PAGE}7/move/", {"target": ""}).content.decode()
     assert client.post(f"{PAGE}7/move/", {"sid": "new one"}).status_code == 302
     assert uids(server, "7:new one") == ["m0", "m1", "m2"]

@@ -58,7 +58,7 @@ def add_backed_off(server: RedisServer, domain: str = PARTNER) -> None:
 
 def test_empty(sign_in: SignIn, site_redis: RedisServer) -> None:
     text = page(sign_in(Role.VIEWER), RELAYS)
-    assert "No other relay is known yet" in text
+    assert "No partner relay is known yet" in text
     assert "<svg" not in text
     assert "Add a relay" not in text, "a viewer may not"
 
@@ -128,7 +128,7 @@ def test_decisions(sign_in: SignIn, site_redis: RedisServer) -> None:
         ("trust", "trusted", "is trusted"),
         ("pause", "trusted paused", "is paused"),
         ("block", "trusted paused blocked", "is blocked"),
-        ("resume", "trusted blocked", "is sent to again"),
+        ("resume", "trusted blocked", "is resumed"),
         ("unblock", "trusted", "is not blocked any more"),
         ("distrust", None, "is not trusted any more"),
     ):
@@ -149,9 +149,9 @@ def test_questions_name_what_is_lost(sign_in: SignIn, site_redis: RedisServer) -
     add_backed_off(site_redis)
     add_pending(site_redis, message())
     client = sign_in(Role.OPERATOR)
-    assert "of what waits for it (1 message), all" in page(client, f"{ONE}pause/")
+    assert "of the messages that wait for it (1 message), all" in page(client, f"{ONE}pause/")
     text = page(client, f"{ONE}block/")
-    assert "What waits for it alone (1 message)" in text and "lost for good" not in text
+    assert "Messages that wait only for it (1 message)" in text and "cannot be undone" not in text
     packed = pack(12_000, 12_000)
     site_redis.run("HINCRBY", keys.held(PARTNER), outbox.TOTAL, packed)
     assert "2,001 of them: 10,000 dead letters are kept" in page(client, f"{ONE}block/")

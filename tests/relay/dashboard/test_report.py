@@ -61,7 +61,7 @@ def test_both_files_are_whole(tmp_path: Path) -> None:
     text = paths[0].read_text()
     assert not re.findall(r"(?:src|href|url)\s*[=(]\s*[\"']?\s*(?!#)\S", text), "asks for more"
     assert "<script" not in text and "a&lt;b.example" in text and "a<b" not in text
-    assert "November 2026" in text and "Not all of the month" in text
+    assert "November 2026" in text and "This report does not contain the whole month" in text
     facts = dict(re.findall(r"<dt>([^<]+)</dt><dd>([^<]+?) ?<", text))
     assert facts == {
         "Messages": "1,400",
@@ -69,7 +69,7 @@ def test_both_files_are_whole(tmp_path: Path) -> None:
         "Twins that used it": "1",
         "Most sessions on a relay": "32",
         "Unaccounted": "5",
-        "Relays below objective": "1 of 1",
+        "Relays below the objective": "1 of 1",
         "Anomalies": "2",
         "Storms of reconnects": "2",
     }
@@ -118,7 +118,7 @@ def test_what_is_no_month(month: str) -> None:
 
 
 def test_a_month_without_results_and_one_with_a_single_empty_day(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="nothing of 2026-11 is computed"):
+    with pytest.raises(CommandError, match="no day of 2026-11 is computed"):
         report(month="2026-11")
     publish("audit", "2026-11-03")
     report(month="2026-11", output=tmp_path)

@@ -30,7 +30,7 @@ def test_empty(sign_in: SignIn, site_redis: RedisServer) -> None:
         "chain",
         "default",
         "nobody",
-        "Nothing runs now",
+        "No task runs now",
         "No task failed",
     ):
         assert expected in text, expected
@@ -43,7 +43,7 @@ def test_queues_and_what_runs(sign_in: SignIn, site_redis: RedisServer) -> None:
     task_record.alive()
     task_record.began("t1", "chain.follow", ["<i>"])
     text = sign_in(Role.VIEWER).get(TASKS).content.decode()
-    for expected in (">1 min<", "takes tasks", "chain.follow", "&lt;i&gt;", task_record.process()):
+    for expected in (">1 min<", "served", "chain.follow", "&lt;i&gt;", task_record.process()):
         assert expected in text, expected
 
 
@@ -64,7 +64,7 @@ def test_failures(
     assert client.post(f"{one}retry/")["Location"] == TASKS
     assert started == [("federation.deliver", 3)]
     assert (
-        "the note of its error: ValueError: boom" in client.get(f"{many}forget/").content.decode()
+        "the record of its error: ValueError: boom" in client.get(f"{many}forget/").content.decode()
     )
     client.post(f"{many}forget/")
     assert tasks_services.failed() == []

@@ -68,7 +68,7 @@ def test_starting_and_stopping(sign_in: SignIn, site_redis: RedisServer) -> None
     begun = client.post("/console/traces/start/", given, follow=True)
     (row,) = TraceOrder.objects.all()
     assert begun.redirect_chain[0][0] == reverse("console:trace", args=[row.id])
-    assert "7 is followed within a second" in begun.content.decode()
+    assert "The trace of 7 starts within a second" in begun.content.decode()
     listed = client.get("/console/traces/").content.decode()
     assert f"/console/traces/{row.id}/stop/" in listed and "running" in listed
     client.post(f"/console/traces/{row.id}/stop/")
@@ -78,9 +78,7 @@ def test_starting_and_stopping(sign_in: SignIn, site_redis: RedisServer) -> None
 
 def test_messages_of_a_trace(sign_in: SignIn, site_redis: RedisServer, order: str) -> None:
     client = sign_in(Role.VIEWER)
-    assert (
-        "No message of it came by yet" in client.get(f"/console/traces/{order}/").content.decode()
-    )
+    assert "No messages yet" in client.get(f"/console/traces/{order}/").content.decode()
     note(site_redis, order, Stage.ACCEPTED)
     note(site_redis, order, Stage.COMMITTED)
     note(site_redis, order, Stage.REFUSED, uid="other", reason="limit_count")
@@ -143,7 +141,7 @@ def test_a_message_over_two_relays(sign_in: SignIn, site_redis: RedisServer, ord
     note(site_redis, order, Stage.TRIED, at=now + 0.02, **taken, **tried)
     address = address_of(UID)
     page = client.get(address).content.decode()
-    assert "taken by b.example" in page and "b.example took the message" in page
+    assert "accepted by b.example" in page and "b.example accepted the message" in page
     assert page.count('<th scope="row"') == 4 and "c-step-bad" in page
     exported = client.get(f"{address}?export=json")
     assert exported.headers["Content-Disposition"].startswith("attachment")
@@ -165,7 +163,7 @@ def test_nothing_was_kept(sign_in: SignIn, site_redis: RedisServer) -> None:
     for role, may in ((Role.VIEWER, False), (Role.OPERATOR, True)):
         answer = sign_in(role).get("/console/traces/message/none/")
         page = answer.content.decode()
-        assert answer.status_code == 200 and "Nothing was kept of this message" in page
+        assert answer.status_code == 200 and "No events of this message" in page
         assert ("/console/traces/start/?kind=uid&amp;subject=none" in page) is may
 
 

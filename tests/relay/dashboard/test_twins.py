@@ -113,7 +113,7 @@ def test_all_that_is_known_of_one(server: RedisServer, sign_in: SignIn) -> None:
         ss58.encode(make_twin(7).account), "0x" + "02" * 33, "a.example, b.example",
         "192.0.2.7:4", "/console/queues/7:x/", "idle", f"/console/traces/{order.id}/",
         "10 messages, 2 KiB (its own)", '?target=7">system</a>', "<rect",
-        "42</data></strong> messages were refused",
+        "42</data></strong> messages from this twin were refused",
     ):  # fmt: skip
         assert expected in text, expected
     assert "1 trace follows it" in text
@@ -141,7 +141,7 @@ def test_what_can_be_done_about_it(server: RedisServer, sign_in: SignIn) -> None
 def test_one_that_is_not_known(server: RedisServer, sign_in: SignIn) -> None:
     client = sign_in("operator")
     text = shown(client, f"{LIST}4000000000/")
-    assert "this relay does not know it" in text and f"{LIST}4000000000/purge/" in text
+    assert "this relay does not know the twin" in text and f"{LIST}4000000000/purge/" in text
     for nonsense in ("0", "99999999999"):
         assert "there can be no twin" in shown(client, f"{LIST}{nonsense}/", 404)
 
@@ -166,7 +166,7 @@ def test_a_file_brings_many(server: RedisServer, sign_in: SignIn) -> None:
     assert "nothing was imported" in refused and "line 3: account" in refused
     assert not Twin.objects.filter(pk=20).exists()
     told = send(f"{head}20,{account},,here\n21,nonsense,,\n", keep_going="on")
-    assert "1 twins added, 0 changed, 1 lines wrong" in told
+    assert "1 twins added, 0 changed, 1 lines with errors" in told
     assert Twin.objects.get(pk=20).relays == "here"
     assert "This field is required" in client.post(f"{LIST}import/").content.decode()
     assert sign_in("operator").get(f"{LIST}import/").status_code == 403

@@ -219,7 +219,7 @@ def test_the_command(site_redis: RedisServer, tmp_path: Path) -> None:
     note(site_redis, started["id"], Stage.ACCEPTED, Stage.OUTBOX)
     note(site_redis, started["id"], Stage.TRIED, relay="b", answer="answered 202", ms=900.0)
     shown = command("show", "u")
-    assert "taken by b" in shown and "a.example" not in shown
+    assert "accepted by b" in shown and "a.example" not in shown
     exported = json.loads(command("show", "u", "--json"))
     for step in exported["legs"][0]["steps"]:
         step["event"]["here"] = "z.example"

@@ -136,7 +136,7 @@ def test_outcomes() -> None:
         "tried 2 times, last at b: answered 503": [
             *(accepted, outbox, failed, failed._replace(at=103.0))
         ],
-        "taken by c": [
+        "accepted by c": [
             *(accepted, outbox, failed),
             event(Stage.TRIED, 104.0, relay="c", answer="answered 202"),
         ],
