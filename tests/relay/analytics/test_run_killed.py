@@ -1,4 +1,4 @@
-"""`rmb_analytics run` killed, or out of disk, while Spark writes: nobody sees half of a result."""
+"""`rmb_analytics` killed, or out of disk, while Spark computes: no half of a result is shown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,8 @@ def test_until_a_result_is_whole_readers_have_the_old_one(folder: Path) -> None:
     assert shown(folder) == old
     the_driver_is_killed(folder)
     assert shown(folder) == old
+    the_scratch_folder_is_full(folder)
+    assert shown(folder) == old
     java_is_killed_and_the_job_done_again(folder)
     assert shown(folder) != old
     all_is_right(folder)
@@ -104,6 +106,18 @@ def the_driver_is_killed(folder: Path) -> None:
     assert runs(folder)[1:] == [("failed", 0, "the process was killed")] * 2
 
 
+def the_scratch_folder_is_full(folder: Path) -> None:
+    """For Spark alone, before any result is written: the database notes why."""
+    scratch = lake_of(folder).cache / "spark"
+    with running(folder, "rollup", begun=lambda: set(scratch.rglob("blockmgr-*"))) as started:
+        driver, java = started
+        resource.prlimit(java.pid, resource.RLIMIT_FSIZE, (0, 0))
+        printed, complaints = driver.communicate(timeout=RUN_S)
+    told = f"rollup: {scratch}: File too large"
+    assert (driver.returncode, printed, complaints) == (1, "", f"CommandError: {told}\n")
+    assert runs(folder)[3:] == [("failed", 0, told.removeprefix("rollup: "))]
+
+
 def java_is_killed_and_the_job_done_again(folder: Path) -> None:
     """By the same driver, which starts another Java for its second job."""
     with writing(folder, "rollup", "rollup") as (driver, java):
@@ -114,7 +128,7 @@ def java_is_killed_and_the_job_done_again(folder: Path) -> None:
     told = "rollup: the Java of Spark was killed (signal 9)"
     assert line.startswith(f"CommandError: {told}")
     assert printed.startswith("rollup       1 computed")
-    failed, done = runs(folder)[3:]
+    failed, done = runs(folder)[4:]
     assert failed[:2] == ("failed", 0) and failed[2] in line
     assert done == ("done", 1, "")
 
@@ -165,7 +179,16 @@ def shown(folder: Path) -> list[Any]:
 def writing(folder: Path, *jobs: str) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
     """A driver whose Spark has begun to write the first table of two, and its Java."""
     drafts = lake_of(folder).results / TABLES[0]
-    before = set(drafts.glob("_tmp-*"))
+    with running(folder, *jobs, begun=lambda: set(drafts.glob("_tmp-*"))) as started:
+        yield started
+
+
+@contextmanager
+def running(
+    folder: Path, *jobs: str, begun: Callable[[], set[Path]]
+) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
+    """A driver, and its Java, once there are more files of some kind than before."""
+    before = begun()
     driver = subprocess.Popen(
         [
             *(sys.executable, str(ROOT / "manage.py"), "rmb_analytics"),
@@ -179,7 +202,7 @@ def writing(folder: Path, *jobs: str) -> Iterator[tuple[subprocess.Popen[str], p
     )
     java: list[psutil.Process] = []
     try:
-        wait_until(lambda: driver.poll() is not None or set(drafts.glob("_tmp-*")) - before, RUN_S)
+        wait_until(lambda: driver.poll() is not None or begun() - before, RUN_S)
         assert driver.poll() is None, driver.communicate()[1]
         java = psutil.Process(driver.pid).children()
         (its,) = java
