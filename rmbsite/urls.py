@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.urls import include, path
 from django.views.generic import RedirectView
 
-from relay.dashboard.views import api_docs
+from relay.dashboard.views import api_docs, documents
 from relay.ops import views
 from relay.rest.api import api
 
@@ -25,4 +25,5 @@ urlpatterns = [
     path("api/v1/", api.urls),
     path("api/docs/", api_docs.operations, name="api_docs"),
     path("api/docs/<slug:name>/", api_docs.operation, name="api_docs_operation"),
+    path("docs/<path:name>", documents.document, name="docs"),
 ]

@@ -21,6 +21,7 @@ def test_the_wheel_is_complete(tmp_path: Path) -> None:
     for name in PACKAGES:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, source / name, ignore=ignored)
+    shutil.copytree(ROOT / "docs", source / "docs", ignore=shutil.ignore_patterns("history"))
     for name in SOURCES:
         shutil.copy(ROOT / name, source)
     subprocess.run(
@@ -37,6 +38,10 @@ def test_the_wheel_is_complete(tmp_path: Path) -> None:
         path.relative_to(source).as_posix() for name in PACKAGES for path in _files(name, source)
     }
     assert not files - packed
+    shared = {name.partition("/share/doc/rmb-relay-platform/")[2] for name in packed}
+    assert {
+        path.relative_to(source / "docs").as_posix() for path in _files("docs", source)
+    } <= shared
 
 
 def _files(package: str, source: Path) -> list[Path]:
