@@ -140,7 +140,7 @@ def test_children_read_the_same_configuration(tmp_path: Path) -> None:
     ("arguments", "text"),
     [
         ([], "--domain (or RMB_RELAY__DOMAINS) is missing"),
-        ([], "as in rmb-relay --domain relay.example.com"),
+        ([], "such as rmb-relay --domain relay.example.com"),
         ([], "rmb-relay --embedded; all options: --help"),
         ([*PLAIN, "--twins", "file"], "--twins: must be one of registry, tfchain"),
         ([*PLAIN, "--substrate", "ws://a..b"], "substrate.urls: each must be ws://host"),
@@ -226,5 +226,5 @@ def test_help_names_every_option_and_default(capsys: pytest.CaptureFixture[str])
         cli.run(["--help"], "rmb-relay")
     assert exited.value.code == 0
     shown = " ".join(capsys.readouterr().out.split())
-    for word in ("--catchup-threshold", "127.0.0.1:8081", "examples:", "Exit codes", "rmb_config"):
+    for word in ("--catchup-threshold", "127.0.0.1:8081", "examples:", "exit code:", "rmb_config"):
         assert word in shown

@@ -61,7 +61,7 @@ def test_status_of_a_chain_that_is_followed(chain: Devchain) -> None:
 
 
 def test_status_beside_a_registry(site_redis: RedisServer) -> None:
-    assert "twins come from the registry, the chain is not used" in run("status")[1]
+    assert "twins.source is registry here, the chain is not used" in run("status")[1]
     followed(100, 103)
     assert "twins.source is registry here, but a relay follows it" in run("status")[1]
 
