@@ -253,9 +253,9 @@ class Connection:
         try:
             answer = json.loads(text)
         except (ValueError, RecursionError):
-            raise self._broken(NodeError(f"{self.url}: an answer that is no JSON")) from None
+            raise self._broken(NodeError(f"{self.url}: the answer is not JSON")) from None
         if not isinstance(answer, dict):
-            raise self._broken(NodeError(f"{self.url}: an answer that is no JSON object"))
+            raise self._broken(NodeError(f"{self.url}: the answer is not a JSON object"))
         return answer
 
     def _keep(self, answer: dict[str, Any]) -> bool:

@@ -187,7 +187,7 @@ class Writer:
                 f"{call}: transactions of runtime {runtime.spec_version} are made in another way"
             )
         if not isinstance(nonce, int) or not 0 <= nonce <= MAX_NONCE:
-            raise NodeError(f"{node.url}: {nonce!r:.40} is no nonce")
+            raise NodeError(f"{node.url}: invalid nonce {nonce!r:.40}")
         try:
             genesis_hash = from_hex("genesis hash", genesis, HASH_BYTES)
             chain = Chain(runtime.spec_version, runtime.transaction_version, genesis_hash)

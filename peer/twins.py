@@ -90,7 +90,7 @@ def open_source(spec: str | None, substrate: Sequence[str] = ()) -> TwinSource:
 
         return RestTwins(spec)
     if "://" in spec:
-        raise ValueError(f"twins: {shown(spec)} is no http:// or https:// URL, nor a file")
+        raise ValueError(f"twins: {shown(spec)} is neither an http:// or https:// URL nor a file")
     from peer.twin_sources.file import FileTwins
 
     return FileTwins(spec)

@@ -363,7 +363,7 @@ def _validate(config: Config) -> None:
 def _validate_sign_in(config: Config) -> None:
     unknown = set(config.access.require_totp) - set(ROLES)
     if unknown:
-        raise ConfigError(f"access.require_totp: {min(unknown)} is no role: {', '.join(ROLES)}")
+        raise ConfigError(f"access.require_totp: {min(unknown)} is not one of {', '.join(ROLES)}")
     oidc = config.oidc
     if not oidc.issuer:
         return

@@ -23,6 +23,7 @@ RECORDS = ("docs/bench/history/",)
 
 # A phrase as a regular expression, where a blank stands for any white space, and its hint.
 PHRASES = {
+    r"(?<!there\s)\b(is|are) no (?!longer\b|more\b)": "'is not a ...', 'invalid ...'",
     r"\bis none\b": "name it: 'is missing', 'is invalid', 'is empty', 'there is no ...'",
     r"\bso long\b": "give the time: 'for 30 s', 'for this many seconds'",
     r"\banew\b": "again, from the start, regenerate, reset",
@@ -49,6 +50,12 @@ PHRASES = {
     r"\bnothing is called that\b": "not found, with the name",
     r"\bmarks? all of it\b": "say what is selected",
     r"\btake it off\b": "remove it",
+    r"\bas asked\b": "name who asked: 'stopped by a signal'",
+    r"\ban own\b": "its own, a separate",
+    r"\bat three in the morning\b": "when an alarm wakes you, at night",
+    r"\b(lets?|let) (it|them|nobody|a twin|somebody) in\b": "accepts, allows, can sign in",
+    r"\btaken away\b": "removed, reset",
+    r"\bone's own\b": "your own",
 }
 MARKED = re.compile(
     "|".join(f"(?P<p{n}>{phrase})" for n, phrase in enumerate(PHRASES)).replace(" ", r"\s+"),

@@ -33,6 +33,13 @@ FOUND = [
     ("run twice: who does not wait, ends", "who does"),
     ("Mend relay.listen", "Mend"),
     ("it comes to naught", "comes to naught"),
+    ("the body is no JSON", "is no"),
+    ("0 stopped as asked", "as asked"),
+    ("bring an own Redis", "an own"),
+    ("a link that lets nobody in", "lets nobody in"),
+    ("a role that is taken away", "taken away"),
+    ("the key of one's own account", "one's own"),
+    ("in the day and at three in the morning", "at three in the morning"),
 ]
 PASSED = [
     "The relay closes the session.",
@@ -43,6 +50,7 @@ PASSED = [
     "Leave this page; left over disk space",
     "Who is signed in",
     "is nonexistent",
+    "There is no such page; it is no longer there, and there are no more",
 ]
 
 

@@ -45,7 +45,7 @@ def show_payload(payload: bytes) -> None:
     try:
         text = payload.decode()
     except UnicodeDecodeError:
-        print(f"{len(payload)} bytes that are no text; send the output to a file to have them")
+        print(f"{len(payload)} bytes of binary data; redirect the output to a file")
         return
     with contextlib.suppress(ValueError, RecursionError):
         text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)

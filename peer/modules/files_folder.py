@@ -140,7 +140,7 @@ class UploadFolder:
         try:
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode):
-                raise FolderError(f"{key}.part is no regular file")
+                raise FolderError(f"{key}.part is not a regular file")
             if found.st_size < size_bytes:
                 os.ftruncate(fd, 0)
                 os.ftruncate(fd, size_bytes + _FOOTER.size)  # a footer of 0, and holes
@@ -168,7 +168,7 @@ class UploadFolder:
             if mark is None:
                 mark = _mark(name, folder)
                 if mark is None:
-                    raise FolderError(f"{name} was taken away")
+                    raise FolderError(f"{name} was removed")
                 return mark
             if replace:
                 os.rename(part, name, src_dir_fd=self._incoming, dst_dir_fd=folder)
@@ -215,7 +215,7 @@ class UploadFolder:
             return os.open(name, flags, _FILE_MODE, dir_fd=self._incoming)
         except OSError as error:
             if error.errno == errno.ELOOP:  # a symbolic link is none of ours
-                raise FolderError(f"{name} is no regular file") from None
+                raise FolderError(f"{name} is not a regular file") from None
             raise
 
     def _link(self, part: str, name: str, folder: int) -> None:

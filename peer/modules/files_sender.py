@@ -104,7 +104,7 @@ class SourceFile:
         self._state = os.fstat(self._fd)
         if not stat.S_ISREG(self._state.st_mode):
             os.close(self._fd)
-            raise UploadError(f"{path} is no regular file", FileCode.BAD_REQUEST)
+            raise UploadError(f"{path} is not a regular file", FileCode.BAD_REQUEST)
         self.size_bytes = self._state.st_size
 
     def __enter__(self) -> SourceFile:

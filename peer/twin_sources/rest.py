@@ -58,7 +58,7 @@ class RestTwins:
             raise ValueError(f"twins: {where}: {error}") from None
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not self._host or parts.query:
-            raise ValueError(f"twins: {where} is no http:// or https:// URL without a query")
+            raise ValueError(f"twins: {where} is not an http:// or https:// URL without a query")
         self._secure = parts.scheme == "https"
         self._path = parts.path.rstrip("/").removesuffix(PATH) + PATH
         self._thread = ThreadPoolExecutor(1, "rest-twins")

@@ -188,7 +188,7 @@ def _address(host: str) -> _Address | None:
             sum(number << 8 * (3 - at) for at, number in enumerate(first)) + last
         )
     except ValueError:
-        raise DomainError(f"domain: {host:.60} is no IP address, and no name ends so") from None
+        raise DomainError(f"domain: {host:.60} is neither an IP address nor a host name") from None
 
 
 def _number(label: str) -> int:

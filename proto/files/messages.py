@@ -229,7 +229,7 @@ def parse_status(payload: bytes, chunks: int) -> Status:
     try:
         fields = _object(payload)
     except RefusedError as error:
-        raise StatusError(f"the answer is no status of an upload: {error}") from None
+        raise StatusError(f"the answer is not the status of an upload: {error}") from None
     id, have, window = fields.get("id"), fields.get("have"), fields.get("window")
     name, beyond = fields.get("name", ""), fields.get("beyond", [])
     if fields.get("chunk") != CHUNK_BYTES:
@@ -268,7 +268,7 @@ def _object(payload: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):  # not UTF-8, not JSON, a number without end
         found = None
     if not isinstance(found, dict):
-        raise RefusedError(FileCode.BAD_REQUEST, "payload is no JSON object")
+        raise RefusedError(FileCode.BAD_REQUEST, "payload is not a JSON object")
     return found
 
 

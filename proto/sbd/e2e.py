@@ -205,7 +205,7 @@ class EndToEnd:
         except CryptoError as error:
             raise PeerError(f"key {key.hex()} cannot be encrypted for") from error
         if theirs == self._public:
-            raise PeerError("encrypted messages to one's own key are not possible")
+            raise PeerError("cannot encrypt a message to the own key")
         return _Peer(*keys, now_ns)
 
     def _forget_idle(self, now_ns: int) -> None:

@@ -236,7 +236,8 @@ def end_account_sessions(request: Request, account: RowId) -> Any:
 def delete_account(request: Request, account: RowId) -> Any:
     """Delete an account, with its tokens.
 
-    To let nobody in for a while, set `is_active` instead. The last owner cannot be deleted.
+    To refuse sign-ins for a while, set `is_active` to false instead. The last owner cannot be
+    deleted.
     """
     with audit.exclusive():
         etag.check_match(request, _account(accounts.get_account(account)))

@@ -22,7 +22,7 @@ def check_silence(rule: str, subject: str, until: datetime, now: datetime) -> No
     """
     wrong = {}
     if not any(fits(rule, each.key) for each in RULES) or len(rule) > 40:
-        wrong["rule"] = "is no rule, nor a pattern that any of them fits"
+        wrong["rule"] = "matches no rule; use the name of a rule, or a pattern such as partner_*"
     if not subject or len(subject) > bounds.MAX_SUBJECT_CHARS:
         wrong["subject"] = f"must have 1 to {bounds.MAX_SUBJECT_CHARS} characters"
     if until <= now:

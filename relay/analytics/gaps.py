@@ -156,4 +156,4 @@ def _read(path: Path) -> Gap:
         fields = json.loads(path.read_text())
         return Gap(**{**fields, "why": Why(fields["why"])})
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: is no gap ({error})") from error
+        raise ValueError(f"{path}: not a gap ({error})") from error

@@ -212,7 +212,7 @@ class SegmentReader:
             kind, content = found
             if kind == Type.RECORDS:
                 if len(content) % RECORD_BYTES:
-                    raise SegmentError(f"{self._path}: a block is no whole number of records")
+                    raise SegmentError(f"{self._path}: a block does not consist of whole records")
                 yield content
             elif kind == Type.NAMES:
                 self._add(content)
@@ -241,7 +241,7 @@ class SegmentReader:
         except ValueError as error:
             raise SegmentError(f"{self._path}: a block is not JSON") from error
         if not isinstance(found, dict):
-            raise SegmentError(f"{self._path}: a block is no JSON object")
+            raise SegmentError(f"{self._path}: a block is not a JSON object")
         return found
 
     def _header(self, content: memoryview) -> Header:

@@ -169,7 +169,7 @@ class PublicResolver:
         try:
             return self._look_up(host, port, type=socket.SOCK_STREAM)
         except UnicodeError as error:  # a part of it is empty or has more than 63 characters
-            raise OSError(f"{host} is no name of a host") from error
+            raise OSError(f"{host} is not a host name") from error
 
     def _answered(self, host: str, asker: Asker, look_up: asyncio.Future[Found]) -> None:
         del self._under_way[host]

@@ -56,7 +56,7 @@ def _move(client: Redis, entry: bytes, fields: Mapping[bytes, bytes]) -> int:
         envelope = Envelope()
     twin = envelope.destination.twin
     if not twin:
-        logger.warning("entry %r of %s is no envelope", entry, keys.REFERENCE_OUTBOX)
+        logger.warning("entry %r of %s is not an envelope", entry, keys.REFERENCE_OUTBOX)
         client.xdel(keys.REFERENCE_OUTBOX, entry)
         return 0
     source = address.from_message(envelope.source)

@@ -35,7 +35,7 @@ _WAITING_MESSAGES: Final = (
 )
 _WAITING_BYTES: Final = "The same in bytes of Redis' memory."
 _WAY_OUT: Final = '"unknown": true'
-_UNKNOWN: Final = "Accept a twin that this relay never met; its id may be misspelt."
+_UNKNOWN: Final = "Accept a twin that this relay does not know. Its id may be misspelt."
 MAX_TEXT_CHARS: Final = 64
 """Of an address or network, in whichever spelling."""
 _WAITING_QUEUES: Final = (
@@ -202,7 +202,7 @@ class DefaultOut(Schema):
 
 
 class DefaultIn(Body):
-    """0 and 0 is no limit."""
+    """0 and 0: no limit."""
 
     count: Count
     size: Count

@@ -139,11 +139,11 @@ def manifest_of(archive: zipfile.ZipFile) -> Manifest:
     """
     document = _text(archive, MANIFEST, MAX_MANIFEST_BYTES)
     if document is None:
-        raise BackupError(f"it is no backup of a relay: there is no {MANIFEST}")
+        raise BackupError(f"not a backup of a relay: it has no {MANIFEST}")
     try:
         return _parse(json.loads(document))
     except KeyError as error:
-        raise BackupError(f"it is no backup of a relay: there is no {error}") from None
+        raise BackupError(f"not a backup of a relay: it has no {error}") from None
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise BackupError(f"{MANIFEST} is damaged: {error}") from None
 

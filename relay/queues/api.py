@@ -136,7 +136,7 @@ class MovedOut(Schema):
 
     moved: int
     expired: int = Field(description="Too old to be delivered anywhere; they stayed.")
-    malformed: int = Field(description="Entries that are no envelope; they stayed.")
+    malformed: int = Field(description="Malformed entries, which stayed.")
     left: int = Field(description="All that is still in the queue.")
     stopped: str = Field(description="Why not all was looked at; empty: all was.")
 

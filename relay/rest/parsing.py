@@ -79,7 +79,7 @@ def _check(value: Any) -> None:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -462,7 +462,7 @@ class Worker:
 
     def unreadable_entry(self, session: Session, entry_id: bytes) -> None:
         """A foreign writer put something into a stream that is not an envelope."""
-        log.warning("entry %r of %s is no envelope", entry_id, session.destination.text)
+        log.warning("entry %r of %s is not an envelope", entry_id, session.destination.text)
         self.drop(None, None, MessageReason.UNPARSABLE)
 
     def expire(self, envelope: Envelope) -> None:

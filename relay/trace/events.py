@@ -140,13 +140,13 @@ def from_fields(found: Any, order: str = "") -> Event:
         value = found[name]
         if name not in _NUMBERS and name not in _WHOLE:
             if not isinstance(value, str):
-                raise EventError(f"{name} is no text")
+                raise EventError(f"{name} is not a text")
             values[name] = value[:MAX_TEXT_CHARS]
         elif isinstance(value, bool) or not isinstance(value, int | float):
-            raise EventError(f"{name} is no number")
+            raise EventError(f"{name} is not a number")
         else:
             if not math.isfinite(value):
-                raise EventError(f"{name} is no number")
+                raise EventError(f"{name} is not a number")
             values[name] = int(value) if name in _WHOLE else float(value)
     try:
         values["stage"] = Stage(found.get("stage", ""))

@@ -139,7 +139,7 @@ class ImportQuery(Schema):
 
 
 class LineOut(Schema):
-    """A line that is no twin, and why."""
+    """A line with an error."""
 
     line: int
     text: str

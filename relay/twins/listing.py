@@ -64,7 +64,7 @@ def search(
     if len(text) > MAX_SEARCH_CHARS:
         wrong["text"] = f"must be at most {MAX_SEARCH_CHARS} characters"
     if len(relay) > MAX_RELAYS_BYTES or RELAY_SEPARATOR in relay:
-        wrong["relay"] = "is no name of a relay"
+        wrong["relay"] = "is not a relay name"
     if source and source not in Twin.Source.values:
         wrong["source"] = f"must be one of {', '.join(Twin.Source.values)}"
     if wrong:
@@ -140,7 +140,7 @@ def require_known(twin: int, way_out: str = "--unknown") -> None:
     """
     if not (Twin.objects.filter(pk=twin).exists() or TwinLimit.objects.filter(twin=twin).exists()):
         raise NotFound(
-            f"this relay never met twin {twin}: check the id, or allow unknown ones ({way_out})"
+            f"this relay does not know twin {twin}: check the id, or allow unknown ones ({way_out})"
         )
 
 

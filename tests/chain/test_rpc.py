@@ -29,10 +29,10 @@ def _says(text: str) -> Answer:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("no JSON", "an answer that is no JSON"),
-        ("[" * 100_000, "an answer that is no JSON"),
-        ("9" * 5000, "an answer that is no JSON"),
-        ("[1]", "no JSON object"),
+        ("no JSON", "the answer is not JSON"),
+        ("[" * 100_000, "the answer is not JSON"),
+        ("9" * 5000, "the answer is not JSON"),
+        ("[1]", "not a JSON object"),
         ('{"id": 7, "result": 1}', "an answer nobody asked for"),
         ('{"id": null, "result": 1}', "an answer nobody asked for"),
         ('{"id": [], "result": 1}', "an answer nobody asked for"),

@@ -274,7 +274,7 @@ def test_a_node_that_counts_wrongly_is_passed_over(shared_devchain: Devchain, no
             result(websocket, request, real.call(request["method"], request["params"]))
 
     with scripted_node(answer) as url:
-        with pytest.raises(ChainAwayError, match="is no nonce"):
+        with pytest.raises(ChainAwayError, match="invalid nonce"):
             _terms(Writer([url], key))
         _terms(Writer([url, shared_devchain.url], key, until=Until.IN_BLOCK))
     real.close()

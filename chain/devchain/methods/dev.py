@@ -153,7 +153,7 @@ def _bytes_of(given: Mapping[str, Any], name: str, where: str) -> bytes:
         # Tests write bytes that are no UTF-8 as Python does: one lone surrogate each.
         return _text(given, name, where).encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        raise invalid_params(f"{where}: {name} is no text") from None
+        raise invalid_params(f"{where}: {name} is not a text") from None
 
 
 def _at(where: str, problem: str) -> str:

@@ -219,7 +219,7 @@ def test_what_a_twin_sends_does_not_steer_the_terminal(
     output.show_payload(b"\xff\xfe")
     assert capsys.readouterr().out == (
         '?[2Jhi\n\n{\n  "a": [\n    1,\n    2\n  ]\n}\n'
-        "2 bytes that are no text; send the output to a file to have them\n"
+        "2 bytes of binary data; redirect the output to a file\n"
     )
 
 

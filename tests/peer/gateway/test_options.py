@@ -209,7 +209,7 @@ def test_a_refusal_names_what_is_wrong(arguments: tuple[str, ...], text: str) ->
 
 
 def test_twins_of_a_scheme_that_is_none() -> None:
-    with pytest.raises(ValueError, match="ftp://x is no http:// or https:// URL, nor a file"):
+    with pytest.raises(ValueError, match="ftp://x is neither an http"):
         open_source("ftp://x")
 
 

@@ -171,7 +171,7 @@ async def test_the_code_says_whose_fault_it_is(world: World, tmp_path: Path) -> 
         found.append((caught.value.code, caught.value.message))
     assert found == [
         (400, "can't read /missing: No such file or directory"),
-        (400, f"{tmp_path} is no regular file"),
+        (400, f"{tmp_path} is not a regular file"),
         (103, "there is no twin 4711"),
     ]
 

@@ -109,7 +109,7 @@ def test_a_changed_byte_ends_what_is_believed() -> None:
         (b'{"version": 2}', "is of version 2, this release reads 1"),
         (b'{"version": 1, "record_bytes": 64}', "records of 64 bytes, not of 48"),
         (b'{"version": 1, "record_bytes": 48}', "its header is incomplete"),
-        (b"[]", "no JSON object"),
+        (b"[]", "not a JSON object"),
         (b"{", "not JSON"),
     ],
 )
@@ -121,7 +121,7 @@ def test_another_layout_is_refused_by_name(content: bytes, complaint: str) -> No
 @pytest.mark.parametrize(
     ("added", "complaint"),
     [
-        (b"".join(block(Type.RECORDS, bytes(47), 0)), "no whole number of records"),
+        (b"".join(block(Type.RECORDS, bytes(47), 0)), "does not consist of whole records"),
         (b"".join(block(9, b"", 0)), "unknown type, 9"),  # type: ignore[arg-type]
         (names_block("colours", 2, ["red"], 0), "unknown table, colours"),
         (names_block("sessions", 5, ["red"], 0), "sessions do not continue"),
@@ -205,7 +205,7 @@ def test_a_gap_written_twice_is_one(tmp_path: Path) -> None:
     assert gaps.read(tmp_path) == [second, first]
     assert gaps.cost([first, second]) == (2, 12, 12, 12, 1)
     (tmp_path / "gaps" / "x.json").write_text('{"relay": "a"}')
-    with pytest.raises(ValueError, match=r"x\.json: is no gap"):
+    with pytest.raises(ValueError, match=r"x\.json: not a gap"):
         gaps.read(tmp_path)
 
 

@@ -88,7 +88,7 @@ def test_silences(sign_in: SignIn, fired: Alarm) -> None:
     fields = {"rule": "background_down", "subject": "*", "note": "at work", "hours": "4"}
     for change, wrong in (
         ({"note": ""}, "required"),
-        ({"rule": "nothing"}, "is no rule"),
+        ({"rule": "nothing"}, "matches no rule"),
         ({"hours": ""}, "Choose a duration"),
         ({"hours": "", "until": "2001-01-01T00:00"}, "is over"),
     ):

@@ -93,7 +93,10 @@ def test_a_ban_and_its_end(site_redis: RedisServer, sign_in: SignIn) -> None:
     ("form", "complaint"),
     [
         ({"twin": "0"}, "greater than or equal to 1"),
-        ({"twin": "7"}, "this relay never met twin 7: check the id, or allow unknown ones (tick"),
+        (
+            {"twin": "7"},
+            "does not know twin 7: check the id, or allow unknown ones (tick",
+        ),
         ({"twin": "7", "lasts": "until"}, "Enter a time"),
         ({"twin": "7", "lasts": "until", "until": "2020-01-01T00:00"}, "This time has passed"),
         ({"twin": "7", "lasts": "1", "until": "2120-01-01T00:00"}, "Choose the last option"),

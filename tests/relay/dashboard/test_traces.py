@@ -63,7 +63,7 @@ def test_starting_and_stopping(sign_in: SignIn, site_redis: RedisServer) -> None
     wrong = client.post("/console/traces/start/", {**FORM, "subject": "x"})
     assert set(wrong.context["form"].errors) == {"subject"} and not TraceOrder.objects.exists()
     wrong = client.post("/console/traces/start/", FORM)
-    assert "never met twin 7" in wrong.content.decode() and not TraceOrder.objects.exists()
+    assert "does not know twin 7" in wrong.content.decode() and not TraceOrder.objects.exists()
     given = {**FORM, "unknown": "on"}
     begun = client.post("/console/traces/start/", given, follow=True)
     (row,) = TraceOrder.objects.all()

@@ -72,7 +72,7 @@ def test_decisions(met: RedisServer) -> None:
     "verb", ["pause", "resume", "block", "unblock", "trust", "untrust", "reset"]
 )
 def test_a_misspelt_relay_is_refused(met: RedisServer, verb: str) -> None:
-    with pytest.raises(CommandError, match=r"relay b\.exmaple is not known.*did you mean b\.example\?"):
+    with pytest.raises(CommandError, match=r"relay b\.exmaple .*did you mean b\.example\?"):
         run(verb, "b.exmaple")
     assert not RelayNode.objects.filter(domain="b.exmaple") and not AuditEntry.objects.exists()
 

@@ -111,7 +111,7 @@ def test_rmb_limit(refused: RedisServer) -> None:
     ],
 )
 def test_a_misspelt_twin_is_refused(site_redis: RedisServer, words: tuple[str, ...]) -> None:
-    with pytest.raises(CommandError, match="never met twin 66"):
+    with pytest.raises(CommandError, match="does not know twin 66"):
         run(*words)
     assert not TwinLimit.objects.exists() and not AuditEntry.objects.exists()
     if "clear" not in words:

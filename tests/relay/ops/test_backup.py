@@ -263,7 +263,7 @@ TWINS = "database/relay_twins.twin.jsonl"
         ("manifest.json", lambda data: None, "no backup of a relay"),
         ("manifest.json", lambda data: b"[]", "is damaged"),
         ("manifest.json", lambda data: b"{", "is damaged"),
-        ("manifest.json", lambda data: b"{}", "there is no 'format'"),
+        ("manifest.json", lambda data: b"{}", "it has no 'format'"),
         ("manifest.json", lambda data: data.replace(b'"format": 1', b'"format": 9'), "format 9"),
     ],
 )

@@ -104,7 +104,7 @@ def test_one_caller_cannot_fill_redis_with_keys(
 @pytest.mark.parametrize(("method", "path"), [("POST", "/limits/7/ban"), ("PUT", "/limits/7")])
 def test_a_twin_that_may_be_misspelt_is_refused(operator: Client, method: str, path: str) -> None:
     answer = refused(send(operator, method, path, {}), 404)
-    assert 'never met twin 7: check the id, or allow unknown ones ("unknown": true)' in str(
+    assert 'does not know twin 7: check the id, or allow unknown ones ("unknown": true)' in str(
         answer["detail"]
     )
     assert not TwinLimit.objects.exists() and not AuditEntry.objects.exists()

@@ -14,7 +14,7 @@ sum stayed as it was.
 A connection is one uid at one relay; of several opening or closing rows the earliest counts, and
 one with the reason `worker_lost` only if there is no other. One that has not closed 31 days after
 it opened counts as ended then: its closing row is taken to be lost, and a sum that never forgets
-would be wrong for ever. Such an end is no event: an hour with nothing else has no row. Where a
+would be wrong for ever. Such an end is not an event: an hour with nothing else has no row. Where a
 clock was set back meanwhile, a closing counts as of the time of the opening.
 
 A day is read with 31 days before it, so what is open when the window begins is known, and the

@@ -76,7 +76,7 @@ class Command(RelayCommand):
         waiting.add_argument("queues", type=int, help="queues; 0: as in the settings")
         for each in (setter, waiting):
             each.add_argument(
-                "--unknown", action="store_true", help="even if this relay never met the twin"
+                "--unknown", action="store_true", help="accept a twin that this relay does not know"
             )
         default = verbs.add_parser("default", help="show or change the default limit")
         default.add_argument("count", type=int, nargs="?", help="messages a minute")

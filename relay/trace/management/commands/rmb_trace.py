@@ -80,7 +80,7 @@ class Command(RelayCommand):
         start.add_argument(
             "--unknown",
             action="store_true",
-            help="accept a twin that this relay never met, or a uid that is not a UUID",
+            help="accept an unknown twin, or a uid that is not a UUID",
         )
         start.add_argument("--follow", action="store_true", help="print the events as they happen")
         start.add_argument("--json", action="store_true", help="one JSON object a line")
@@ -172,7 +172,7 @@ class Command(RelayCommand):
 def _duration(text: str) -> int:
     match = re.fullmatch(r"(\d{1,6})([smh]?)", text)
     if match is None:
-        raise ArgumentTypeError(f"{text!r} is no time, such as 30s, 10m or 1h")
+        raise ArgumentTypeError(f"{text!r} is not a time such as 30s, 10m or 1h")
     return int(match[1]) * _UNITS[match[2]]
 
 
