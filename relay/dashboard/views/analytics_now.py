@@ -35,7 +35,7 @@ COLUMNS: Final = (
     Column("kind", "Event", order="kind"),
     Column("reason", "Reason", order="reason"),
     Column("relay", "Relay", order="relay"),
-    Column("remote", "Other relay", order="remote", hint="of messages to and from a partner relay"),
+    Column("remote", "Partner relay", order="remote", hint="for federation"),
     Column("n", "Events", Kind.NUMBER, order="n"),
     Column("bytes", "Bytes", Kind.BYTES, order="bytes", hint="of their envelopes"),
     Column("mean_s", "Took", Kind.DURATION,

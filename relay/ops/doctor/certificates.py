@@ -68,7 +68,7 @@ def authorities() -> Iterator[Finding]:
             "name a PEM file of certificates, or leave it empty for those of the system",
         )
     else:
-        yield ok("tls.authorities", f"other relays are verified by {path}")
+        yield ok("tls.authorities", f"partner relays are verified with {path}")
 
 
 def _validity(certificate: x509.Certificate, now: datetime) -> Iterator[Finding]:
@@ -80,7 +80,7 @@ def _validity(certificate: x509.Certificate, now: datetime) -> Iterator[Finding]
         yield fault(
             "tls.expiry",
             f"the certificate is valid from {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC",
-            "look at the clock of this machine",
+            "check the clock of this machine",
         )
     elif until - now < SOON:
         yield warning(

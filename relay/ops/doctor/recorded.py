@@ -58,12 +58,15 @@ def lake() -> Iterator[Finding]:
     if another := _another_lake(folders):
         yield warning(
             "analytics.lake",
-            f"the results are of another lake, {another}: what is recorded here is in none of them",
+            (
+                f"the results are from another lake, {another}: they do not contain the "
+                "events recorded here"
+            ),
             "let all hosts share one analytics.dir; if this lake took the place of that one: "
             "rmb_analytics takeover",
         )
     if not late and not broken:
-        yield ok("analytics.backlog", "what is recorded comes into the lake")
+        yield ok("analytics.backlog", "recorded events reach the lake")
 
 
 def _another_lake(folders: places.Places) -> str:

@@ -39,24 +39,24 @@ def federation() -> Iterator[Finding]:
     if oldest > OLD_S:
         yield warning(
             "federation.outbox",
-            f"{counted(waiting, 'message')} waiting for other relays, the oldest for "
+            f"{counted(waiting, 'message')} waiting for partner relays, the oldest for "
             f"{oldest:,.0f} s",
-            "manage.py rmb_relays list shows which relay takes nothing",
+            "manage.py rmb_relays list shows which relay does not accept messages",
         )
     else:
-        yield ok("federation.outbox", f"{counted(waiting, 'message')} waiting for other relays")
+        yield ok("federation.outbox", f"{counted(waiting, 'message')} waiting for partner relays")
     dead = int(found.get("federation_dead_letters", 0))
     if dead:
         yield warning(
             "federation.dead-letters",
-            f"{counted(dead, 'message')} for other relays failed for good in the last day",
-            "see why, and send them again, on the page Dead letters",
+            f"{counted(dead, 'message')} for partner relays failed permanently in the last day",
+            "the page Dead letters shows why, and can send them again",
         )
     if settings.RMB.federation.scheme == "http":
         yield warning(
             "federation.scheme",
-            "federation.scheme is http: other relays are reached without TLS",
-            "for test networks only; leave it out elsewhere",
+            "federation.scheme is http: messages to partner relays are sent without TLS",
+            "only for test networks; remove the setting elsewhere",
         )
 
 
@@ -72,28 +72,27 @@ def chain() -> Iterator[Finding]:
     if complaint:
         yield fault(
             "chain.follower",
-            f"{complaint}: changes of twins are not seen",
+            f"{complaint}: the relay does not see changes of twins",
             f"look at the nodes ({', '.join(settings.RMB.substrate.urls)}) and whether Celery runs",
         )
     elif following.lag_blocks > LAG_BLOCKS:
         yield warning(
             "chain.lag",
             f"{counted(following.lag_blocks, 'block')} behind the chain",
-            "it catches up by itself; if not, name nearer nodes in substrate.urls",
+            "the relay catches up by itself; if not, use nearer nodes in substrate.urls",
         )
     else:
         yield ok("chain.follower", f"follows {following.url} at block {following.head_height:,}")
     if imported.needed and not imported.leased:
         yield warning(
             "chain.import",
-            "the twins of the chain were not imported since changes may have been missed",
+            "the relay may have missed changes of twins, and has not imported all twins since",
             "manage.py rmb_chain import",
         )
     plain = [url for url in settings.RMB.substrate.urls if urlsplit(url).scheme == PLAIN]
     if plain:
         yield warning(
             "chain.scheme",
-            f"{', '.join(plain)} is asked without TLS: anyone on the network between can forge "
-            "twins",
-            "use wss:// beyond this machine",
+            f"{', '.join(plain)} is used without TLS: anyone on the network can forge twins",
+            "use wss:// for nodes on other machines",
         )

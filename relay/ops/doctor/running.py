@@ -55,7 +55,10 @@ def domains() -> Iterator[Finding]:
     if lost:
         yield warning(
             "relay.domains",
-            f"{', '.join(lost)} does not resolve here: twins and other relays cannot find it",
+            (
+                f"{', '.join(lost)} does not resolve here: twins and partner relays cannot "
+                "find the relay"
+            ),
             "add the name to the DNS",
         )
     else:
@@ -70,8 +73,8 @@ def tokens() -> Iterator[Finding]:
         return
     yield warning(
         "relay.tokens",
-        "session tokens may live as long as their client likes: anyone who sees one can sign in "
-        "with it until it expires",
+        "clients choose the lifetime of session tokens without a limit: anyone who sees "
+        "a token can sign in with it until it expires",
         "set relay.max_token_lifetime_s, such as 3600: known clients' tokens live 60 to 1,000 s",
     )
 
@@ -95,7 +98,7 @@ def listener() -> Iterator[Finding]:
         return
     problem = _cannot_listen(address)
     if problem:
-        yield fault("relay.listener", f"{address} cannot be listened on: {problem}", _help(problem))
+        yield fault("relay.listener", f"cannot listen on {address}: {problem}", _help(problem))
 
 
 def workers() -> Iterator[Finding]:
@@ -108,7 +111,7 @@ def workers() -> Iterator[Finding]:
     if not live:
         yield warning(
             "relay.workers",
-            "no relay worker gives a heartbeat: the relay does not run",
+            "no relay worker sends heartbeats: the relay does not run",
             "manage.py runrelay, or systemctl status of its unit",
         )
         return
@@ -214,7 +217,7 @@ def celery() -> Iterator[Finding]:
     elif running:
         yield fault(
             "celery.workers",
-            f"no Celery worker takes tasks from {', '.join(idle)}: messages for other relays wait",
+            f"no Celery worker serves {', '.join(idle)}: messages for partner relays wait",
             f"celery -A rmbsite worker -Q {','.join(idle)}, or leave celery.embedded on",
         )
 

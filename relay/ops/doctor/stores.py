@@ -163,7 +163,7 @@ def database() -> Iterator[Finding]:
     if not get_user_model().objects.filter(is_superuser=True, is_active=True).exists():
         yield warning(
             "database.operators",
-            "nobody can sign in to the operator site",
+            "no account can sign in to the operator site",
             "manage.py createsuperuser",
         )
     kinds = pending.waiting()
@@ -177,7 +177,7 @@ def database() -> Iterator[Finding]:
     if not count and settings.RMB.twins.source == "registry":
         yield warning(
             "database.twins",
-            "the registry has no twin: nobody can connect",
+            "the registry has no twins: no client can connect",
             "manage.py rmb_twin add or import",
         )
     else:

@@ -71,7 +71,7 @@ def test_the_first_is_the_one_wherever_it_moves(first: Lake, tmp_path: Path) -> 
 
 def test_no_run_nor_stream_of_another_lake_begins(second: Lake) -> None:
     with pytest.raises(
-        CommandError, match=r"are of another lake, .*/first .* rmb_analytics takeov"
+        CommandError, match=r"are from another lake, .*/first .* rmb_analytics takeov"
     ):
         command("run", "top", "--from", str(DAY), "--to", str(DAY))
     with pytest.raises(AnotherLake):

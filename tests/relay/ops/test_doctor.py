@@ -101,7 +101,7 @@ def test_one_of_each_is_told_as_one(sound: RedisServer, add_worker: AddWorker) -
     texts = {each.check: each.text for each in doctor.examine()}
     assert texts["relay.workers"] == "1 session at 1 worker"
     assert texts["database.twins"] == "1 twin known"
-    assert texts["federation.outbox"] == "0 messages waiting for other relays"
+    assert texts["federation.outbox"] == "0 messages waiting for partner relays"
 
 
 def test_redis_away(settings: Any, sound: RedisServer) -> None:
@@ -365,7 +365,7 @@ def test_mail_for_a_relay_that_takes_none(sound: RedisServer) -> None:
     sound.run("XADD", keys.DEAD_LETTERS, "*", "_", b"x", "why", "expired")
     found = examine()
     assert "the oldest for 9" in found["federation.outbox"].text
-    assert "1 message for other relays failed" in found["federation.dead-letters"].text
+    assert "1 message for partner relays failed" in found["federation.dead-letters"].text
 
 
 def test_chain_nobody_follows(settings: Any, sound: RedisServer) -> None:
