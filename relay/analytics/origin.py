@@ -35,9 +35,9 @@ class AnotherLake(AnalyticsError):
 
     def __init__(self, lake: Places, origin: Origin) -> None:
         super().__init__(
-            f"the results in the database are from another lake, {origin}, not from {lake.root}: have "
-            "analytics.dir be one folder that all hosts share, or, if this lake is to take its "
-            "place: manage.py rmb_analytics takeover"
+            f"the results in the database are from another lake, {origin}, not from {lake.root}; "
+            "let all hosts share one analytics.dir, or, if this lake replaces that one, run "
+            "manage.py rmb_analytics takeover"
         )
 
 
