@@ -83,3 +83,22 @@ def test_other_shells() -> None:
     assert "rmb_doctor" in script("fish")
     with pytest.raises(CommandError, match="invalid choice: 'ksh'"):
         script("ksh")
+
+
+def test_every_argument_has_a_help() -> None:
+    silent = []
+
+    def walk(parser: ArgumentParser, name: str) -> None:
+        for each in parser._actions:
+            if isinstance(each, _SubParsersAction):
+                for verb, its in each.choices.items():
+                    walk(its, f"{name} {verb}")
+            elif not each.help:
+                silent.append(f"{name} {each.dest}")
+
+    for each in everything()._actions:
+        if isinstance(each, _SubParsersAction):
+            for name, parser in each.choices.items():
+                if name.startswith(("rmb_", "runrelay")):
+                    walk(parser, name)
+    assert not silent

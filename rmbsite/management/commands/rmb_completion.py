@@ -36,7 +36,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.description = DESCRIPTION
-        parser.add_argument("shell", choices=shtab.SUPPORTED_SHELLS)
+        parser.add_argument("shell", choices=shtab.SUPPORTED_SHELLS, help="name of the shell")
 
     def handle(self, *args: Any, shell: str, **options: Any) -> None:
         self.stdout.write(shtab.complete(everything(), shell))

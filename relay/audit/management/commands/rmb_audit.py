@@ -70,9 +70,11 @@ class Command(RelayCommand):
         )
         verifier.add_argument("--json", action="store_true", help="one JSON object")
         exporter = verbs.add_parser("export", help="print all matching entries, the oldest first")
-        exporter.add_argument("--form", choices=listing.FORMS, default="jsonl")
+        exporter.add_argument(
+            "--form", choices=listing.FORMS, default="jsonl", help="default jsonl"
+        )
         _add_filters(exporter)
-        pruner = verbs.add_parser("prune", help="delete the oldest entries for good")
+        pruner = verbs.add_parser("prune", help="delete the oldest entries")
         pruner.add_argument("--before", type=_moment, required=True, help="delete older entries")
         keep = pruner.add_mutually_exclusive_group(required=True)
         keep.add_argument("--copy", type=Path, metavar="FILE", help="write them to a new file")

@@ -100,11 +100,11 @@ class Command(RelayCommand):
         lister.add_argument("--limit", type=int, default=LISTED, help=f"default {LISTED}")
         lister.add_argument("--json", action="store_true", help="one JSON array")
         show = verbs.add_parser("show", help="show all data of one relay")
-        show.add_argument("domain")
+        show.add_argument("domain", help="domain of the relay")
         show.add_argument("--json", action="store_true", help="one JSON object")
         for verb in DECISIONS:
             decide = verbs.add_parser(verb, help=HELP[verb])
-            decide.add_argument("domain")
+            decide.add_argument("domain", help="domain of the relay")
             decide.add_argument("--json", action="store_true", help="one JSON object")
             if verb in AHEAD:
                 decide.add_argument(

@@ -81,7 +81,9 @@ class Command(RelayCommand):
         purge.add_argument("--json", action="store_true", help="one JSON object; needs --yes")
         export = verbs.add_parser("export", help="print all headers of one queue")
         export.add_argument("key", help="key of the session")
-        export.add_argument("--form", choices=services.FORMS, default=services.FORMS[0])
+        export.add_argument(
+            "--form", choices=services.FORMS, default=services.FORMS[0], help="default jsonl"
+        )
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
         actions: dict[str, Callable[[dict[str, Any]], None]] = {

@@ -54,7 +54,7 @@ class Command(RelayCommand):
         parser.description = DESCRIPTION
         verbs = parser.add_subparsers(dest="verb", required=True)
         start = verbs.add_parser("start", help="follow a message, a twin or a session")
-        start.add_argument("kind", choices=("uid", "twin", "session"))
+        start.add_argument("kind", choices=("uid", "twin", "session"), help="what to follow")
         start.add_argument("subject", help="the uid, the twin's id, or <twin>[:<session id>]")
         start.add_argument(
             "--for",
