@@ -31,7 +31,7 @@ COLUMNS: Final = (
     Column("ban", "Ban", Cell.STATE),
     Column("reason", "Reason"),
     Column("until", "Ends", Cell.MOMENT, hint="- is never"),
-    Column("kbit_per_s", "kbit/s", Kind.NUMBER, hint="0 is no limit; - is that of the settings"),
+    Column("kbit_per_s", "kbit/s", Kind.NUMBER, hint="0: no limit; -: the limit of the settings"),
     Column("by", "By", hint="who decided last, by the audit log"),
     Column("updated", "Changed", Cell.MOMENT, order="updated"),
 )
@@ -123,7 +123,7 @@ class SbdLimitForm(forms.Form):
         min_value=0,
         max_value=MAX_KBIT_PER_S,
         required=False,
-        help_text="0 is no limit. Empty: the limit of the settings.",
+        help_text="0: no limit. Empty: the limit of the settings.",
     )
 
 
