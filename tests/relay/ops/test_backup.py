@@ -260,7 +260,7 @@ TWINS = "database/relay_twins.twin.jsonl"
         (TWINS, lambda data: data[:-1], "a row is cut"),
         (TWINS, lambda data: b"\xff\n", "relay_twins.twin is damaged"),
         (TWINS, lambda data: None, "relay_twins.twin is missing"),
-        ("manifest.json", lambda data: None, "no backup of a relay"),
+        ("manifest.json", lambda data: None, "not a backup of a relay"),
         ("manifest.json", lambda data: b"[]", "is damaged"),
         ("manifest.json", lambda data: b"{", "is damaged"),
         ("manifest.json", lambda data: b"{}", "it has no 'format'"),

@@ -208,7 +208,7 @@ class TestCommand:
         assert found("--source", "chain") == found("--stale", "true") == ["10"]
         assert found("--order=-id", "--limit", "2") == ["10", "9"]
         assert found("7", "10", "--stale", "false") == ["7"]
-        with pytest.raises(CommandError, match="relay: is no name"):
+        with pytest.raises(CommandError, match="relay: is not a relay name"):
             found("--relay", "a_b")
 
     def test_changes_for_programs(self, tmp_path: Path) -> None:
