@@ -53,7 +53,7 @@ def fires(rule: Rule, limits: Limits) -> str:
     """When a rule fires."""
     held = f", for {limits.hold_s:g} s" if limits.hold_s else ""
     if not rule.unit:
-        return f"when it is so{held}"
+        return f"when true{held}"
     return f"{'from' if limits.rising else 'down to'} {number(limits.threshold)} {rule.unit}{held}"
 
 
@@ -61,7 +61,7 @@ def ends(rule: Rule, limits: Limits) -> str:
     """When it ends."""
     held = f", for {limits.clear_hold_s:g} s" if limits.clear_hold_s else ""
     if not rule.unit:
-        return f"when it is over{held}"
+        return f"when false{held}"
     return f"at {'most' if limits.rising else 'least'} {number(limits.clear)} {rule.unit}{held}"
 
 

@@ -100,197 +100,210 @@ CRITICAL: Final = Severity.CRITICAL
 RULES: Final[tuple[Rule, ...]] = (
     Rule(
         "redis_away", "Redis does not answer", CRITICAL, "", 1, 0, 10, 10,
-        "Queues, the session directory and background work live in Redis. Sessions stay connected "
-        "and wait; nothing is delivered and nobody can sign in until it answers.",
+        "Queues, the session directory and background work need Redis. Sessions stay "
+            "connected, but the relay delivers no messages and accepts no sign-ins until "
+            "Redis answers.",
         (
-            "See who says what: `curl -s localhost:8081/ready`.",
-            "Ask the server itself: `redis-cli -u $RMB_REDIS__URL ping` (a relay started with "
-            "`--embedded` logs to `valkey/server.log` in its data folder).",
-            "`LOADING` means that it reads its file after a start: wait.",
-            "Start it again if it ended. Workers reconnect by themselves and settle what was in "
-            "doubt; none has to be restarted.",
+            "See the error: `curl -s localhost:8081/ready`.",
+            "Test the server: `redis-cli -u $RMB_REDIS__URL ping`. The log of an "
+                "embedded server is `valkey/server.log` in the data folder.",
+            "`LOADING`: the server reads its file after a start. Wait.",
+            "If the server has ended, start it again. Workers reconnect by themselves; "
+                "you need not restart them.",
         ),
     ),
     Rule(
         "database_away", "The database does not answer", CRITICAL, "", 1, 0, 10, 10,
-        "Sessions and queues go on without the database. Twins that no worker knows yet cannot be "
-        "looked up in the registry, history is dropped and counted, and the operator site is down.",
+        "Sessions and queues work without the database. Workers cannot look up new twins "
+            "in the registry, session history is lost, and the operator site does not work.",
         (
             "See the error: `curl -s localhost:8081/ready`.",
             "PostgreSQL: `systemctl status postgresql`, `psql $RMB_DATABASE__URL -c 'select 1'`. "
             "Too many connections: `select count(*) from pg_stat_activity`.",
-            "SQLite: `df -h` on the data folder; a command that holds the file for long (a backup, "
-            "an import) shows in `fuser -v relay.sqlite3`.",
+            "SQLite: `df -h` on the data folder; `fuser -v relay.sqlite3` shows a "
+                "command that locks the file (a backup, an import).",
         ),
     ),
     Rule(
         "redis_memory", "Redis is almost out of memory", CRITICAL, "%", 85, 75, 30, 60,
-        "At 100 % of `maxmemory` Redis refuses messages: senders are told `storage_full`. Without "
-        "a `maxmemory` the reading is the part of the machine's memory.",
+        "At 100 % of `maxmemory` Redis refuses messages, and senders get `storage_full`. "
+            "Without `maxmemory`, the reading is the share of the machine's memory.",
         (
-            "What it is spent on: `redis-cli -u $RMB_REDIS__URL --bigkeys` and `info memory`.",
-            "Whose messages wait: `manage.py rmb_queue list --help`; "
-            "queues of banned or removed twins can be purged.",
-            "Federation's outbox grows while a partner is down: see `partner_down`.",
-            "Give it more: `redis-cli -u $RMB_REDIS__URL config set maxmemory 4gb`, and the same "
-            "in its configuration file. Keep a third free for the rewrite of its file.",
+            ("Find what uses the memory: `redis-cli -u $RMB_REDIS__URL --bigkeys` and "
+                "`info memory`."),
+            "Find long queues: `manage.py rmb_queue list`. Queues of banned or removed "
+                "twins can be purged.",
+            "The outbox grows while a partner relay does not answer: see `partner_down`.",
+            "Raise the limit: `redis-cli -u $RMB_REDIS__URL config set maxmemory 4gb`, "
+                "and in the configuration file of Redis. Keep a third of the memory free for "
+                "the rewrite of its file.",
         ),
     ),
     Rule(
-        "redis_policy", "Redis may throw queues away", CRITICAL, "", 1, 0, 5, 10,
-        "With a `maxmemory-policy` other than `noeviction` Redis deletes queues without a word "
-        "when its memory is full. Workers are not ready until it is changed.",
+        "redis_policy", "Redis may delete queues", CRITICAL, "", 1, 0, 5, 10,
+        "With a `maxmemory-policy` other than `noeviction`, Redis deletes queues when "
+            "its memory is full. Workers are not ready until the policy is changed.",
         (
-            "`redis-cli -u $RMB_REDIS__URL config set maxmemory-policy noeviction`, and the same "
-            "in its configuration file.",
-            "A hosted server that does not allow it is not fit for a relay.",
+            "`redis-cli -u $RMB_REDIS__URL config set maxmemory-policy noeviction`, and "
+                "the same in the configuration file of Redis.",
+            "Do not use a hosted server that does not allow this policy.",
         ),
     ),
     Rule(
         "redis_persistence", "Redis cannot save its data", CRITICAL, "", 1, 0, 30, 60,
-        "The last write or rewrite of the append-only file, or the last snapshot, failed. What is "
-        "queued now is lost if the server ends; with snapshots it refuses writes (`MISCONF`).",
+        "The last write or rewrite of the append-only file, or the last snapshot, "
+            "failed. Queued messages are lost if the server ends. With snapshots, Redis also "
+            "refuses writes (`MISCONF`).",
         (
-            "`redis-cli -u $RMB_REDIS__URL info persistence`: which of the three is not `ok`.",
-            "Room on its disk: `df -h` on `redis-cli -u $RMB_REDIS__URL config get dir`.",
-            "A rewrite needs memory for what changes meanwhile: `dmesg | grep -i oom`; "
-            "`sysctl vm.overcommit_memory` should be 1.",
+            ("`redis-cli -u $RMB_REDIS__URL info persistence` shows which of the three is "
+                "not `ok`."),
+            "Check its disk: `df -h` on `redis-cli -u $RMB_REDIS__URL config get dir`.",
+            "A rewrite needs memory: `dmesg | grep -i oom`; `sysctl "
+                "vm.overcommit_memory` should be 1.",
             "Try again: `redis-cli -u $RMB_REDIS__URL bgrewriteaof`.",
         ),
     ),
     Rule(
-        "redis_went_back", "Redis lost what it had acknowledged", CRITICAL, "times", 1, 0, 0, 300,
-        "A worker reconnected, and Redis lacks the last batch that it had confirmed: a restart "
-        "from an older file, or a fail-over to a replica that was behind. Messages are lost.",
+        "redis_went_back", "Redis lost confirmed writes", CRITICAL, "times", 1, 0, 0, 300,
+        "A worker reconnected, and Redis does not have the last batch that it had "
+            "confirmed: Redis restarted with an older file, or failed over to a replica that "
+            "was behind. Messages are lost.",
         (
-            "What happened to the server: its log, `redis-cli -u $RMB_REDIS__URL info server` "
-            "(`uptime_in_seconds`).",
+            "Find the reason: the log of the server, `redis-cli -u $RMB_REDIS__URL info "
+                "server` (`uptime_in_seconds`).",
             "Use `appendonly yes`; `appendfsync everysec` may lose two seconds when the machine "
             "dies, or when the server is killed while its disk is busy; `always` loses nothing.",
-            "Twins ask again by themselves where they wait for answers; tell them otherwise.",
+            "Twins that wait for answers send their requests again. Inform the owners of others.",
         ),
     ),
     Rule(
         "redis_restarted", "Redis restarted", INFO, "times", 1, 0, 0, 300,
-        "A worker reconnected to another run of Redis: a restart or a fail-over. Each worker "
-        "compares the last batch that was confirmed to it with what Redis holds: if that is "
-        "missing, `redis_went_back` fires as well.",
-        ("Nothing, if it was you. Otherwise read the log of the server for the reason.",),
+        "A worker reconnected and found that Redis had restarted or failed over. Each "
+            "worker checks that Redis still has the last batch it had confirmed; if not, "
+            "`redis_went_back` fires as well.",
+        ("If you restarted Redis, do nothing. Otherwise see the log of the server.",),
     ),
     Rule(
-        "worker_silent", "A worker gives no sign of life", CRITICAL, "s", 10, 5, 5, 10,
-        "Its event loop hangs, the machine swaps, or it ended and its successor does not come up. "
-        "Its sessions are served by nobody.",
+        "worker_silent", "A worker sends no heartbeats", CRITICAL, "s", 10, 5, 5, 10,
+        "The event loop of the worker hangs, the machine swaps, or the worker ended and "
+            "cannot be started again. Its sessions are not served.",
         (
-            "The page Workers of the operator site, or `curl -s localhost:8081/metrics | grep "
-            "relay_worker`.",
-            "The relay's log: `worker N (pid P) ...; starting it again`, and what came before.",
-            "It is there and does nothing: `top -H -p PID`, `cat /proc/PID/stack`. Then "
-            "`kill PID`: the supervisor starts another, clients come back by themselves.",
+            "See the page Workers of the operator site, or `curl -s "
+                "localhost:8081/metrics | grep relay_worker`.",
+            ("Read the relay's log: `worker N (pid P) ...; starting it again`, and the "
+                "lines before."),
+            "If the process exists but hangs: `top -H -p PID`, `cat /proc/PID/stack`. "
+                "Then `kill PID`: the supervisor starts a new worker, and clients reconnect "
+                "by themselves.",
         ),
         subject="worker",
     ),
     Rule(
         "worker_restarts", "A worker died and was replaced", WARNING, "times", 1, 0, 0, 300,
-        "A worker ended without being asked to, within the last 15 minutes. Its clients "
-        "reconnected; nothing that was confirmed is lost.",
+        "A worker ended unexpectedly within the last 15 minutes. Its clients "
+            "reconnected; no confirmed message is lost.",
         (
-            "Why: the relay's log around `starting it again`; `ended by SIGKILL` is often the "
-            "kernel's: `dmesg | grep -i 'out of memory'`.",
-            "It comes again and again: note the version and the last lines of the log, and report "
-            "it.",
+            "Find the reason in the relay's log near `starting it again`. `ended by "
+                "SIGKILL` often means that memory ran out: `dmesg | grep -i 'out of memory'`.",
+            "If it happens repeatedly, report it, with the version and the last lines of the log.",
         ),
         subject="worker",
     ),
     Rule(
-        "background_down", "Background work stands still", CRITICAL, "", 1, 0, 15, 10,
-        "No Celery worker takes tasks from this queue. `federation`: nothing leaves for other "
-        "relays. `chain`: twins are not followed. `default`: alarms are evaluated by the operator "
-        "site alone, and nothing is cleaned up.",
+        "background_down", "Background work has stopped", CRITICAL, "", 1, 0, 15, 10,
+        "No Celery worker serves this queue. `federation`: the relay sends no messages "
+            "to partner relays. `chain`: the relay does not follow changes of twins. "
+            "`default`: only the operator site evaluates alarms, and old data is not deleted.",
         (
-            "The relay's own children (`celery.embedded`): the log says `Celery (...) ...; "
-            "starting it again` and why it ended.",
-            "Started beside it: `systemctl status` of those units, or start one: `celery -A "
-            "rmbsite worker -Q federation,chain,default -c 8`.",
+            "With `celery.embedded`, the relay's log has `Celery (...) ...; starting it "
+                "again` and the reason.",
+            "With separate units: `systemctl status` of the units, or start a worker: "
+                "`celery -A rmbsite worker -Q federation,chain,default -c 8`.",
         ),
         subject="Celery queue", starts=True,
     ),
     Rule(
         "queue_near_full", "A queue is almost full", WARNING, "%", 80, 60, 30, 60,
-        "Messages for one session pile up: its twin is away, or reads too slowly. At 100 % of "
-        "`queue.max_messages` or `queue.max_bytes` senders are refused (`queue_full`).",
+        "Many messages wait for one session: its client is not connected, or reads too "
+            "slowly. At 100 % of `queue.max_messages` or `queue.max_bytes` the relay refuses "
+            "messages for it (`queue_full`).",
         (
-            "Whose it is: the subject is `twin` or `twin:session`. Is it connected? See the page "
-            "Sessions of the operator site.",
-            "How much waits: `manage.py rmb_queue list TWIN`.",
-            "Away for good: ban the twin, then `manage.py rmb_queue purge TWIN`. Otherwise the "
-            "messages expire after `queue.retention_s`.",
+            "The subject is `twin` or `twin:session`. The page Sessions of the operator "
+                "site shows whether it is connected.",
+            "See its queues: `manage.py rmb_queue list TWIN`.",
+            "If the twin will not return: ban it, then `manage.py rmb_queue purge TWIN`. "
+                "Otherwise the messages expire after `queue.retention_s`.",
         ),
         subject="queue",
     ),
     Rule(
-        "twin_waiting", "A twin has almost as much waiting as it may", WARNING, "%", 80, 60, 30, 60,
-        "What waits for all sessions of a twin, or of one source twin in all queues, comes near "
-        "`queue.twin_messages`, `queue.twin_bytes`, `queue.twin_queues` or "
-        "`queue.unknown_queues`. At 100 % its messages that would wait are refused (`twin_full`, "
-        "`source_full`); sessions that read are reached.",
+        "twin_waiting", "A twin has too many waiting messages", WARNING, "%", 80, 60, 30, 60,
+        "The messages that wait for one twin, or that one twin has sent, are near "
+            "`queue.twin_messages`, `queue.twin_bytes`, `queue.twin_queues` or "
+            "`queue.unknown_queues`. At 100 % the relay refuses further messages that would "
+            "have to wait (`twin_full`, `source_full`); connected sessions that read still "
+            "get messages.",
         (
-            "Which way: the alarm says what waits for it or of it; the page of the twin shows "
-            "both beside its bounds.",
-            "It floods others: `manage.py rmb_ban set TWIN`, or a limit: `manage.py rmb_limit set "
-            "TWIN COUNT SIZE`.",
-            "It is flooded: `manage.py rmb_queue show KEY` names the senders of one of its queues.",
-            "It needs more: `manage.py rmb_limit waiting TWIN MESSAGES BYTES QUEUES`.",
+            "The alarm says whether messages for the twin or from the twin wait; the "
+                "page of the twin shows both and their limits.",
+            "If it floods others: `manage.py rmb_ban set TWIN`, or limit it: `manage.py "
+                "rmb_limit set TWIN COUNT SIZE`.",
+            "If others flood it: `manage.py rmb_queue show KEY` shows the senders of a queue.",
+            ("If it needs a higher limit: `manage.py rmb_limit waiting TWIN MESSAGES "
+                "BYTES QUEUES`."),
         ),
         subject="twin",
     ),
     Rule(
         "outbox_age", "Messages for partner relays wait", WARNING, "s", 300, 60, 60, 60,
-        "The oldest message in federation's outbox is this old. Messages expire after an hour.",
+        ("The reading is the age of the oldest message in the outbox. Messages expire "
+            "after an hour."),
         (
-            "For whom: the page Outbox of the operator site, and `partner_down`.",
-            "Nobody drains it: `background_down`, queue `federation`.",
-            "Everything leaves, but slowly: `federation_delivery_seconds` in `/metrics`, and the "
-            "latency of each relay on the page Relays.",
+            "See the page Outbox of the operator site, and `partner_down`.",
+            "If no Celery worker sends the messages: `background_down`, queue `federation`.",
+            "If messages are sent, but slowly: `federation_delivery_seconds` in "
+                "`/metrics`, and the latency of each relay on the page Relays.",
         ),
         starts=True,
     ),
     Rule(
         "partner_down", "A partner relay does not answer", WARNING, "failures", 5, 0, 30, 60,
-        "This many tries in a row failed. Messages for it wait here, are tried at least once a "
-        "minute, and expire after an hour.",
+        "The reading is the number of failed delivery attempts in a row. Messages for "
+            "the relay wait here; the relay retries at least once a minute. Messages expire "
+            "after an hour.",
         (
-            "What it answers: its own page, below Relays of the operator site, has its last tries "
-            "and the next one.",
-            "From here: `curl -v https://RELAY/`. A certificate that ran out, a name that does not "
-            "resolve and a closed port each say so.",
-            "It is back: the relay notices when it hears from it, or use Reset on the page. It is "
-            "gone for good: Pause or Block ends the alarm.",
+            "The page of the partner relay, below Relays of the operator site, shows its "
+                "answers and the next attempt.",
+            "Test from this machine: `curl -v https://RELAY/` shows an expired "
+                "certificate, a name that does not resolve or a closed port.",
+            "If the partner relay works again, use Reset on its page, or wait for the "
+                "next attempt. If it is gone permanently, Pause or Block ends the alarm.",
         ),
         subject="relay",
     ),
     Rule(
         "chain_lag", "Twins are behind the chain", CRITICAL, "s", 120, 60, 60, 60,
-        "The follower of the chain is this far behind its newest block, or has seen no block for "
-        "this time. Known twins go on working; new twins and changes of keys or relays are not "
-        "seen.",
+        "The relay is this far behind the newest block of the chain, or has seen no "
+            "block for this time. Known twins work; the relay does not see new twins, or "
+            "changes of keys and relays.",
         (
-            "`manage.py rmb_chain status`: node, height, and what is wrong.",
-            "No node can be followed: try them, `curl -s -o /dev/null -w '%{http_code}' "
-            "https://NODE`; put others into `substrate.urls`.",
-            "Nobody follows: `background_down`, queue `chain`.",
+            "`manage.py rmb_chain status` shows the node, its block and the error.",
+            "If no node works: test them with `curl -s -o /dev/null -w '%{http_code}' "
+                "https://NODE`, and add others to `substrate.urls`.",
+            "If no Celery worker follows the chain: `background_down`, queue `chain`.",
         ),
         starts=True,
     ),
     Rule(
         "limit_storm", "Many messages are refused over limits", WARNING, "messages", 1000, 500, 30,
         120,
-        "This many messages of clients were refused within a minute because their twins exceed "
-        "their limit. The cause is a program in a loop, or limits that are too low.",
+        "The relay refused this many messages within a minute because twins exceeded "
+            "their limits. The cause is a program in a loop, or limits that are too low.",
         (
-            "Who: the relay's log has one line for each twin and window (`is over its limit`).",
-            "One twin: tell its owner, or ban it with an end on the page Limits and bans.",
-            "Everybody: `limits.count` and `limits.size` are too low for what your twins do.",
+            "The relay's log has a line for each twin and minute (`is over its limit`).",
+            ("One twin: inform its owner, or ban it for a limited time on the page Limits "
+                "and bans."),
+            "Many twins: `limits.count` and `limits.size` are too low for your twins.",
         ),
     ),
     Rule(
@@ -326,73 +339,80 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         "commit_latency", "Redis is slow to store messages", WARNING, "ms", 100, 50, 60, 60,
-        "One commit in twenty of this worker took longer within the last minute. Each message "
-        "waits for its commit before it is delivered.",
+        "One in twenty commits of this worker took longer in the last minute. Each "
+            "message waits for its commit before it is delivered.",
         (
-            "The server: `redis-cli -u $RMB_REDIS__URL --latency-history`, `slowlog get 20`.",
-            "Its disk, where `appendfsync` is `always` or a rewrite runs: `iostat -x 5`, `info "
-            "persistence` (`aof_delayed_fsync`).",
-            "Its CPU: one server takes what one core can. `top`, `info cpu`.",
-            "The worker itself: `loop_lag` fires as well.",
+            ("Check the server: `redis-cli -u $RMB_REDIS__URL --latency-history`, "
+                "`slowlog get 20`."),
+            "Check its disk, if `appendfsync` is `always` or a rewrite runs: `iostat -x "
+                "5`, `info persistence` (`aof_delayed_fsync`).",
+            "Check its CPU: a Redis server uses only one core. `top`, `info cpu`.",
+            "If the worker itself is slow, `loop_lag` fires as well.",
         ),
         subject="worker",
     ),
     Rule(
         "loop_lag", "A worker is too busy", WARNING, "ms", 250, 100, 15, 60,
-        "The worker's event loop came so late within a second: it has more to do than a core can, "
-        "or the machine has less to give.",
+        "The event loop of the worker was late by this time within a second: the worker "
+            "needs more than one core, or the machine is overloaded.",
         (
-            "The machine: `uptime`, `top`, `vmstat 5` (columns `si`, `so`, `st`).",
-            "All workers alike: `relay.processes` up to the number of cores.",
-            "One alone: whom it serves, on the page Sessions; Drain moves its clients.",
+            "Check the machine: `uptime`, `top`, `vmstat 5` (columns `si`, `so`, `st`).",
+            "If all workers are busy: raise `relay.processes`, up to the number of cores.",
+            ("If only one worker is busy: see its sessions on the page Sessions; Drain "
+                "moves its clients to other workers."),
         ),
         subject="worker",
     ),
     Rule(
-        "check_found", "The sweep found messages that were missed", WARNING, "messages", 1, 0, 0,
+        "check_found", "The periodic check found missed messages", WARNING, "messages", 1, 0, 0,
         300,
-        "Within the last 10 minutes the periodic check found messages in a queue whose session did "
-        "not know of them. They are delivered now, but late. This may happen after a worker died "
-        "or Redis was away; otherwise it never does.",
+        "Within the last 10 minutes the periodic check found messages in the queue of a "
+            "connected session that had not been delivered. They are delivered now, but "
+            "late. This may happen after a worker died or Redis did not answer; otherwise it "
+            "never does.",
         (
-            "Did one of the two happen? `worker_restarts`, `redis_away`, `redis_went_back`.",
-            "If not: the relay's log has `the check found`; report it with the lines before.",
+            ("Check whether one of these alarms fired: `worker_restarts`, `redis_away`, "
+                "`redis_went_back`."),
+            "If not: report it, with `the check found` from the relay's log and the lines before.",
         ),
         subject="worker",
     ),
     Rule(
         "events_lost", "Recorded events are lost", WARNING, "events", 1, 0, 0, 300,
-        "This many events for analytics were lost within the last 10 minutes. `pressure`: more "
-        "happened than the disk of `analytics.dir` takes, and eight buffers were full. `disk`: it "
-        "refused until a process ended, files that waited went beyond "
-        "`analytics.segments_max_bytes`, or `rmb_analytics check --repair` put one aside. No "
-        "message is held up; the delivery audit counts apart what falls into such a time.",
+        "This many events for analytics were lost within the last 10 minutes. "
+            "`pressure`: the disk of `analytics.dir` was too slow, and all eight buffers "
+            "were full. `disk`: the disk refused writes until a process ended, waiting files "
+            "exceeded `analytics.segments_max_bytes`, or `rmb_analytics check --repair` "
+            "moved a file away. Messages are not delayed; the delivery audit counts messages "
+            "of such a time separately.",
         (
-            "Which process, and when: `relay_analytics_lost_total` in `/metrics`, and the newest "
-            "of `gaps/` in the folder of events.",
+            "Find process and time: `relay_analytics_lost_total` in `/metrics`, and the "
+                "newest file in `gaps/` in the folder of events.",
             "`disk`: `df -h` on that folder, and the relay's log: `events cannot be written`.",
-            "`pressure`: `iostat -x 5`. `analytics.fsync` of `segment` asks less of a disk than "
-            "`flush`; `analytics.dir` may be on another one.",
+            '`pressure`: `iostat -x 5`. Use `analytics.fsync = "segment"` instead of '
+                "`flush`, or another disk for `analytics.dir`.",
             "Files that waited for too long: `events_waiting`.",
         ),
         subject="reason",
     ),
     Rule(
-        "events_waiting", "Recorded events do not come into the lake", WARNING, "s", 300, 60, 30,
+        "events_waiting", "Recorded events do not reach the lake", WARNING, "s", 300, 60, 30,
         60,
-        "The oldest closed file of events on this machine has waited for this time; a compactor "
-        "that works takes one within a second. Or no compactor was seen there for this time. Jobs "
-        "do not see these events yet. Nothing is lost before `analytics.segments_max_bytes` wait.",
+        "The oldest closed file of events on this machine has waited for this time, "
+            "although a compactor normally processes a file within a second, or no compactor "
+            "has reported for this time. Jobs do not see these events yet. No events are "
+            "lost until the waiting files exceed `analytics.segments_max_bytes`.",
         (
-            "`manage.py rmb_doctor` on that machine says what is missing; without Arrow files only "
-            "wait: `make setup-analytics`, and restart.",
-            "The log of the relay, lines of `relay.analytics.compactor`: a full disk, a folder "
-            "that it may not write to.",
-            "Workers that run without `runrelay` have no compactor of their own, nor has a relay "
-            "that does not record any more: `manage.py rmb_analytics compact`, each minute by "
-            "cron.",
-            "It works, and does not keep up: `relay_analytics_waiting_bytes` in `/metrics` grows. "
-            "It needs one core for a million events a second, and a disk that is not busy.",
+            "`manage.py rmb_doctor` on that machine shows what is missing. If Arrow is "
+                "not installed: `make setup-analytics`, and restart.",
+            "Read the lines of `relay.analytics.compactor` in the relay's log: a full "
+                "disk, or a folder without write permission.",
+            "If workers run without `runrelay`, or the relay does not record any more, "
+                "no compactor runs: let cron run `manage.py rmb_analytics compact` each "
+                "minute.",
+            "If the compactor is too slow, `relay_analytics_waiting_bytes` in `/metrics` "
+                "grows. It needs one core for a million events per second, and a disk that "
+                "is not busy.",
         ),
         subject="machine", starts=True,
     ),
@@ -401,17 +421,20 @@ RULES: Final[tuple[Rule, ...]] = (
         "The certificate in `relay.tls_cert` expires in this many days.",
         (
             "`openssl x509 -noout -enddate -in CERT`.",
-            "Should it renew itself? `systemctl list-timers`, `certbot renew --dry-run`.",
-            "After the file is new: `kill -HUP` of the relay (a rolling restart loads it).",
+            ("If the certificate should renew automatically: `systemctl list-timers`, "
+                "`certbot renew --dry-run`."),
+            ("When the file is renewed: `kill -HUP` of the relay (a rolling restart loads "
+                "the file)."),
         ),
         subject="file", rising=False,
     ),
     Rule(
-        "certificate_expired", "The TLS certificate is about to end", CRITICAL, "days", 2, 3, 0, 0,
-        "The certificate in `relay.tls_cert` ends within two days, or has ended: then no client "
-        "and no relay connects any more.",
+        "certificate_expired", "The TLS certificate is expiring", CRITICAL, "days", 2, 3, 0, 0,
+        "The certificate in `relay.tls_cert` expires within two days, or has expired. "
+            "Clients and partner relays cannot connect with an expired certificate.",
         (
-            "Renew it now: `certbot renew --force-renewal`, or your authority's way.",
+            ("Renew it now: `certbot renew --force-renewal`, or as your certificate "
+                "authority describes."),
             "`kill -HUP` of the relay, then `openssl s_client -connect HOST:443 </dev/null | "
             "openssl x509 -noout -enddate`.",
         ),
@@ -419,45 +442,46 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         "clock_step", "The clock was set, or is wrong", WARNING, "s", 2, 1, 0, 60,
-        "The clock of this machine jumped within the last 5 minutes, or differs from that of "
-        "Redis. Tokens, deadlines and limits go by it.",
+        "The clock of this machine jumped within the last 5 minutes, or differs from the "
+            "clock of Redis. Tokens, deadlines and limits depend on the clock.",
         (
             "`timedatectl`, `chronyc tracking`: is it synchronised?",
-            "A virtual machine that was paused or moved: once is harmless.",
-            "Redis on another machine: its clock may be the wrong one (`redis-cli -u "
-            "$RMB_REDIS__URL time`).",
+            "A virtual machine that was paused or moved once: no action needed.",
+            "If Redis is on another machine, its clock may be wrong (`redis-cli -u "
+                "$RMB_REDIS__URL time`).",
         ),
         subject="clock",
     ),
     Rule(
         "disk", "The data folder's disk is almost full", CRITICAL, "%", 90, 85, 30, 60,
-        "The database, and Redis in embedded mode, write there. When it is full both fail.",
+        "The database, and an embedded Redis, write to this disk. They fail when it is full.",
         (
-            "`df -h`, and what is large: `du -xh --max-depth=2 DATA | sort -h | tail`.",
-            "Redis' file shrinks with `redis-cli -u $RMB_REDIS__URL bgrewriteaof`; it needs as "
-            "much room again while it runs.",
-            "The database: `sessions.keep_closed_days` lower keeps less history.",
+            "`df -h`; find large files: `du -xh --max-depth=2 DATA | sort -h | tail`.",
+            "`redis-cli -u $RMB_REDIS__URL bgrewriteaof` makes the file of Redis "
+                "smaller; while it runs, it needs the same space again.",
+            "A lower `sessions.keep_closed_days` makes the database smaller.",
         ),
         subject="folder",
     ),
     Rule(
         "receiver_failing", "Alarms do not arrive", WARNING, "s", 600, 0, 0, 60,
-        "The oldest notice for this receiver has waited for this time: the receiver does not "
-        "answer, or refuses. Other receivers get theirs. Waiting notices are sent in order when it "
-        "is back, and given up after a day.",
+        "The oldest notice for this receiver has waited for this time: the receiver does "
+            "not answer, or refuses notices. Other receivers are not affected. When the "
+            "receiver answers again, it gets waiting notices in order; notices expire after "
+            "a day.",
         (
-            "`manage.py rmb_alarms receivers`: the last error.",
-            "`manage.py rmb_alarms test RECEIVER`: what it answers now.",
+            "`manage.py rmb_alarms receivers` shows the last error.",
+            "`manage.py rmb_alarms test RECEIVER` sends a test notice and shows the answer.",
         ),
         subject="receiver", starts=True,
     ),
     Rule(
-        "reading_unknown", "Something cannot be measured", WARNING, "s", 60, 0, 0, 30,
-        "Readings of this kind could not be taken for this time. Alarms that need them neither "
-        "begin nor end.",
+        "reading_unknown", "Readings are missing", WARNING, "s", 60, 0, 0, 30,
+        "The relay could not take readings of this kind for this time. Alarms that need "
+            "them neither fire nor end.",
         (
-            "`manage.py rmb_alarms rules` says what is unknown, and why.",
-            "Where Redis or the database is away, that is the reason, and has an alarm of its own.",
+            "`manage.py rmb_alarms rules` shows what is unknown, and the reason.",
+            "If Redis or the database does not answer, another alarm fires for it.",
         ),
         subject="reading",
     ),

@@ -32,13 +32,13 @@ def fires(rule: Rule) -> str:
 def ends(rule: Rule) -> str:
     """When it does, in words."""
     if not rule.unit:
-        return f"when it is over{_for(rule.clear_hold_s)}"
+        return f"when false{_for(rule.clear_hold_s)}"
     word = "at most" if rule.rising else "at least"
     return f"{_compared(rule, rule.clear, word)}{_for(rule.clear_hold_s)}"
 
 
 def _compared(rule: Rule, bound: float, word: str) -> str:
-    return f"{word} {bound:g} {rule.unit}" if rule.unit else "when it is so"
+    return f"{word} {bound:g} {rule.unit}" if rule.unit else "when true"
 
 
 def _for(hold_s: float) -> str:

@@ -75,7 +75,7 @@ def inspect(client: Redis, url: str) -> RedisFindings:
     policy = settings.get("maxmemory-policy") or str(facts.get("maxmemory_policy", ""))
     if policy and policy != SAFE_POLICY:
         warnings.append(
-            f"maxmemory-policy is {policy}: Redis may throw queues away, so the relay is not ready "
+            f"maxmemory-policy is {policy}: Redis may delete queues, so the relay is not ready "
             f"until it is {SAFE_POLICY}"
         )
     text = f"{where}, {name}, {_persistence(facts, settings)}"

@@ -38,10 +38,10 @@ COLUMNS = (
 )  # fmt: skip
 FILTERS = (
     Filter("twin", "Twin", hint="a twin id"),
-    Filter("connected", "Session", (("yes", "connected"), ("no", "away"))),
+    Filter("connected", "Session", (("yes", "connected"), ("no", "offline"))),
 )
 CONNECTED: Final = State("connected", Tone.GOOD)
-GONE: Final = State("away", Tone.IDLE, "messages wait until the session reconnects")
+GONE: Final = State("offline", Tone.IDLE, "messages wait until the session reconnects")
 
 
 @page("queue.view")

@@ -70,7 +70,7 @@ def _keeping(facts: dict[str, Any], text: str) -> Iterator[Finding]:
     if policy != SAFE_POLICY:
         yield fault(
             "redis.policy",
-            f"maxmemory-policy is {policy}: Redis may throw queues away, the relay is not ready",
+            f"maxmemory-policy is {policy}: Redis may delete queues, the relay is not ready",
             f"redis-cli CONFIG SET maxmemory-policy {SAFE_POLICY}, and in its configuration file",
         )
     if facts.get("role") != "master":

@@ -180,7 +180,7 @@ def test_the_command(evaluate: Evaluate, site_redis: RedisServer) -> None:
     assert "firing" in command("list")
     with pytest.raises(CommandError, match="firing: 3 alarms"):
         command("list", "--check")
-    assert "1. The relay's own children" in command("show", number)
+    assert "1. With `celery.embedded`" in command("show", number)
     assert "is acknowledged" in command("ack", number, "--note", "on it")
     assert json.loads(command("show", number, "--json"))["note"] == "on it"
     assert "not acknowledged any more" in command("unack", number)

@@ -59,7 +59,7 @@ def test_an_alarm_from_its_beginning_to_its_end(
     assert alarm.state == "firing" and alarm.active and alarm.value and "bytes" in alarm.detail
     body = Delivery.objects.get(body__alarm__rule="disk").body
     assert body["type"] == "alarm.fired" and body["alarm"]["threshold"] == 0.1
-    assert body["alarm"]["runbook"].startswith("The database, and Redis in")
+    assert body["alarm"]["runbook"].startswith("The database, and an embedded")
     override("disk", threshold=101)
     evaluate(20)
     assert states("disk") == {}

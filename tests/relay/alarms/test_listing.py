@@ -22,8 +22,8 @@ def test_when_a_rule_fires_and_ends() -> None:
     limits = limits_of(disk, Override(threshold=70, hold_s=0))
     assert fires(disk, limits) == "from 70 %"
     assert ends(disk, disk.limits) == "at most 85 %, for 60 s"
-    assert fires(away, away.limits) == "when it is so, for 10 s"
-    assert ends(away, away.limits) == "when it is over, for 10 s"
+    assert fires(away, away.limits) == "when true, for 10 s"
+    assert ends(away, away.limits) == "when false, for 10 s"
     assert fires(certificate, certificate.limits) == "down to 21 days"
     assert ends(certificate, certificate.limits) == "at least 22 days"
 

@@ -40,14 +40,14 @@ def test_what_fires_and_what_to_do(sign_in: SignIn, fired: Alarm) -> None:
     client = sign_in(Role.VIEWER)
     page = text(client, "/")
     assert page.count("<article") == 3
-    assert "Background work stands still" in page and "when it is so, for 15 s" in page
+    assert "Background work has stopped" in page and "when true, for 15 s" in page
     assert "<code>celery.embedded</code>" in page, "the runbook's steps"
     assert "/acknowledge/" not in page and "silences/add" not in page, "viewers look"
     part = client.get(f"{BASE}/", headers={"HX-Target": "alarms-now"}).content.decode()
     assert 'id="alarms-now"' in part and "<html" not in part
     one = text(client, f"/{fired.pk}/")
     assert fired.subject in one and "Event" in one and "fired" in one
-    assert "Background work stands still" in text(client, "/history/?kind=fired")
+    assert "Background work has stopped" in text(client, "/history/?kind=fired")
     assert "Nothing matches" in text(client, "/history/?kind=resolved")
 
 
@@ -140,7 +140,7 @@ def test_receivers_and_notices(
     assert "/receivers/add/" not in text(operator, "/receivers/")
     assert "/receivers/add/" in text(sign_in(Role.OWNER), "/receivers/")
     told = text(viewer, f"/notices/?receiver={receiver.name}&outcome=waiting")
-    assert "Background work stands still" in told
+    assert "Background work has stopped" in told
     path = f"{BASE}/receivers/{receiver.pk}/test/"
     assert "https://hooks.example/…" in operator.get(path).content.decode()
     answer = operator.post(path, follow=True).content.decode()

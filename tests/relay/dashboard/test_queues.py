@@ -56,7 +56,7 @@ def test_the_list(server: RedisServer, sign_in: SignIn) -> None:
     assert "Nothing matches" in shown(client, f"{PAGE}?twin=8")
     rows = json.loads(client.get(f"{PAGE}?export=json&order=-messages").getvalue())
     assert [(row["key"], row["messages"], row["state"]) for row in rows] == [
-        ("7", 3, "away"), ("7:x", 3, "connected"),
+        ("7", 3, "offline"), ("7:x", 3, "connected"),
     ]  # fmt: skip
     assert rows[0]["fill"] == pytest.approx(3 / 10_000, rel=2)
 
