@@ -383,7 +383,7 @@ class MuxConnection:
 
     def _receive(self, message: bytes | str, now_ns: int) -> None:
         if isinstance(message, str):
-            raise FrameError(Violation.TEXT, "text messages are no frames")
+            raise FrameError(Violation.TEXT, "a text message is not a frame")
         stream_id, at = frames.parse_id(message)
         stream = self._streams.get(stream_id)
         if stream is None or stream.is_over:

@@ -43,7 +43,7 @@ Reason = Annotated[
 
 Protocol = Literal["rmb", "sbd"]
 """Of `models.PROTOCOLS`."""
-_TWIN: Final = "Null: the client is no twin, as it speaks SBD."
+_TWIN: Final = "Null for SBD: its clients are not twins."
 _SID: Final = "Session id; null: the session without one, which is not an empty id."
 _PEER: Final = "Public key of an SBD client, in base64url without padding; null for RMB."
 

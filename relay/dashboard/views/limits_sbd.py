@@ -30,9 +30,9 @@ COLUMNS: Final = (
     Column("subject", "Key or network", Cell.CODE, order="subject"),
     Column("ban", "Ban", Cell.STATE),
     Column("reason", "Reason"),
-    Column("until", "Ends", Cell.MOMENT, hint="- is never"),
+    Column("until", "Ends", Cell.MOMENT, hint="-: never"),
     Column("kbit_per_s", "kbit/s", Kind.NUMBER, hint="0: no limit; -: the limit of the settings"),
-    Column("by", "By", hint="who decided last, by the audit log"),
+    Column("by", "By", hint="account of the last decision, from the audit log"),
     Column("updated", "Changed", Cell.MOMENT, order="updated"),
 )
 FILTERS: Final = (
@@ -41,7 +41,7 @@ FILTERS: Final = (
 )
 _CHOICES: Final = {"yes": True, "no": False}
 _BANNED: Final = State("banned", Tone.BAD)
-_OVER: Final = State("over", Tone.IDLE, "its end has passed; it is lifted within a minute")
+_OVER: Final = State("over", Tone.IDLE, "the ban has expired; the relay lifts it within a minute")
 
 
 def is_shown() -> bool:
@@ -63,7 +63,7 @@ def table(request: HttpRequest, rights: dict[str, bool]) -> Table:
     return Table(
         request, "sbd-limits", COLUMNS, decided, order="-updated", filters=FILTERS,
         title="Keys and networks of SBD", prefix="s-",
-        empty="No key is banned, and the limit of the settings holds for all.",
+        empty="No key is banned, and the limit of the settings applies to all.",
     )  # fmt: skip
 
 
@@ -119,7 +119,7 @@ class SbdLimitForm(forms.Form):
         help_text="A key as in the path its client connects to, or such as 192.0.2.0/24.",
     )
     kbit_per_s = forms.IntegerField(
-        label="Kilobits a second",
+        label="Kilobits per second",
         min_value=0,
         max_value=MAX_KBIT_PER_S,
         required=False,
@@ -141,8 +141,9 @@ def ban(request: HttpRequest) -> HttpResponseBase:
     question = Question(
         f"Ban key {named}" if named else "Ban a key of SBD",
         "Ban",
-        "Its connection ends within a second, and its handshakes are answered with 403. Clients "
-        "can make a new key at any time: a ban of the address holds them longer.",
+        "The relay ends the connection of the key within a second, and answers its "
+        "handshakes with 403. A client can generate a new key at any time, so a ban of "
+        "its address is more effective.",
         danger=True,
     )
     return act(request, question, perform, reverse("console:limits"), form)
@@ -154,13 +155,13 @@ def lift(request: HttpRequest) -> HttpResponseBase:
     named = given_text(request, "subject")
     row = sbd.find(named)
     if row is None or not row.banned:
-        raise NotFound(f"key {named} is not banned" if named else "name a banned key")
+        raise NotFound(f"key {named} is not banned" if named else "enter a banned key")
 
     def perform(actor: Actor) -> str:
-        return f"Key {sbd.lift_ban(row.subject, actor=actor)} may connect again"
+        return f"Key {sbd.lift_ban(row.subject, actor=actor)} is not banned any more"
 
     why = f" It was banned for: {row.ban_reason}." if row.ban_reason else ""
-    text = f"It may connect again within a second.{why}"
+    text = f"The key can connect again within a second.{why}"
     question = Question(f"Lift the ban of key {row.subject}", "Lift", text)
     return act(request, question, perform, reverse("console:limits"))
 
@@ -182,7 +183,8 @@ def limit(request: HttpRequest) -> HttpResponseBase:
     question = Question(
         f"Limit {named} in SBD" if named else "Limit a key or network of SBD",
         "Set",
-        "It holds within a second, for open connections as well. What a key with a limit of its "
-        "own sends does not count for its address; the limit of a network is that of each address.",
+        "The limit applies within a second, also to open connections. Packets of a key "
+        "with its own limit do not count for its address. The limit of a network applies "
+        "to each of its addresses.",
     )
     return act(request, question, perform, reverse("console:limits"), form)

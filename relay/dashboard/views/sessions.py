@@ -64,7 +64,7 @@ _COUNTERS: Final = (
     Column("bytes_in", "Bytes in", Kind.BYTES, order="bytes_in", optional=True, hint=_OLD),
     Column("bytes_out", "Bytes out", Kind.BYTES, order="bytes_out", optional=True, hint=_OLD),
 )  # fmt: skip
-_SLOWED: Final = "pauses in reading from its client, because its messages were refused"
+_SLOWED: Final = "pauses in reading from the client after refused messages"
 LIVE: Final = (
     *_ADDRESS,
     Column("opened_at", "Connected", Cell.MOMENT, order="opened"),
@@ -76,11 +76,11 @@ LIVE: Final = (
            hint=f"bytes to its client, {OVER}"),
     *_COUNTERS,
     Column("backlog", "Backlog", Kind.NUMBER, order="backlog",
-           hint=f"messages on their way to its client; {_OLD}"),
+           hint=f"messages sent to its client and not yet acknowledged; {_OLD}"),
     Column("drops", "Drops", Kind.NUMBER, order="drops",
-           hint=f"messages from or to it that ended undelivered; {_OLD}"),
+           hint=f"undelivered messages from or to the session; {_OLD}"),
     Column("slowed", "Slowed", Kind.NUMBER, optional=True, hint=f"{_SLOWED}; {_OLD}"),
-    Column("user_agent", "Client", Cell.CODE, optional=True, hint="its User-Agent"),
+    Column("user_agent", "Client", Cell.CODE, optional=True, hint="User-Agent of the client"),
 )  # fmt: skip
 ENDED: Final = (
     *_ADDRESS,
@@ -88,13 +88,13 @@ ENDED: Final = (
     Column("closed_at", "Ended", Cell.MOMENT, order="ended"),
     Column("lasted_s", "Lasted", Kind.DURATION),
     Column("reason", "End", Cell.STATE),
-    Column("messages_in", "In", Kind.NUMBER, hint="messages from its client, all in all"),
-    Column("messages_out", "Out", Kind.NUMBER, hint="messages to its client, all in all"),
+    Column("messages_in", "In", Kind.NUMBER, hint="messages from its client in total"),
+    Column("messages_out", "Out", Kind.NUMBER, hint="messages to its client in total"),
     *(Column(each.key, each.title, each.kind, optional=True) for each in _COUNTERS[2:]),
     Column("drops", "Drops", Kind.NUMBER, order="drops",
-           hint="messages from or to it that ended undelivered"),
+           hint="undelivered messages from or to the session"),
     Column("slowed", "Slowed", Kind.NUMBER, optional=True, hint=_SLOWED),
-    Column("user_agent", "Client", Cell.CODE, optional=True, hint="its User-Agent"),
+    Column("user_agent", "Client", Cell.CODE, optional=True, hint="User-Agent of the client"),
 )  # fmt: skip
 ENDED_ORDERS: Final = {
     "ended": "closed_at", "opened": "opened_at", "twin": "twin", "drops": "drops",
@@ -141,7 +141,7 @@ def sessions(request: HttpRequest) -> HttpResponseBase:
 
     table = Table(
         request, "sessions", _columns(LIVE), fetch, order="-opened", live=True,
-        filters=_filters(workers), empty="Nobody is connected.",
+        filters=_filters(workers), empty="No session is connected.",
     )  # fmt: skip
     twin, actions = None, []
     with contextlib.suppress(Invalid):  # the table tells
@@ -200,11 +200,13 @@ def kick(request: HttpRequest, key: str) -> HttpResponseBase:
         return f"Session {key} is told to end"
 
     told = (
-        "Its connection ends within a second, without a close frame. The client may connect again "
-        "at once; only a ban keeps it out. Packets for it are dropped until then."
+        "The relay ends the connection within a second, without a close frame. The "
+        "client may reconnect at once; to keep it out, ban its key. The relay drops "
+        "packets for the client until it reconnects."
         if directory.protocol_of(key) == SBD
-        else "Its connection ends within a second (code 4003). The client may connect again at "
-        "once; only a ban keeps it out. No message is lost: those it did not get wait in its queue."
+        else "The relay closes the connection within a second (code 4003). The client may "
+        "reconnect at once; to keep it out, ban the twin. No message is lost: "
+        "undelivered ones wait in its queue."
     )
     question = Question(f"Kick session {key}", "Kick", told)
     return act(request, question, perform, reverse("console:sessions"), form)
@@ -224,9 +226,9 @@ def kick_twin(request: HttpRequest, twin: int) -> HttpResponseBase:
     question = Question(
         f"Kick all sessions of twin {twin}",
         "Kick all",
-        f"All its connections, {count:,} now, end within a second (code 4003). Clients may connect "
-        "again at once; only a ban keeps them out. No message is lost: those they did not get "
-        "wait.",
+        f"The relay closes all connections, now {count:,}, within a second (code 4003). Clients "
+        "may reconnect at once; to keep them out, ban the twin. No message is lost: undelivered "
+        "ones wait in the queues.",
     )
     back = f"{reverse('console:sessions')}?{urlencode({'twin': twin})}"
     return act(request, question, perform, back, form)
@@ -268,7 +270,7 @@ def _filters(workers: dict[str, str]) -> tuple[Filter, ...]:
         Filter("sid", "Session id"),
         Filter("peer", "SBD key", hint="or its beginning"),
         Filter("address", "Address", hint="host or host:port"),
-        Filter("worker", "Worker", tuple(workers.items()), hint="its boot id"),
+        Filter("worker", "Worker", tuple(workers.items()), hint="boot id of the worker"),
     )
 
 
