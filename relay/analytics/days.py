@@ -80,7 +80,7 @@ def _day(text: str, *, last: bool) -> date:
         assert_usual(found)
     except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(
-            f"no day: {text}; 2026-11-01, 2026-11, 7d, from {FIRST} on"
+            f"invalid day {text}; use 2026-11-01, 2026-11 or 7d, from {FIRST} on"
         ) from None
     # This month as a whole is asked for by its name.
     latest = next_month(_today()) - timedelta(days=1) if last else _today()

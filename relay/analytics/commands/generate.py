@@ -107,5 +107,5 @@ def _day(text: str) -> date:
         found = date.fromisoformat(text)
         days.assert_usual(found)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a day such as 2026-11-01") from None
+        raise argparse.ArgumentTypeError(f"invalid day {text!r}; use 2026-11-01") from None
     return found

@@ -266,7 +266,7 @@ def test_days_on_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parser.parse_args(["--to", "2026-02"]).last == date(2026, 2, 28)
     assert today - parser.parse_args(["--from", "7d"]).first <= timedelta(days=7)
     for wrong in ("2026-13", "x", "٣d", "9999999999d", ""):
-        with pytest.raises(argparse.ArgumentError, match="no day"):
+        with pytest.raises(argparse.ArgumentError, match="invalid day"):
             parser.parse_args(["--from", wrong])
 
 

@@ -104,7 +104,7 @@ def test_a_lake_that_took_over_is_the_one(first: Lake, second: Lake) -> None:
     told = json.loads(command("takeover", "--json"))
     assert told["lake"] == str(second.root)
     assert told["before"].startswith(str(first.root))
-    assert "no other lake before" in command("takeover")
+    assert "already from" in command("takeover")
     with ledger.claimed(TOP, second):
         pass
     with pytest.raises(AnotherLake):
