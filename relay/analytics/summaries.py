@@ -122,7 +122,7 @@ class Curve(NamedTuple):
     @property
     def label(self) -> str:
         """Its name in a drawing."""
-        relay = self.relay or "not told"
+        relay = self.relay or "unknown"
         return relay if self.protocol == RMB else f"{relay} ({self.protocol.upper()})"
 
 
