@@ -32,9 +32,9 @@ _HEADING: Final = re.compile(r"^#+ +(.+)$", re.MULTILINE)
 def document(request: HttpRequest, name: str) -> HttpResponseBase:
     """Show a page of the documentation, or send a file that one links to."""
     folder = next((each for each in FOLDERS if each.is_dir()), FOLDERS[0]).resolve()
-    file = (folder / name).resolve()
-    if not file.is_relative_to(folder) or not file.is_file():
-        raise NotFound(f"the documentation has no page {name}")
+    file = _file_of(folder, name)
+    if file is None:
+        raise NotFound(f"the documentation has no page {name:.100}")
     if file.suffix != ".md":
         kind, _ = mimetypes.guess_type(file.name)
         return HttpResponse(file.read_bytes(), content_type=kind or "text/plain")
@@ -43,6 +43,15 @@ def document(request: HttpRequest, name: str) -> HttpResponseBase:
     context = {"text": marked_up(text)}
     title = found[1] if found else name
     return render(request, "relay_dashboard/document.html", title, context)
+
+
+def _file_of(folder: Path, name: str) -> Path | None:
+    """Return a file of the folder; None: it has no such file."""
+    try:
+        file = (folder / name).resolve()
+        return file if file.is_relative_to(folder) and file.is_file() else None
+    except (OSError, ValueError):  # no file can have such a name
+        return None
 
 
 def marked_up(text: str) -> SafeString:
