@@ -45,25 +45,25 @@ class EndReason(StrEnum):
 
 
 MEANINGS: Final[dict[DropReason | EndReason, str]] = {
-    DropReason.ILLEGAL_KEY: "the key begins with 28 zero bytes: nothing is sent",
+    DropReason.ILLEGAL_KEY: "the key begins with 28 zero bytes; the relay sends nothing",
     DropReason.TOO_SHORT: "a message below 32 bytes",
-    DropReason.TOO_LARGE: "a message above 20,000 bytes; a frame is refused by its header",
+    DropReason.TOO_LARGE: "a message above 20,000 bytes; its frame header is enough to refuse it",
     DropReason.BAD_RESPONSE: "an authentication response that is not 96 bytes long",
-    DropReason.BAD_SIGNATURE: "the signature is not that of the nonce and the key",
+    DropReason.BAD_SIGNATURE: "the signature does not match the nonce and the key",
     DropReason.EARLY_FORWARD: "a packet before the client had signed",
-    DropReason.SECOND_RESPONSE: "another authentication response",
+    DropReason.SECOND_RESPONSE: "a second authentication response",
     DropReason.RATE_LIMIT: "more bytes than the address may send",
-    DropReason.PROTOCOL_ERROR: "a frame that websockets do not allow",
+    DropReason.PROTOCOL_ERROR: "a frame that the websocket protocol does not allow",
     DropReason.HANDSHAKE_TIMEOUT: "the handshake took longer than `sbd.idle_ms`",
     DropReason.IDLE: "no message for `sbd.idle_ms`",
     EndReason.REPLACED: "the key was proven on a newer connection",
-    EndReason.SLOW_READER: "the client does not read what waits for it",
+    EndReason.SLOW_READER: "the client does not read the packets that wait for it",
     EndReason.CAPACITY: "the worker has `sbd.max_clients` connections",
     EndReason.DRAINED: "the worker stopped",
     EndReason.BANNED: "an operator banned the key",
     EndReason.ADDRESS_BANNED: "an operator banned the address",
-    EndReason.KICKED: "an operator ended it",
-    EndReason.CLIENT_CLOSE: "the client ended it",
+    EndReason.KICKED: "an operator ended the connection",
+    EndReason.CLIENT_CLOSE: "the client ended the connection",
 }
 """What each reason means, for the documentation and operator views."""
 
