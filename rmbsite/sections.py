@@ -15,7 +15,7 @@ SCHEMES = ("http", "https")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RelayConfig:
-    """The public listener and what one session may use."""
+    """The public listener, and limits for each session."""
 
     domains: tuple[str, ...] = option(
         (),
@@ -105,7 +105,7 @@ class AdminConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RedisConfig:
-    """Where queues, the session directory and the shared caches live."""
+    """The Redis server that stores queues, the session directory and the shared caches."""
 
     url: str = option(
         "redis://localhost:6379",
@@ -117,7 +117,7 @@ class RedisConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DatabaseConfig:
-    """Where twins, limits and the session history live."""
+    """The database of twins, limits and the session history."""
 
     url: str = option(
         "", "postgres://… or sqlite:///path; empty: SQLite in the data folder.", secret=True
@@ -126,7 +126,7 @@ class DatabaseConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TwinsConfig:
-    """Where twins come from and how long workers cache them."""
+    """The source of twins, and how long workers cache them."""
 
     source: str = option(
         "registry",
@@ -141,15 +141,15 @@ class TwinsConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SubstrateConfig:
-    """The chain that holds twins, with twins.source = tfchain."""
+    """The chain that stores twins; used with twins.source = tfchain."""
 
     urls: tuple[str, ...] = option(
         ("wss://tfchain.grid.tf:443",), "Addresses of chain nodes, tried in turn."
     )
     catchup_threshold: int = option(
         600,
-        "Most blocks the follower of the chain replays after an outage. If it is further behind, "
-        "it marks all twins as stale instead, and the relay looks each of them up again.",
+        "Maximum number of blocks that the follower of the chain replays after an outage. If more "
+        "are missing, it marks all twins as stale, and the relay looks each of them up again.",
         minimum=0,
         maximum=100_000,
     )
@@ -248,7 +248,7 @@ class QueueConfig:
     )
     twin_bytes: int = option(
         128 * MIB,
-        "Bytes of Redis memory that the messages of twin_messages may take.",
+        "Bytes of Redis memory for the messages that twin_messages limits.",
         minimum=1024,
     )
     twin_queues: int = option(
@@ -273,17 +273,17 @@ class QueueConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LimitsConfig:
-    """What one twin may send in a minute, over all its sessions; both 0: no limit."""
+    """What one twin may send per minute, over all its sessions; both 0: no limit."""
 
     count: int = option(0, "Messages a twin may send in a window of 60 s.", minimum=0)
     size: int = option(
-        0, "Bytes a twin may send in a window of 60 s, also in a single message.", minimum=0
+        0, "Bytes a twin may send in a window of 60 s; also the largest single message.", minimum=0
     )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MetricsConfig:
-    """Who may read the metrics on the public listener."""
+    """Access to the metrics on the public listener."""
 
     allow: tuple[str, ...] = option(
         ("127.0.0.1/32", "::1/128"), "Networks that may read /metrics of the relay's listener."
@@ -299,7 +299,7 @@ class SessionsConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AlarmsConfig:
-    """Alarms and how webhooks for them are sent."""
+    """Alarms, and the webhooks that the relay sends for them."""
 
     allow_private: bool = option(
         False,
@@ -313,7 +313,7 @@ class AlarmsConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EmailConfig:
-    """The SMTP server that alarms are sent through."""
+    """The SMTP server that the relay uses to send alarms."""
 
     host: str = option("", "Host name of the SMTP server; empty: the relay sends no e-mail.")
     port: int = option(25, "Port of the SMTP server.", minimum=1, maximum=65535)
@@ -387,7 +387,7 @@ class AnalyticsConfig:
         "hides the value of a setting whose name contains secret, password, token or key.",
     )
     daily_at: str = option(
-        "02:00", "Time of day (UTC) at which the jobs compute the days before; empty: never."
+        "02:00", "Time of day (UTC) at which the jobs compute the previous days; empty: never."
     )
     objective_percent: float = option(
         99.5,
@@ -442,7 +442,7 @@ class RestConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AccessConfig:
-    """Who may sign in to the operator site, and how."""
+    """Sign-in of operators to the operator site."""
 
     require_totp: tuple[str, ...] = option(
         (), "Roles that must have a second factor: viewer, operator, owner."

@@ -326,7 +326,7 @@ def _address(value: object) -> Address:
     except RmbError as error:
         raise BodyError(f"dst: {error}") from None
     if not found.twin:
-        raise BodyError("dst is twin 0, which nobody is")
+        raise BodyError("dst is twin 0, which does not exist")
     return found
 
 

@@ -71,7 +71,7 @@ async def _findings(options: Options) -> AsyncIterator[Finding]:
         for finding in await asyncio.gather(*tries):
             yield finding
     else:
-        yield Finding("relay", "FAIL", "not tried: the token names the twin")
+        yield Finding("relay", "FAIL", "not tried: a session token needs the id of the twin")
     yield await _redis(options.redis_url)
     yield _modules(options)
 
@@ -92,7 +92,11 @@ def _listed(twin: Twin, identity: Identity, options: Options) -> list[Finding]:
     wrong = startup.differences(twin, identity, options.domains)
     if not wrong:
         return [Finding("listed", "ok", "relays and pk are those of this gateway")]
-    then = "the start corrects it" if options.update else "others may not reach this gateway"
+    then = (
+        "the gateway corrects this when it starts"
+        if options.update
+        else "other twins may not reach this gateway"
+    )
     return [Finding("listed", "note", f"{difference}: {then}") for difference in wrong]
 
 
@@ -132,6 +136,6 @@ def _modules(options: Options) -> Finding:
         loaded = load_modules(options)
     except UsageError as error:
         return Finding("modules", "FAIL", str(error))
-    uploads = f"uploads go to {options.uploads}" if options.uploads else "no uploads are taken"
+    uploads = f"uploads go to {options.uploads}" if options.uploads else "uploads are refused"
     names = " ".join(f"{module.prefix}.*" for module in loaded) or "none"
     return Finding("modules", "ok", f"{names}; {uploads}")

@@ -48,7 +48,7 @@ LATE: Final = CommandError(ExpiredError.code, "request has expired before it was
 """For local programs; an asker elsewhere gives up by itself."""
 
 # By this code who sends a file, too, knows that it may ask again.
-BUSY: Final = CommandError(FileCode.BUSY, "too many requests are being worked on")
+BUSY: Final = CommandError(FileCode.BUSY, "too many requests are in progress")
 ENDING: Final = CommandError(FileCode.BUSY, "the gateway ends: ask again")
 
 

@@ -62,7 +62,7 @@ _KEY_CODES = frozenset(each.code for each in _KEY_ERRORS)
 
 UNWRITTEN: Final = {
     Why.NO_ROOM: CommandError(FileCode.BUSY, "there is no room for the request: ask again later"),
-    Why.FORBIDDEN: CommandError(CODE_OTHER, "the command can't be served"),
+    Why.FORBIDDEN: CommandError(CODE_OTHER, "the command cannot be served"),
 }
 """What is told for a request that Redis does not take."""
 

@@ -320,7 +320,7 @@ async def test_a_live_session_is_found_and_kicked(relay: RelayProcess, view: Vie
         dialog = page.get_by_role("dialog")
         await dialog.get_by_text(f"Kick session {one.id}:laptop").wait_for()
         await dialog.get_by_role("button", name="Kick").click()
-        await page.get_by_text(f"Session {one.id}:laptop is told to end").wait_for()
+        await page.get_by_text(f"Session {one.id}:laptop will end within a second").wait_for()
         assert (await kicked.closed())[0] == 4003
         await table.get_by_text("Nothing matches").wait_for()  # it refreshes itself
         assert bystander.open

@@ -85,7 +85,7 @@ async def test_all_sessions_of_a_twin_are_kicked_and_none_is_chased(
 
         ended = asyncio.gather(*map(come_back, range(SESSIONS)))
         told = await manage(relay_pair, "rmb_kick", str(one.id), "--all")
-        assert told == f"{SESSIONS} sessions of twin {one.id} told to end\n"
+        assert told == f"{SESSIONS} sessions of twin {one.id} will end within a second\n"
         back = await ended
         assert {code for code, _ in back} == {4003}
         # Workers look at the order again with each heartbeat and each other change.

@@ -48,9 +48,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--twins", type=_count, default=20_000, help="number of twins (20k)")
     parser.add_argument("--relays", type=int, default=6, help="number of relays (6)")
-    parser.add_argument("--seed", type=int, default=1, help="number that varies the history (1)")
-    parser.add_argument("--lost", type=float, default=2, help="lost of a million messages (2)")
-    parser.add_argument("--doubled", type=float, default=460, help="duplicated of a million (460)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random history (1)")
+    parser.add_argument("--lost", type=float, default=2, help="lost messages per million (2)")
+    parser.add_argument(
+        "--doubled", type=float, default=460, help="duplicated messages per million (460)"
+    )
     parser.add_argument("--bursts", type=int, default=5, help="bursts after the first week (5)")
     parser.add_argument("--storms", type=int, default=50, help="storms of reconnects (50)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder (analytics.dir)")
@@ -86,7 +88,7 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
     for kind, count in truth.rows.items():
         out.write(f"  {kind:<14} {count:>14,}")
     out.write(
-        f"hidden in it: {len(truth.lost)} lost and {len(truth.doubled)} doubled messages, "
+        f"the history contains: {len(truth.lost)} lost and {len(truth.doubled)} doubled messages, "
         f"{len(truth.bursts)} bursts, {len(truth.storms)} storms; see {generator.TRUTH}"
     )
 

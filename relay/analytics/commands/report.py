@@ -53,7 +53,7 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
     except FileExistsError:
         raise AnalyticsError(f"{folder} is a file; --output must be a folder") from None
     except OSError as error:
-        raise AnalyticsError(f"the folder {folder} cannot be made: {error.strerror}") from None
+        raise AnalyticsError(f"the folder {folder} cannot be created: {error.strerror}") from None
     files = []
     for form in [options["form"]] if options["form"] else FORMS:
         path = folder / f"report-{options['month']}.{form}"
@@ -69,4 +69,4 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
     for each in files:
         out.write(each)
     for each in report.missing:
-        out.write(f"not whole: {each}")
+        out.write(f"incomplete: {each}")

@@ -114,7 +114,7 @@ def compute(
     outcomes, failures, busy = [], [], []
     first = wanted[0][0].name  # if this one is busy, it is waited for, which says so
     for told in ledger.at_work(lake, JOBS.keys() - {first}):
-        progress.say(f"{told}: both take longer")
+        progress.say(f"{told}: both runs take longer")
     try:
         for job, window in wanted:
             try:
@@ -144,8 +144,8 @@ def compute(
         raise Busy("\n".join(busy))
     if not lake.days():
         raise AnalyticsError(
-            f"there are no events in {lake.events}: analytics.record writes what the relay does, "
-            "`rmb_analytics generate` some to try"
+            f"there are no events in {lake.events}: set analytics.record to record "
+            "the events of the relay, or generate some with `rmb_analytics generate`"
         )
 
 
@@ -177,7 +177,7 @@ def _told(outcome: Any) -> str:
     parts = [
         f"{outcome.computed} computed, {outcome.result_rows:,} rows" if outcome.computed else "",
         f"{outcome.current} up to date" if outcome.current else "",
-        f"{outcome.kept} kept, as events were deleted since" if outcome.kept else "",
+        f"{outcome.kept} kept, because events were deleted since" if outcome.kept else "",
         f"{outcome.empty} without events" if outcome.empty else "",
     ]
     return f"{outcome.job:<12} {'; '.join(part for part in parts if part)}"

@@ -56,7 +56,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=arguments.whole_number(1, MOST_SHOWN),
         default=SHOWN_ROWS,
         metavar="N",
-        help="most rows (100)",
+        help="maximum number of rows (100)",
     )
     parser.add_argument(
         "--memory", default="", metavar="SIZE", help="memory of DuckDB, such as 8GB (2GB)"

@@ -112,7 +112,7 @@ class RuleForm(forms.Form):
         for name, value in defaults.items():
             self.fields[name].widget.attrs |= {"placeholder": f"{value:g}", "step": "any"}
             said = "seconds" if name == "hold_s" else unit
-            self.fields[name].help_text = f"In {said}; empty: {value:g}, the default."
+            self.fields[name].help_text = f"Unit: {said}. Empty: the default, {value:g}."
         self.fields[
             "hold_s"
         ].help_text += " The alarm fires when the reading stays beyond the threshold for this time."

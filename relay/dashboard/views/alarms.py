@@ -62,11 +62,11 @@ EVENT_COLUMNS: Final = (
     Column("title", "Alarm"),
     Column("subject", "About", Cell.CODE),
     Column("severity", "Severity", Cell.STATE),
-    Column("value", "Reading", hint="at that moment"),
+    Column("value", "Reading", hint="value at the time of the event"),
     Column("by", "By"),
     Column("detail", "Detail"),
     Column("rule", "Rule", Cell.CODE, optional=True),
-    Column("id", "Number", order="id", optional=True, hint="of the event"),
+    Column("id", "Number", order="id", optional=True, hint="number of the event"),
 )
 
 
@@ -181,7 +181,7 @@ def history(request: HttpRequest) -> HttpResponseBase:
         filters=(
             Filter("kind", "What", [(kind.value, state.text) for kind, state in KINDS.items()]),
             Filter("rule", "Alarm", RULE_CHOICES),
-            Filter("subject", "About", hint="as a whole"),
+            Filter("subject", "About", hint="complete subject"),
         ),
         empty=f"No alarm has fired yet. Events of alarms are kept for {bounds.KEEP_DAYS} days.",
         live=True,

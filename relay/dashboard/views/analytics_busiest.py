@@ -53,7 +53,7 @@ def busiest(request: HttpRequest) -> HttpResponseBase:
         Table(
             request, "top-keys", KEYS, _fetch(request, day, "top_keys", ("key",)),
             order="place", title="SBD keys", prefix="k-",
-            empty="Nobody sent anything by SBD on this day.",
+            empty="No SBD packets on this day.",
         ),
     ]  # fmt: skip
     context = analytics.frame(request, {"day": day})

@@ -23,8 +23,8 @@ TITLE: Final = "Connections"
 COLUMNS: Final = (
     Column("node", "Twin or relay"),
     Column("kind", "Kind"),
-    Column("targets", "Sends to", Kind.NUMBER, order="targets", hint="so many others"),
-    Column("sources", "Gets from", Kind.NUMBER, order="sources", hint="so many others"),
+    Column("targets", "Sends to", Kind.NUMBER, order="targets", hint="number of receivers"),
+    Column("sources", "Gets from", Kind.NUMBER, order="sources", hint="number of senders"),
     Column("sent", "Sent", Kind.NUMBER, order="sent"),
     Column("received", "Received", Kind.NUMBER, order="received"),
     Column("attached", "Attached", Kind.NUMBER, order="attached",

@@ -49,7 +49,7 @@ COLUMNS: Final = (
 FILTERS: Final = (
     Filter("actor", "Who", hint="an account"),
     Filter("action", "Did", hint="ban.set, or ban"),
-    Filter("target", "To", hint="as a whole"),
+    Filter("target", "To", hint="complete name or id"),
     Filter("face", "By", [(face.value, text) for face, text in FACES.items()]),
     Filter("since", "Since (UTC)", hint="2026-01-31 or 2 h"),
     Filter("until", "Until (UTC)", hint="2026-01-31 or 2 h"),

@@ -39,7 +39,7 @@ IMPORTS: Final = {
 }
 EVENTS: Final = {
     chain_events.Kind.CHANGED: State("changed", Tone.INFO, "a twin was added or changed"),
-    chain_events.Kind.REVERTED: State("reverted", Tone.WARNING, "a fork was left"),
+    chain_events.Kind.REVERTED: State("reverted", Tone.WARNING, "blocks of a fork were discarded"),
     chain_events.Kind.MISSED: State(
         "blocks skipped", Tone.WARNING, "any twin may have changed: all twins are read again"
     ),

@@ -192,13 +192,13 @@ def lift_address(request: HttpRequest) -> HttpResponseBase:
         raise NotFound(f"{named} is not banned" if named else "enter a banned address")
 
     def perform(actor: Actor) -> str:
-        return f"{addresses.lift(ban.network, actor=actor)} is served again"
+        return f"{addresses.lift(ban.network, actor=actor)} is not banned any more"
 
     why = f" It was banned for: {ban.reason}." if ban.reason else ""
     question = Question(
         f"Lift the ban of {ban.network}",
         "Lift",
-        f"The relay accepts it again within a second.{why}",
+        f"The relay accepts connections from there again within a second.{why}",
     )
     return act(request, question, perform, reverse("console:limits"))
 
@@ -228,12 +228,13 @@ class LimitForm(forms.Form):
         help_text=f"Also the largest single message. {_ZEROES} Both empty: the limit of all twins.",
     )
     waiting_messages = _bound(
-        "Messages that may wait", "For all sessions of the twin; also from the twin."
+        "Messages that may wait",
+        "For all sessions of the twin. The same limit applies to waiting messages from the twin.",
     )
     waiting_bytes = _bound("Bytes that may wait", "Memory of these messages in Redis.")
     waiting_queues = _bound(
         "Queues with waiting messages",
-        "Of all sessions of the twin; also with messages from the twin.",
+        "Of all sessions of the twin. The same limit applies to queues with messages from the twin.",
     )
     note = forms.CharField(
         max_length=MAX_NOTE_CHARS,

@@ -117,7 +117,7 @@ def purge(request: HttpRequest, key: str) -> HttpResponseBase:
 
 @page("queue.purge")
 def purge_twin(request: HttpRequest, twin: int) -> HttpResponseBase:
-    """Delete all mail of a twin that may not come for it."""
+    """Delete all messages for a twin that cannot fetch them."""
     check_twin(twin)
     if services.in_good_standing(twin):
         raise Conflict(

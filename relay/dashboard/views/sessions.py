@@ -197,7 +197,7 @@ def kick(request: HttpRequest, key: str) -> HttpResponseBase:
 
     def perform(actor: Actor) -> str:
         services.kick(key, actor=actor, epoch=epoch, reason=form.cleaned_data["reason"])
-        return f"Session {key} is told to end"
+        return f"Session {key} will end within a second"
 
     told = (
         "The relay ends the connection within a second, without a close frame. The "
@@ -221,7 +221,7 @@ def kick_twin(request: HttpRequest, twin: int) -> HttpResponseBase:
 
     def perform(actor: Actor) -> str:
         told = services.kick_twin(twin, actor=actor, reason=form.cleaned_data["reason"])
-        return f"{counted(told, 'session')} of twin {twin} told to end"
+        return f"{counted(told, 'session')} of twin {twin} will end within a second"
 
     question = Question(
         f"Kick all sessions of twin {twin}",

@@ -41,7 +41,7 @@ def markdown() -> Iterator[str]:
     yield "The command line overrides the environment, the environment overrides the file, and the"
     yield "file overrides the defaults. The file is `rmb.toml`, or the one named by `RMB_CONFIG`."
     yield "The setting `a.b` is the key `b` in section `[a]` of the file, and the variable"
-    yield "`RMB_A__B`. To read a secret from a file of its own, set `a.b_file` or"
+    yield "`RMB_A__B`. To read a secret from a separate file, set `a.b_file` or"
     yield "`RMB_A__B_FILE` to its path. The relay does not start with unknown keys."
     for section, options in _sections():
         yield ""

@@ -197,7 +197,7 @@ def test_a_run_says_at_once_that_another_is_at_work(
     assert (printed, process.returncode) == ("top          1 without events\n", 0)
     assert told.splitlines() == [
         f"graph is being computed by process {os.getpid()}, the relay's daily schedule: "
-        "both take longer",
+        "both runs take longer",
         "top: looking for days to compute",
     ]
 

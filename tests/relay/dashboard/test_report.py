@@ -101,7 +101,7 @@ def test_one_of_them_and_where_it_cannot_be_written(tmp_path: Path) -> None:
     written = tmp_path / "report-2026-11.html"
     for output, told in (
         (written, f"{written} is a file; --output must be a folder"),
-        (written / "x", f"the folder {written}/x cannot be made: Not a directory"),
+        (written / "x", f"the folder {written}/x cannot be created: Not a directory"),
     ):
         with pytest.raises(CommandError, match=told):
             report(month="2026-11", output=output)

@@ -132,7 +132,7 @@ def test_kick(sign_in: SignIn, hold: Hold, site_redis: RedisServer) -> None:
     answer = client.post(address, {"reason": "noise"})
     assert (answer.status_code, answer.headers["Location"]) == (302, LIVE)
     assert fields(site_redis)["kick:7:my/pho~ne"] == "6|noise"
-    assert "Session 7:my/pho~ne is told to end" in shown(client, LIVE)
+    assert "Session 7:my/pho~ne will end within a second" in shown(client, LIVE)
     old = client.post(address.replace("epoch=6", "epoch=5"))
     assert b"has taken session" in old.content
     assert b"is not connected" in client.post(f"{LIVE}8/kick/").content
@@ -188,7 +188,7 @@ def test_kick_all_of_a_twin(sign_in: SignIn, hold: Hold, site_redis: RedisServer
     answer = client.post("/console/twins/7/kick/", {"reason": "", "next": f"{LIVE}?twin=7"})
     assert answer.headers["Location"] == f"{LIVE}?twin=7"
     assert f"{control.KICK_TWIN_PREFIX}7" in fields(site_redis)
-    assert "3 sessions of twin 7 told to end" in shown(client, LIVE)
+    assert "3 sessions of twin 7 will end within a second" in shown(client, LIVE)
 
 
 def test_the_history(sign_in: SignIn, hold: Hold) -> None:

@@ -156,7 +156,7 @@ def test_rmb_ban(site_redis: RedisServer) -> None:
     assert f"{DASH}  noise" in listed and f"{KEY}  - until" in listed
     (first, *_) = json.loads(run("rmb_ban", "list", "--keys", "--json"))
     assert (first["key"], first["banned"]) == (DASH, True)
-    assert run("rmb_ban", "lift", f"--key={KEY}").strip() == f"key {KEY} is let in again"
+    assert run("rmb_ban", "lift", f"--key={KEY}").strip() == f"key {KEY} is not banned any more"
     with pytest.raises(CommandError, match="is not banned"):
         run("rmb_ban", "lift", f"--key={KEY}")
     with pytest.raises(CommandError, match="'nonsense' is not a key: expected 43 characters"):

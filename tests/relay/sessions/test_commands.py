@@ -74,7 +74,7 @@ def test_sessions_of_sbd_clients(server: RedisServer) -> None:
 
 
 def test_kick(server: RedisServer) -> None:
-    assert run("rmb_kick", "7:x") == "session '7:x' is told to end\n"
+    assert run("rmb_kick", "7:x") == "session '7:x' will end within a second\n"
     assert json.loads(run("rmb_kick", "7", "--all", "--json")) == {"twin": 7, "sessions": 2}
     control = server.run("HGETALL", keys.CONTROL)
     assert b"kick:7:x" in control and b"kick_twin:7" in control

@@ -232,7 +232,7 @@ def test_the_command(site_redis: RedisServer, tmp_path: Path) -> None:
     assert "running  until" in command("list")
     assert json.loads(command("list", "--json"))[0]["events"] == 3
     other_trace = json.loads(command("start", "twin", "8", *OTHERS))["id"]
-    assert "is over" in command("stop", other_trace)
+    assert "has ended" in command("stop", other_trace)
     assert json.loads(command("stop", started["id"], "--json"))["state"] == "stopped"
     followed = [
         json.loads(line) for line in command("follow", started["id"], "--json").split("\n")[:-1]

@@ -284,7 +284,7 @@ class Command(RelayCommand):
         receiver = receivers.find_receiver(options["receiver"])
         number = receiver.pk
         receivers.remove_receiver(number, actor=of_command())
-        self._done({"id": number}, f"{receiver.name} is told nothing any more", options)
+        self._done({"id": number}, f"{receiver.name} is removed and gets no more notices", options)
 
     def _test(self, options: dict[str, Any]) -> None:
         receiver = receivers.find_receiver(options["receiver"])

@@ -32,8 +32,8 @@ values before and after.
   rmb_audit verify --head 4711:9f86d0…    also check that no entries are missing at the end
   rmb_audit prune --before 365d --copy old.jsonl    delete the oldest entries
 
-`verify` prints the head of the log. Keep the head where the database's owner cannot write (a
-ticket, another host, a print-out), and pass it to the next `verify`. Exit code 1: the log was
+`verify` prints the head of the log. Store the head where the owner of the database cannot change it
+(a ticket, another host, a print-out), and pass it to the next `verify`. Exit code 1: the log was
 changed.
 
 `prune` verifies the log, adds an entry about the deletion, and deletes without a question. --copy
@@ -56,7 +56,9 @@ class Command(RelayCommand):
         parser.description = DESCRIPTION
         verbs = parser.add_subparsers(dest="verb", required=True)
         lister = verbs.add_parser("list", help="list the newest entries")
-        lister.add_argument("--limit", type=_limit, default=50, help="most entries (default 50)")
+        lister.add_argument(
+            "--limit", type=_limit, default=50, help="maximum number of entries (default 50)"
+        )
         lister.add_argument("--json", action="store_true", help="one JSON array")
         _add_filters(lister)
         verifier = verbs.add_parser("verify", help="check the chain of hashes")
@@ -77,7 +79,9 @@ class Command(RelayCommand):
         pruner = verbs.add_parser("prune", help="delete the oldest entries")
         pruner.add_argument("--before", type=_moment, required=True, help="delete older entries")
         keep = pruner.add_mutually_exclusive_group(required=True)
-        keep.add_argument("--copy", type=Path, metavar="FILE", help="write them to a new file")
+        keep.add_argument(
+            "--copy", type=Path, metavar="FILE", help="write the deleted entries to a new file"
+        )
         keep.add_argument("--no-copy", action="store_true", help="keep no copy")
         pruner.add_argument("--json", action="store_true", help="one JSON object")
 
@@ -131,7 +135,7 @@ class Command(RelayCommand):
         if options["json"]:
             self.stdout.write(json.dumps({"pruned": str(last) if last else None}))
         elif last is None:
-            self.stdout.write("nothing is so old")
+            self.stdout.write("no entries are that old")
         else:
             self.stdout.write(f"all entries up to {last.number} are deleted\nhead {last}")
 
@@ -177,5 +181,7 @@ def _moment(text: str) -> datetime:
     except (ValueError, OverflowError):  # before the year 1
         found = datetime.min
     if not storable.is_within_reach(found):
-        raise argparse.ArgumentTypeError("no time: 2026-11-21T10:00, or an age as 24h")
+        raise argparse.ArgumentTypeError(
+            "must be a time such as 2026-11-21T10:00, or an age such as 24h"
+        )
     return found

@@ -25,9 +25,9 @@ DESCRIPTION = """\
 Ban twins, addresses and SBD keys. Within a second the relay closes the sessions of a banned twin,
 refuses new ones, and answers requests to the twin with "twin is banned". Messages in its queues
 stay until they expire; rmb_queue purge deletes them. The relay answers every request from a banned
-address with 403 and closes its sessions. An address is a single one or a network in CIDR notation,
-of at most /8 (IPv6: /16). The relay closes the connection of a banned SBD key, and answers its
-handshakes with 403.
+address with 403 and closes its sessions. An address is a single address or a network in CIDR
+notation, of at most /8 (IPv6: /16). The relay closes the connection of a banned SBD key, and answers
+its handshakes with 403.
 
   list [--addresses | --keys]                    list banned twins, addresses or SBD keys
   set TARGET [--reason TEXT] [--for 30m|12h|7d]  ban a twin or an address (default: without end)
@@ -121,7 +121,7 @@ class Command(RelayCommand):
         who = actor.of_command()
         if verb == "lift":
             key = sbd.lift_ban(text, actor=who)
-            document, told = {"key": key, "banned": False}, f"key {key} is let in again"
+            document, told = {"key": key, "banned": False}, f"key {key} is not banned any more"
         else:
             until = timezone.now() + options["time"] if options["time"] else None
             row = sbd.ban(text, options["reason"], until, actor=who)

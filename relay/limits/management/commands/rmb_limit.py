@@ -59,17 +59,19 @@ class Command(RelayCommand):
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.description = DESCRIPTION
         verbs = parser.add_subparsers(dest="verb", required=True)
-        lister = verbs.add_parser("list", help="twins with a limit of their own")
+        lister = verbs.add_parser("list", help="list twins with a limit of their own")
         lister.add_argument("--limit", type=int, default=LISTED, help=f"default {LISTED}")
-        show = verbs.add_parser("show", help="one twin's limit and refusals")
+        show = verbs.add_parser("show", help="show a twin's limit and refusals")
         show.add_argument("twin", help="twin id")
         setter = verbs.add_parser("set", help="give a twin a limit of its own")
         setter.add_argument("twin", help="twin id")
         setter.add_argument("count", type=int, help="messages a minute")
-        setter.add_argument("size", type=int, help="bytes a minute, and of one message")
+        setter.add_argument(
+            "size", type=int, help="bytes per minute, also the largest single message"
+        )
         clear = verbs.add_parser("clear", help="use the default limit for a twin again")
         clear.add_argument("twin", help="twin id")
-        waiting = verbs.add_parser("waiting", help="bound the messages waiting for a twin")
+        waiting = verbs.add_parser("waiting", help="limit the messages that may wait for a twin")
         waiting.add_argument("twin", help="twin id")
         waiting.add_argument("messages", type=int, help="messages; 0: as in the settings")
         waiting.add_argument("bytes", type=int, help="bytes in Redis; 0: as in the settings")
@@ -80,18 +82,20 @@ class Command(RelayCommand):
             )
         default = verbs.add_parser("default", help="show or change the default limit")
         default.add_argument("count", type=int, nargs="?", help="messages a minute")
-        default.add_argument("size", type=int, nargs="?", help="bytes a minute")
+        default.add_argument("size", type=int, nargs="?", help="bytes per minute")
         default.add_argument("--clear", action="store_true", help="reset to the settings")
-        of_sbd = verbs.add_parser("sbd", help="limits in SBD")
+        of_sbd = verbs.add_parser("sbd", help="list or change limits of SBD keys and networks")
         subject = of_sbd.add_mutually_exclusive_group()
         subject.add_argument("--key", help="key of SBD; write --key=KEY")
         subject.add_argument("--network", help="address, or network in CIDR notation")
-        of_sbd.add_argument("kbit", type=int, nargs="?", help="kilobits a second; 0: no limit")
-        of_sbd.add_argument("--clear", action="store_true", help="use the limit of the settings")
+        of_sbd.add_argument("kbit", type=int, nargs="?", help="kilobits per second; 0: no limit")
+        of_sbd.add_argument(
+            "--clear", action="store_true", help="use the limit of the settings again"
+        )
         of_sbd.add_argument("--limit", type=int, default=LISTED, help=f"default {LISTED}")
         top = verbs.add_parser("hits", help="list the twins and addresses refused most")
         top.add_argument(
-            "--limit", type=int, default=20, help="most rows of each kind (default 20)"
+            "--limit", type=int, default=20, help="maximum number of rows of each kind (default 20)"
         )
         top.add_argument("--minutes", type=int, default=hits.MINUTES, help="minutes to look back")
         for each in (lister, show, setter, clear, waiting, default, of_sbd, top):
@@ -186,7 +190,7 @@ class Command(RelayCommand):
             self._list_sbd(options)
             return
         if subject is None or options["clear"] == (kbit is not None):
-            text = "give --key or --network, and kilobits a second or --clear"
+            text = "give --key or --network, and kilobits per second or --clear"
             raise CommandError(text, returncode=2)
         row = sbd.set_limit(subject, kbit, actor=actor.of_command())
         if options["json"]:
@@ -246,7 +250,7 @@ def _sbd_document(row: SbdLimit) -> dict[str, Any]:
 def _waits(row: TwinLimit) -> str:
     units = ("messages", "bytes", "queues")
     own = [f"{bound} {unit}" for bound, unit in zip(row.waiting, units, strict=True) if bound]
-    return f"{', '.join(own)} may wait" if own else "the relay's bounds of what waits"
+    return f"{', '.join(own)} may wait" if own else "the limits of the settings"
 
 
 def _document(row: TwinLimit) -> dict[str, Any]:

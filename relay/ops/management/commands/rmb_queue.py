@@ -187,7 +187,9 @@ class Command(RelayCommand):
 
 
 def _add_limit(parser: ArgumentParser) -> None:
-    parser.add_argument("--limit", type=int, default=LISTED, help=f"most rows (default {LISTED})")
+    parser.add_argument(
+        "--limit", type=int, default=LISTED, help=f"maximum number of rows (default {LISTED})"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON array")
 
 

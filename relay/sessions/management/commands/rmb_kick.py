@@ -50,11 +50,11 @@ class Command(RelayCommand):
                 if options["all"]:
                     count = services.kick_twin(parse_id(session), actor=by, reason=reason)
                     document: dict[str, Any] = {"twin": int(session), "sessions": count}
-                    told = f"{counted(count, 'session')} of twin {session} told to end"
+                    told = f"{counted(count, 'session')} of twin {session} will end within a second"
                 else:
                     epoch = services.kick(session, actor=by, reason=reason)
                     document = {"session": session, "epoch": epoch}
-                    told = f"session {session!r} is told to end"
+                    told = f"session {session!r} will end within a second"
         except FieldError as error:
             raise CommandError(str(error)) from None
         self.stdout.write(json.dumps(document, indent=2) if options["json"] else told)

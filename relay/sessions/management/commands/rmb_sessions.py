@@ -58,7 +58,7 @@ class Command(RelayCommand):
             "--protocol", choices=PROTOCOLS, default="", help="only of this protocol"
         )
         parser.add_argument(
-            "--peer", default="", help="only of the SBD clients whose public key begins so"
+            "--peer", default="", help="only SBD clients whose public key begins with this text"
         )
         parser.add_argument("--address", default="", help="only sessions from this address")
         parser.add_argument("--worker", default="", help="only sessions of this worker (boot id)")
@@ -68,7 +68,7 @@ class Command(RelayCommand):
             help=f"{', '.join(listing.ORDERS)}; with - in descending order",
         )
         parser.add_argument(
-            "--limit", type=int, default=LISTED, help=f"most rows (default {LISTED})"
+            "--limit", type=int, default=LISTED, help=f"maximum number of rows (default {LISTED})"
         )
         parser.add_argument("--history", action="store_true", help="ended sessions too")
         parser.add_argument("--json", action="store_true", help="one JSON array")

@@ -74,7 +74,7 @@ class Command(RelayCommand):
             "--rate",
             type=int,
             default=bounds.EVENTS_PER_S,
-            help=f"most events a second of each process (default %(default)s; up to "
+            help=f"maximum events per second of each process (default %(default)s; up to "
             f"{bounds.MAX_EVENTS_PER_S})",
         )
         start.add_argument(
@@ -134,7 +134,7 @@ class Command(RelayCommand):
             (trace,) = services.look([row])
             self.stdout.write(json.dumps(texts.trace_document(trace)))
         else:
-            self.stdout.write(f"{row.id} is over")
+            self.stdout.write(f"trace {row.id} has ended")
 
     def _list(self, options: dict[str, Any]) -> None:
         traces = services.look(TraceOrder.objects.all()[: bounds.MAX_ENDED_ROWS])

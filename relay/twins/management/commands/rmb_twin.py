@@ -105,7 +105,9 @@ class Command(RelayCommand):
         lister.add_argument(
             "--order", choices=ORDERS, default="id", help="with - in descending order"
         )
-        lister.add_argument("--limit", type=int, default=50, help="most rows (default 50)")
+        lister.add_argument(
+            "--limit", type=int, default=50, help="maximum number of rows (default 50)"
+        )
         lister.add_argument("--json", action="store_true", help="one JSON array")
 
         remove = verbs.add_parser("remove", help="remove twins")
