@@ -14,7 +14,7 @@ from relay.dashboard.pages import page
 from relay.dashboard.tables import Ask, Cell, Column, Fetch, Row, Table, respond_all
 from relay.ops.paging import Page
 
-TITLE: Final = "The busiest of a day"
+TITLE: Final = "Busiest twins and SBD keys"
 PPM: Final = 1_000_000
 
 _FIGURES: Final = (

@@ -45,11 +45,12 @@ BUDGETS: Final = (
     Column("bad_hours", "Bad hours", Kind.NUMBER, order="bad_hours",
            hint="hours that missed the objective"),
     Column("hours", "Hours", Kind.NUMBER, optional=True, hint="hours with delivery attempts"),
-    Column("worst", "Worst hour", Kind.SHARE, hint="share of the attempts in this hour that succeeded"),
+    Column("worst", "Worst hour", Kind.SHARE,
+           hint="share of the attempts in this hour that succeeded"),
     Column("worst_p95_s", "Slowest hour", Kind.DURATION,
            hint="95th percentile of the round-trip time in the slowest hour"),
     Column("place", "Place", Kind.NUMBER,
-           hint="rank by failures on the last of these days; recent failures count more; 1 is best"),
+           hint="rank by failures on the last of these days; recent ones count more; 1 is best"),
 )  # fmt: skip
 HOURS: Final = (
     Column("hour", "Hour", Cell.LINE, order="hour", hint="UTC"),

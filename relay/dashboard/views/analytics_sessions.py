@@ -48,7 +48,7 @@ def sessions(request: HttpRequest) -> HttpResponseBase:
     table = Table(
         request, "storms", STORMS, fetch, order="-opens", title="Storms of reconnects",
         filters=[analytics.TWIN, analytics.PROTOCOL],
-        empty="No session was opened five times in a row within ten minutes each.",
+        empty="No session was opened five times in a row, at most ten minutes apart.",
     )  # fmt: skip
     context = {"days": days, "label": "Most sessions at once, by hour", **_curves(days)}
     return respond(

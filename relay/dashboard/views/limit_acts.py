@@ -234,7 +234,7 @@ class LimitForm(forms.Form):
     waiting_bytes = _bound("Bytes that may wait", "Memory of these messages in Redis.")
     waiting_queues = _bound(
         "Queues with waiting messages",
-        "Of all sessions of the twin. The same limit applies to queues with messages from the twin.",
+        "Of all sessions of the twin. The same limit applies to queues of messages from the twin.",
     )
     note = forms.CharField(
         max_length=MAX_NOTE_CHARS,

@@ -26,8 +26,8 @@ Ban twins, addresses and SBD keys. Within a second the relay closes the sessions
 refuses new ones, and answers requests to the twin with "twin is banned". Messages in its queues
 stay until they expire; rmb_queue purge deletes them. The relay answers every request from a banned
 address with 403 and closes its sessions. An address is a single address or a network in CIDR
-notation, of at most /8 (IPv6: /16). The relay closes the connection of a banned SBD key, and answers
-its handshakes with 403.
+notation, of at most /8 (IPv6: /16). The relay closes the connection of a banned SBD key, and
+answers its handshakes with 403.
 
   list [--addresses | --keys]                    list banned twins, addresses or SBD keys
   set TARGET [--reason TEXT] [--for 30m|12h|7d]  ban a twin or an address (default: without end)
