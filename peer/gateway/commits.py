@@ -112,7 +112,7 @@ class Commits:
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()
         except TimeoutError:
-            log.warning("ended with writes that redis did not take")
+            log.warning("ended with writes that Redis had not accepted")
         await self.pipe.close()
 
     def add(self, payload: bytes, then: Then | None = None, *, written: Then | None = None) -> None:
@@ -360,7 +360,7 @@ class Commits:
         for push in pushes:
             error = next(errors[id(each)] for each in push.commands if id(each) in errors)
             name = push.queue.decode(errors="replace")
-            log.error("redis lets nothing into list %.80r: %s", name, error)
+            log.error("Redis refuses writes to list %.80r: %s", name, error)
         _leave_out(pushes, Why.FORBIDDEN)
 
     def _record(self) -> None:

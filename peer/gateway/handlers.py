@@ -202,7 +202,7 @@ class Handlers:
                     uid, source, found.payload, twin, now, expiration_s, schema=found.schema
                 )
         except AgreementError as error:
-            log.warning("answer for twin %d can't be sealed: %s", twin.id, error)
+            log.warning("answer for twin %d cannot be encrypted: %s", twin.id, error)
             return False
 
         def refused(error: TooLargeError) -> None:
@@ -245,7 +245,7 @@ class Handlers:
             async with asyncio.timeout(max(deadline - time.time(), 0)):
                 return await answer(asked, name, log)
         except TimeoutError:
-            log.warning("handler of %.80s was not done in time", name)
+            log.warning("handler of %.80s did not finish in time", name)
             if late is None:
                 self._counters["dropped:late"] += 1
             return late

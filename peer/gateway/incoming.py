@@ -155,7 +155,7 @@ class Incoming:
                 await self.worked()
         except TimeoutError:
             log.warning(
-                "ended with messages that nobody got: %d of senders that could not be looked up, "
+                "ended with undelivered messages: %d of senders that could not be looked up, "
                 "%d that waited for redis or a look-up, %d that waited for these",
                 len(self._senders),
                 len(self._work),
@@ -365,7 +365,7 @@ class Incoming:
         waiting = await self._backlogs.get(answer.uid)
         if waiting is None:
             self._counters["dropped:unmatched"] += 1
-            log.info("nobody waits for answer %.60s of twin %s", answer.uid, answer.source)
+            log.info("no request waits for answer %.60s of twin %s", answer.uid, answer.source)
         else:
             self._give(waiting, answer)
 

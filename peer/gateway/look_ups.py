@@ -29,7 +29,7 @@ async def look_up(twins: TwinCache, twin_ids: Sequence[int]) -> dict[int, Twin |
 
     await asyncio.gather(*map(ask, twin_ids))
     if away is not None:
-        log.warning("twins can't be looked up: %s", away)
+        log.warning("twins cannot be looked up: %s", away)
     if not found:
         await asyncio.sleep(LOOK_UP_PAUSE_S)
     return found

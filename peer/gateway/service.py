@@ -117,7 +117,7 @@ async def _serve(gateway: Gateway, stop: asyncio.Event) -> None:
         limit_s = STOP_S if gateway.gauges()["redis_connected"] else STOP_AWAY_S
         _, late = await asyncio.wait({running}, timeout=limit_s)
         if late:
-            logger.warning("not everything could be ended within %.0f s", limit_s)
+            logger.warning("some tasks did not end within %.0f s", limit_s)
         else:
             running.result()
     finally:

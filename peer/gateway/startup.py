@@ -86,7 +86,7 @@ async def update(
     def write() -> Receipt:
         return Writer(substrate, identity.key).update_twin(relay, identity.pk)
 
-    logger.info("update twin details on the chain: this takes some 20 s, until it is final")
+    logger.info("update twin details on the chain: this takes about 20 s")
     try:
         receipt = await _in_thread(write)
     except OutcomeUnknownError as error:
@@ -94,7 +94,7 @@ async def update(
         changed = await own_twin(identity, source)
         if differences(changed, identity, domains):
             raise StartError(f"failed to update twin information: {error}") from None
-        logger.warning("the twin is updated, though not yet seen to be final: %s", error)
+        logger.warning("the twin is updated, but the update is not confirmed as final: %s", error)
         return changed
     except ChainError as error:
         raise StartError(f"failed to update twin information: {error}") from None
