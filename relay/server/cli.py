@@ -211,7 +211,7 @@ def build_parser(entry: str) -> _Parser:
     add(
         "--catchup-threshold",
         metavar="BLOCKS",
-        help="most blocks of the chain to replay after an outage (default 600)",
+        help="maximum number of chain blocks to replay after an outage (default 600)",
     )
     add(
         "--record",

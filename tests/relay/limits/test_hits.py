@@ -83,7 +83,7 @@ def test_the_limit_of_all_twins(site_redis: RedisServer) -> None:
 
 def test_rmb_limit(refused: RedisServer) -> None:
     Twin.objects.create(id=9, account=bytes(32))
-    assert run("rmb_limit", "set", "9", "5", "500") == "twin 9: 5 messages, 500 bytes a minute\n"
+    assert run("rmb_limit", "set", "9", "5", "500") == "twin 9: 5 messages, 500 bytes per minute\n"
     assert [each["twin"] for each in json.loads(run("rmb_limit", "list", "--json"))] == [7, 9]
     assert "5 messages" in run("rmb_limit", "list")
     assert "refused  7 messages" in run("rmb_limit", "show", "7")

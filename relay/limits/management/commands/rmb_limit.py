@@ -65,7 +65,7 @@ class Command(RelayCommand):
         show.add_argument("twin", help="twin id")
         setter = verbs.add_parser("set", help="give a twin a limit of its own")
         setter.add_argument("twin", help="twin id")
-        setter.add_argument("count", type=int, help="messages a minute")
+        setter.add_argument("count", type=int, help="messages per minute")
         setter.add_argument(
             "size", type=int, help="bytes per minute, also the largest single message"
         )
@@ -81,7 +81,7 @@ class Command(RelayCommand):
                 "--unknown", action="store_true", help="accept a twin that this relay does not know"
             )
         default = verbs.add_parser("default", help="show or change the default limit")
-        default.add_argument("count", type=int, nargs="?", help="messages a minute")
+        default.add_argument("count", type=int, nargs="?", help="messages per minute")
         default.add_argument("size", type=int, nargs="?", help="bytes per minute")
         default.add_argument("--clear", action="store_true", help="reset to the settings")
         of_sbd = verbs.add_parser("sbd", help="list or change limits of SBD keys and networks")
@@ -234,7 +234,7 @@ def _known(options: dict[str, Any]) -> int:
 
 
 def _told(count: int | None, size: int | None) -> str:
-    return f"{count} messages, {size} bytes a minute" if count else "no limit"
+    return f"{count} messages, {size} bytes per minute" if count else "no limit"
 
 
 def _kbit(row: SbdLimit) -> str:
