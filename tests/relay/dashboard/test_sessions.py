@@ -173,7 +173,12 @@ def test_sbd_clients(sign_in: SignIn, hold: Hold, site_redis: RedisServer, setti
             closed_at=timezone.now(), close_reason=reason,
         )  # fmt: skip
     text = shown(client, ENDED)
-    for expected in ("an operator ended it", "the worker died", "slow reader", "bad signature"):
+    for expected in (
+        "an operator ended the connection",
+        "the worker died",
+        "slow reader",
+        "bad signature",
+    ):
         assert expected in text
     assert len(listed(client, ENDED, protocol="sbd", reason="slow_reader")) == 1
     assert len(listed(client, ENDED, order="-twin")) == 4
