@@ -148,7 +148,7 @@ async def test_what_a_program_is_told(pair: Pair, tmp_path: Path) -> None:
     assert [job["id"] for job in await statuses(pair)] == [id]
     for fields, text in (
         ({"path": "/missing"}, "can't read"),
-        ({"path": str(tmp_path)}, "no regular file"),
+        ({"path": str(tmp_path)}, "not a regular file"),
         ({"path": str(source), "name": "../x"}, "file name"),
         ({"path": str(source), "name": "other.bin", "cmd": "x"}, "is there already"),
         ({}, "path must be"),
