@@ -95,7 +95,7 @@ class UploadFolder:
 
         Raises:
             RecordError: it is damaged.
-            FolderError: it is no regular file.
+            FolderError: it is not a regular file.
         """
         with open(self._open(f"{key}.json", _FILE | os.O_RDONLY), "rb") as file:
             return parse_record(file.read(MAX_RECORD_BYTES))
