@@ -132,8 +132,8 @@ async def test_a_list_that_redis_refuses_for_good_costs_its_own_entries_only(
     assert redis.run("LLEN", "next") == 1
     assert not redis.run("EXISTS", "forbidden")
     assert counters == {"dropped:list": 3}
-    assert caplog.text.count("into list 'forbidden': NOPERM") == 1
-    assert caplog.text.count("into list 'text': WRONGTYPE") == 1
+    assert caplog.text.count("to list 'forbidden': NOPERM") == 1
+    assert caplog.text.count("to list 'text': WRONGTYPE") == 1
     await writing.aclose(5.0)
     redis.remove()
 
