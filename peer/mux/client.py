@@ -30,6 +30,7 @@ class _Wire(WSListener):
         self._bounds = bounds
         self._websocket: WSTransport | None = None
         self._fragments: list[bytes] = []
+        self._fragments_bytes = 0
         self._is_text = False
         self._why = "the other side has gone"
         self._is_abandoned = False
@@ -105,9 +106,12 @@ class _Wire(WSListener):
     def _take_fragment(self, kind: WSMsgType, frame: WSFrame) -> None:
         if kind is not WSMsgType.CONTINUATION:
             self._fragments, self._is_text = [], kind is WSMsgType.TEXT
+            self._fragments_bytes = 0
         self._fragments.append(frame.get_payload_as_bytes())
-        size = sum(map(len, self._fragments))
-        if len(self._fragments) > MAX_FRAGMENTS or size > _max_message(self._bounds):
+        self._fragments_bytes += frame.payload_size
+        if len(self._fragments) > MAX_FRAGMENTS or self._fragments_bytes > _max_message(
+            self._bounds
+        ):
             self._why = "the other side sent a message that is too long"
             self.abandon()
         elif frame.fin:

@@ -55,10 +55,10 @@ async def receive(machine: Caller | Handler, stream: MuxStream) -> bool:
 async def wait(machine: Handler, stream: MuxStream, work: asyncio.Task[None]) -> None:
     """Wait for the end of the work when nothing more is read, or for what ends it before."""
     failing = asyncio.ensure_future(stream.failed())
-    due_ns = machine.next_timer()
-    wait_s = None if due_ns is None else max(0.0, (due_ns - MuxSession.now_ns()) / 1e9)
     try:
-        await asyncio.wait((failing, work), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            (failing, work), timeout=_wait_s(machine), return_when=asyncio.FIRST_COMPLETED
+        )
         if failing.done():
             fail(machine, *failing.result())
         machine.handle_timer(MuxSession.now_ns())
@@ -76,11 +76,19 @@ def fail(machine: Caller | Handler, half: Half, error: StreamFailedError) -> Non
 
 async def _in_time(machine: Caller | Handler, stream: MuxStream) -> bytes | None:
     """Read; None: the machine's timer came first."""
-    due_ns = machine.next_timer()
-    if due_ns is None:
-        return await stream.read()
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(max(0.0, (due_ns - MuxSession.now_ns()) / 1e9)):
+        async with asyncio.timeout(_wait_s(machine)):
             return await stream.read()
     machine.handle_timer(MuxSession.now_ns())
     return None
+
+
+def _wait_s(machine: Caller | Handler) -> float | None:
+    """Return the time to the machine's timer; None: it has none."""
+    due_ns = machine.next_timer()
+    return None if due_ns is None else max(0.0, (due_ns - MuxSession.now_ns()) / 1e9)
+
+
+def milliseconds(timeout_s: float | None) -> float | None:
+    """Return a timeout as the machines take it."""
+    return None if timeout_s is None else timeout_s * 1000

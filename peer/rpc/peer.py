@@ -10,7 +10,7 @@ from typing import Any, Final
 from peer.mux import client
 from peer.mux.session import MuxSession
 from peer.mux.stream import MuxStream
-from peer.rpc.driving import Params, perform, receive
+from peer.rpc.driving import Params, milliseconds, perform, receive
 from peer.rpc.service import Service
 from proto.rpc.call import Kind
 from proto.rpc.caller import BytesReceived, CallEnded, Caller, CallFailed, ResultReceived
@@ -83,13 +83,11 @@ class RpcPeer:
 
         Args, Raises: as `call`; at least one message has to be sent.
         """
-        async with self._calling(Kind.CLIENT_STREAM, method, timeout_s, metadata) as calling:
-            feeding = asyncio.ensure_future(calling.send_all(messages))
-            try:
-                return await calling.only_result()
-            finally:
-                feeding.cancel()
-                await asyncio.gather(feeding, return_exceptions=True)
+        async with (
+            self._calling(Kind.CLIENT_STREAM, method, timeout_s, metadata) as calling,
+            calling.sending(messages),
+        ):
+            return await calling.only_result()
 
     async def duplex(
         self,
@@ -103,14 +101,12 @@ class RpcPeer:
 
         Args, Raises: as `call`; at least one message has to be sent.
         """
-        async with self._calling(Kind.DUPLEX, method, timeout_s, metadata) as calling:
-            feeding = asyncio.ensure_future(calling.send_all(messages))
-            try:
-                async for result in calling:
-                    yield result
-            finally:
-                feeding.cancel()
-                await asyncio.gather(feeding, return_exceptions=True)
+        async with (
+            self._calling(Kind.DUPLEX, method, timeout_s, metadata) as calling,
+            calling.sending(messages),
+        ):
+            async for result in calling:
+                yield result
 
     @contextlib.asynccontextmanager
     async def raw(
@@ -128,8 +124,7 @@ class RpcPeer:
     async def _calling(
         self, kind: Kind, method: str, timeout_s: float | None, metadata: Params | None
     ) -> AsyncIterator[_Calling]:
-        timeout_ms = None if timeout_s is None else timeout_s * 1000
-        now_ns = self.session.now_ns()
+        now_ns, timeout_ms = self.session.now_ns(), milliseconds(timeout_s)
         caller = Caller(kind, method, now_ns, metadata=metadata, timeout_ms=timeout_ms)
         stream = await self.session.open_stream()
         calling = _Calling(caller, stream)
@@ -157,7 +152,17 @@ class _Calling:
         self._caller.send(params)
         await self.flush()
 
-    async def send_all(self, messages: AsyncIterable[Params]) -> None:
+    @contextlib.asynccontextmanager
+    async def sending(self, messages: AsyncIterable[Params]) -> AsyncIterator[None]:
+        """Send messages beside the block, until they or the block end."""
+        task = asyncio.ensure_future(self._send_all(messages))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _send_all(self, messages: AsyncIterable[Params]) -> None:
         async for params in messages:
             if self._caller.is_over:
                 return

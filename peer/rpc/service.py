@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from peer.mux.session import MuxSession
 from peer.mux.stream import MuxStream
-from peer.rpc.driving import Params, perform, receive, wait
+from peer.rpc.driving import Params, milliseconds, perform, receive, wait
 from proto.rpc.call import Kind
 from proto.rpc.caller import BytesReceived
 from proto.rpc.errors import ErrorCode, PublicError, RpcStreamError
@@ -38,7 +38,7 @@ class Service:
             timeout_s: for the first response of a call; methods and callers may lower it.
         """
         self._entries: dict[str, _Entry] = {}
-        self._timeout_ms = _milliseconds(timeout_s)
+        self._timeout_ms = milliseconds(timeout_s)
 
     def handler(
         self, method: str, *, takes_stream: bool = False, timeout_s: float | None = None
@@ -79,7 +79,7 @@ class Service:
     ) -> None:
         if method in self._entries:
             raise ValueError(f"method {method} has a handler already")
-        self._entries[method] = _Entry(kind, function, _milliseconds(timeout_s))
+        self._entries[method] = _Entry(kind, function, milliseconds(timeout_s))
 
 
 class RawCall:
@@ -165,6 +165,9 @@ class _Serving:
     async def _give(self, item: Any) -> None:
         """Hand input to the work, at its pace; once that is done nobody takes it."""
         assert self._work is not None
+        if not self._input.full():
+            self._input.put_nowait(item)
+            return
         putting = asyncio.ensure_future(self._input.put(item))
         failing = asyncio.ensure_future(self._stream.failed())
         first = (putting, failing, self._work)
@@ -207,7 +210,3 @@ class _Serving:
     async def _messages(self) -> AsyncIterator[Params]:
         while (params := await self.next_input()) is not None:
             yield params
-
-
-def _milliseconds(timeout_s: float | None) -> float | None:
-    return None if timeout_s is None else timeout_s * 1000

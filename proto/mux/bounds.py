@@ -17,6 +17,8 @@ MAX_CODE: Final = MAX_VARINT
 MAX_REASON_BYTES: Final = 123
 """Of the text of a close frame (RFC 6455)."""
 
+NANOS_PER_MS: Final = 1_000_000
+
 NORMAL_CLOSURE: Final = 1000
 PROTOCOL_ERROR: Final = 1002
 

@@ -25,9 +25,9 @@ from typing import Final
 
 from proto.mux import frames
 from proto.mux.bounds import (
-    MAX_CODE,
     MAX_REASON_BYTES,
     MAX_STREAM_ID,
+    NANOS_PER_MS,
     NORMAL_CLOSURE,
     PROTOCOL_ERROR,
     MuxBounds,
@@ -47,7 +47,7 @@ from proto.mux.events import (
     StreamEnded,
     StreamOpened,
 )
-from proto.mux.stream import NANOS_PER_MS, Stream
+from proto.mux.stream import Stream, check_code
 
 REFUSED: Final = 0
 """The code that refuses a stream beyond the bounds: the protocol reserves none."""
@@ -165,8 +165,7 @@ class MuxConnection:
             StreamStateError: it has been accepted.
             ValueError: there is no such code.
         """
-        if not 0 <= code <= MAX_CODE:
-            raise ValueError(f"error code {code} is not between 0 and 2^62 - 1")
+        check_code(code)
         stream = self._stream(stream_id)
         if self._asking.pop(stream_id, None) is None:
             raise StreamStateError(f"stream {stream_id} has been accepted")
@@ -183,7 +182,7 @@ class MuxConnection:
         self._stream(stream_id).write(data)
 
     def read(self, stream_id: int, size: int) -> bytes:
-        """Take up to so many bytes that came; empty: there are none.
+        """Take at most `size` of the bytes that came; returns b"" if none are there.
 
         Raises:
             StreamStateError: it has ended, and all was read.

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from enum import Enum
-from typing import Final, Protocol
+from typing import Protocol
 
 from proto.mux import frames, varint
-from proto.mux.bounds import MAX_CODE, MAX_CREDIT, MuxBounds
+from proto.mux.bounds import MAX_CODE, MAX_CREDIT, NANOS_PER_MS, MuxBounds
 from proto.mux.errors import FrameError, StreamStateError, Violation
 from proto.mux.events import (
     Acknowledged,
@@ -25,8 +25,6 @@ from proto.mux.events import (
     StreamAccepted,
 )
 from proto.mux.frames import Half
-
-NANOS_PER_MS: Final = 1_000_000
 
 
 class ReadState(Enum):
@@ -168,7 +166,7 @@ class Stream:
         Raises:
             ValueError: there is no such code.
         """
-        _check(code)
+        check_code(code)
         if self.writing is not WriteState.ENDED:
             self._end_writing()
             self._send(frames.error(self._prefix, Half.READ, code))
@@ -179,7 +177,7 @@ class Stream:
         Raises:
             ValueError: there is no such code.
         """
-        _check(code)
+        check_code(code)
         if self.reading is ReadState.OPEN:
             self._discard(ReadState.CANCELLED)
             self._send(frames.error(self._prefix, Half.WRITE, code))
@@ -243,7 +241,7 @@ class Stream:
             self._fail(half, 0, reason)
 
     def take(self, now_ns: int) -> bytes | None:
-        """Return the next bytes to send as a frame; None: there are none, or no credit for them."""
+        """Return the next bytes to send as a frame; None if nothing may be sent."""
         if not self._queue or not self.credit or not self.accepted:
             return None
         size = min(self.credit, self._outlet.bounds.piece_bytes)
@@ -411,6 +409,11 @@ class Stream:
             self._held.append(frame)
 
 
-def _check(code: int) -> None:
+def check_code(code: int) -> None:
+    """Refuse a code that no frame can carry.
+
+    Raises:
+        ValueError
+    """
     if not 0 <= code <= MAX_CODE:
         raise ValueError(f"error code {code} is not between 0 and 2^62 - 1")

@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final
 
+from proto.mux.bounds import NANOS_PER_MS
 from proto.mux.frames import Half
 from proto.rpc import messages
 from proto.rpc.call import Action, Kind, Outbox
@@ -17,7 +18,6 @@ from proto.rpc.errors import RpcError, RpcMessageError, RpcStreamError, RpcTimeo
 from proto.rpc.framing import JsonReader
 from proto.rpc.messages import TIMEOUT, Json
 
-NANOS_PER_MS: Final = 1_000_000
 SENDS_ONE: Final = frozenset({Kind.UNARY, Kind.SERVER_STREAM})
 GETS_ONE: Final = frozenset({Kind.UNARY, Kind.CLIENT_STREAM})
 

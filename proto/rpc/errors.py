@@ -126,7 +126,7 @@ def error_member(error: BaseException) -> dict[str, Any]:
 
 
 def remote_error(member: Mapping[str, Any]) -> RpcRemoteError:
-    """Return the error that the member `error` of a message tells of, with its causes."""
+    """Return the error in the member `error` of a message, with its causes."""
     return _rebuilt(int(member["code"]), str(member["message"]), member.get("data"), MAX_CAUSES)
 
 

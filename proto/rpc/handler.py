@@ -11,10 +11,11 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
+from proto.mux.bounds import NANOS_PER_MS
 from proto.mux.frames import Half
 from proto.rpc import messages
 from proto.rpc.call import Action, Kind, Outbox
-from proto.rpc.caller import GETS_ONE, NANOS_PER_MS, SENDS_ONE, BytesReceived
+from proto.rpc.caller import GETS_ONE, SENDS_ONE, BytesReceived
 from proto.rpc.errors import ErrorCode, PublicError, RpcMessageError, error_member
 from proto.rpc.framing import JsonReader
 from proto.rpc.messages import Request
