@@ -1,0 +1,1 @@
+"""Streams over one websocket: the relay's side."""

@@ -1,0 +1,75 @@
+"""A `MuxSession` on a websocket of the relay's server.
+
+socket.set_rules(InputRules(bounds.stream_bytes + MAX_HEADER_BYTES))
+await send({"type": "websocket.accept"})
+wire = SocketWire(socket)
+session = MuxSession(False, wire, handler)
+wire.start(session)
+await session.ended.wait()
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from peer.mux.session import MuxSession
+    from relay.server.socket import RelaySocket
+
+FULL_BYTES: Final = 64 * 1024
+"""With more than this unsent nothing more is handed over: the transport's high-water mark."""
+
+
+class SocketWire:
+    """A `peer.mux.session.Wire` and a `relay.server.socket.Receiver`.
+
+    The server answers pings by itself, and the relay sends none: the side that dialled keeps the
+    connection alive.
+    """
+
+    def __init__(self, socket: RelaySocket) -> None:
+        self._socket = socket
+        self._session: MuxSession | None = None
+        self._is_closed = False
+
+    def start(self, session: MuxSession) -> None:
+        """Hand what comes to a session, from now on; the websocket has been accepted."""
+        self._session = session
+        self._socket.start(self)
+
+    # --- Wire -------------------------------------------------------------------------------------
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the kernel does not take what was handed over."""
+        return self._is_closed or self._socket.buffered_bytes() > FULL_BYTES
+
+    def send(self, messages: list[bytes]) -> None:
+        """Send binary messages in one write."""
+        self._socket.send_messages(messages)
+
+    def ping(self) -> None:
+        """Send nothing: see the class."""
+
+    def close(self, code: int, text: str) -> None:
+        """Close the websocket."""
+        self._socket.close(code, text)
+
+    # --- Receiver ---------------------------------------------------------------------------------
+
+    def messages_received(self, messages: list[bytes]) -> None:
+        """Take the messages of one read."""
+        assert self._session is not None
+        for message in messages:
+            self._session.message_received(message)
+
+    def writable(self) -> None:
+        """Go on sending."""
+        assert self._session is not None
+        self._session.writable()
+
+    def closed(self, code: int, detail: str | None) -> None:
+        """Tell the session of the end."""
+        self._is_closed = True
+        assert self._session is not None
+        self._session.wire_ended(detail or f"closed: {code}")
