@@ -33,7 +33,7 @@ from rmbsite.options import (
     read_secret_file,
     unknown_key,
 )
-from rmbsite.protocol_sections import SbdConfig
+from rmbsite.protocol_sections import MuxConfig, SbdConfig
 from rmbsite.sections import (
     AccessConfig,
     AdminConfig,
@@ -85,6 +85,7 @@ class Config:
     celery: CeleryConfig = dataclasses.field(default_factory=CeleryConfig)
     queue: QueueConfig = dataclasses.field(default_factory=QueueConfig)
     sbd: SbdConfig = dataclasses.field(default_factory=SbdConfig)
+    mux: MuxConfig = dataclasses.field(default_factory=MuxConfig)
     limits: LimitsConfig = dataclasses.field(default_factory=LimitsConfig)
     metrics: MetricsConfig = dataclasses.field(default_factory=MetricsConfig)
     sessions: SessionsConfig = dataclasses.field(default_factory=SessionsConfig)
@@ -130,6 +131,7 @@ SECTIONS: Mapping[str, type[Any]] = {
     "celery": CeleryConfig,
     "queue": QueueConfig,
     "sbd": SbdConfig,
+    "mux": MuxConfig,
     "limits": LimitsConfig,
     "metrics": MetricsConfig,
     "sessions": SessionsConfig,
@@ -355,6 +357,8 @@ def _validate(config: Config) -> None:
         "https",
     ):
         raise ConfigError("sbd.hook_url: must begin with http:// or https://")
+    if not config.mux.path.startswith("/") or set("?#") & set(config.mux.path):
+        raise ConfigError("mux.path: must begin with / and have no ? or #")
     schemes = ("sqlite", "postgres", "postgresql")
     if config.database.url and _scheme("database.url", config.database.url) not in schemes:
         raise ConfigError("database.url: must begin with sqlite:// or postgres://")

@@ -52,3 +52,40 @@ class SbdConfig:
         "URL of a server that decides which clients may connect: the relay sends it the body of "
         "PUT /authenticate, and the server answers with a token. Empty: all clients may connect.",
     )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MuxConfig:
+    """Streams over one websocket, each of which carries a session."""
+
+    enabled: bool = option(
+        True,
+        "Serve streams: on the public listener for mux.path and for websockets that offer the "
+        "subprotocol rmb-streams.v1, and on mux.listen.",
+    )
+    path: str = option("/streams", "Path on the public listener that serves streams.")
+    listen: tuple[str, ...] = option(
+        (), "Additional addresses that serve only streams: host:port or unix:/path."
+    )
+    max_connections: int = option(
+        4_096, "Maximum number of connections with streams of one worker.", minimum=1
+    )
+    max_streams: int = option(
+        10_000, "Maximum number of streams, and so of sessions, of one connection.", minimum=1
+    )
+    stream_bytes: int = option(
+        64 * 1024,
+        "Bytes a client may send on a stream before the relay has processed them.",
+        minimum=4_096,
+    )
+    connection_bytes: int = option(
+        16 * MIB,
+        "Bytes that may wait for the sessions of one connection; the rest waits in their queues.",
+        minimum=MIB,
+    )
+    buffered_bytes: int = option(
+        256 * MIB,
+        "Bytes that may wait for all sessions on streams of one worker; the rest waits in their "
+        "queues.",
+        minimum=MIB,
+    )

@@ -167,12 +167,14 @@ class MuxStream:
         self._session.flush_soon()
 
     def cancel(self, code: int = 0) -> None:
-        """Give the reading up. Does nothing after the end.
+        """Give the reading up: who waits in `read` gets no more bytes. Does nothing after the end.
 
         Raises:
             ValueError: the code is not between 0 and 2^62 - 1.
         """
         self._session.mux.cancel(self.id, code)
+        self._is_done = True
+        self._news.set()
         self._session.flush_soon()
 
     # --- told by the session ----------------------------------------------------------------------

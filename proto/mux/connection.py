@@ -232,6 +232,14 @@ class MuxConnection:
         """
         self._stream(stream_id).wants_acknowledgement = True
 
+    def stream(self, stream_id: int) -> Stream:
+        """Return a stream, whose figures stay right after its end.
+
+        Raises:
+            StreamStateError: it has ended.
+        """
+        return self._stream(stream_id)
+
     def queued_of(self, stream_id: int) -> int:
         """Return how many bytes of a stream wait to be sent."""
         stream = self._streams.get(stream_id)

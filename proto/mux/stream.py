@@ -114,6 +114,11 @@ class Stream:
             and (self.accepted or self._refusals > 1)
         )
 
+    @property
+    def acknowledged_bytes(self) -> int:
+        """Bytes that the other side has read, of those that were written."""
+        return self._granted - self._first_grant
+
     # --- what the owner does ----------------------------------------------------------------------
 
     def ask(self) -> None:
@@ -389,7 +394,7 @@ class Stream:
 
     @property
     def _is_acknowledged(self) -> bool:
-        return self._granted - self._first_grant >= self._sent
+        return self.acknowledged_bytes >= self._sent
 
     @property
     def _due_ns(self) -> int:

@@ -72,6 +72,18 @@ METRICS: Final[tuple[Metric, ...]] = (
         ("host",),
     ),
     Metric("relay_analytics_waiting_bytes", "gauge", "Bytes of all such files.", ("host",)),
+    # Streams, of each worker that serves them.
+    Metric("mux_connections", "gauge", "Connections that carry sessions on streams."),
+    Metric("mux_streams", "gauge", "Open streams of these connections."),
+    Metric("mux_opened_total", "counter", "Connections for streams that began."),
+    Metric("mux_refused_total", "counter", "Connections for streams that were refused."),
+    Metric("mux_streams_opened_total", "counter", "Streams that clients opened."),
+    Metric("mux_streams_refused_total", "counter", "... whose sign-in was refused."),
+    Metric("mux_resets_client_total", "counter", "Halves of streams that clients reset."),
+    Metric("mux_resets_relay_total", "counter", "Streams that the relay ended with a code."),
+    Metric("mux_received_bytes_total", "counter", "Bytes received on streams."),
+    Metric("mux_sent_bytes_total", "counter", "Bytes sent on streams."),
+    Metric("mux_stalls_total", "counter", "Times that a client granted a stream no more bytes."),
     # SBD, of each worker that serves it; the reasons are in docs/protocol/sbd.md.
     Metric("sbd_connections", "gauge", "SBD connections of the worker."),
     Metric("sbd_keys", "gauge", "... whose clients have proven that they hold their key."),

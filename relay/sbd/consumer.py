@@ -16,6 +16,7 @@ from relay.sbd.hook import METHOD
 from relay.sbd.options import AuthReason, EndReason
 from relay.sbd.tokens import MAX_BODY_BYTES, PATH, TEXT, Answer, Tokens
 from relay.server.asgi_socket import AsgiSocket
+from relay.server.scopes import has_query, is_at
 from relay.server.socket import EXTENSION
 from relay.sessions.consumers.rmb import refuse_over_http
 from relay.sessions.runtime import Runtime, running
@@ -46,7 +47,7 @@ class SbdEndpoint:
 
     def takes(self, scope: dict[str, Any]) -> bool:
         """Whether a websocket is for SBD."""
-        return self._is_own(scope) or (not _has_query(scope) and key_of(scope) is not None)
+        return is_at(scope, self._places) or (not has_query(scope) and key_of(scope) is not None)
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """Serve a websocket."""
@@ -54,7 +55,7 @@ class SbdEndpoint:
 
     def answers(self, scope: dict[str, Any]) -> bool:
         """Whether a request is for SBD that is no websocket."""
-        return scope["path"] == PATH or self._is_own(scope)
+        return scope["path"] == PATH or is_at(scope, self._places)
 
     async def answer(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """Answer a request that is no websocket, as the reference does."""
@@ -69,10 +70,6 @@ class SbdEndpoint:
         else:
             await _answer(send, Answer(400, TEXT, b"not a websocket handshake"))
 
-    def _is_own(self, scope: dict[str, Any]) -> bool:
-        server = scope.get("server") or ("", None)
-        return (server[0] if server[1] is None else server[1]) in self._places
-
 
 def key_of(scope: dict[str, Any]) -> bytes | None:
     """The key that a websocket's path names; None: it names none."""
@@ -84,14 +81,6 @@ def key_of(scope: dict[str, Any]) -> bytes | None:
 
 def _is_segment(path: str) -> bool:
     return len(path) > 1 and "/" not in path[1:]
-
-
-def _has_query(scope: dict[str, Any]) -> bool:
-    """Whether there is a question mark, with or without something behind it."""
-    extension = scope.get("extensions", {}).get(EXTENSION)
-    return bool(scope.get("query_string")) or (
-        extension is not None and extension["query"] is not None
-    )
 
 
 def authorization(scope: dict[str, Any]) -> bytes | None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from relay.server.listen import ListenError, parse_listen
+from relay.server.listen import OWN_LISTENERS, ListenError, parse_listen
 from relay.twins.source import RELAY_SEPARATOR
 
 CONFIG_MODULE: Final = "rmbsite.config"
@@ -180,6 +180,12 @@ def build_parser(entry: str) -> _Parser:
         metavar="ADDRESS",
         help="addresses that also serve SBD: host:port or unix:/path",
     )
+    add(
+        "--mux-listen",
+        **many,
+        metavar="ADDRESS",
+        help="addresses that also serve sessions over streams: host:port or unix:/path",
+    )
     add("--tls-cert", metavar="FILE", help="certificate; the relay then serves TLS itself")
     add("--tls-key", metavar="FILE", help="key of --tls-cert")
     add(
@@ -271,9 +277,10 @@ def parse_options(arguments: Sequence[str], entry: str) -> Options:
             "admin_listen",
             "" if found.admin_listen == "none" else found.admin_listen,
         )
-    if found.sbd_listen is not None:
-        put("sbd.enabled", "sbd_listen", "1")
-        put("sbd.listen", "sbd_listen", " ".join(found.sbd_listen))
+    for name in OWN_LISTENERS:
+        if (addresses := getattr(found, f"{name}_listen")) is not None:
+            put(f"{name}.enabled", f"{name}_listen", "1")
+            put(f"{name}.listen", f"{name}_listen", " ".join(addresses))
     if found.record:
         put("analytics.record", "record", "1")
     if found.debug:
@@ -347,7 +354,11 @@ def _check(options: Options, config: Any, origins: Mapping[str, str]) -> None:
     for name, address in (
         ("--listen", config.relay.listen),
         ("--admin-listen", config.admin.listen),
-        *(("--sbd-listen", address) for address in config.sbd.listen),
+        *(
+            (f"--{own}-listen", address)
+            for own in OWN_LISTENERS
+            for address in getattr(config, own).listen
+        ),
     ):
         try:
             if address or name == "--listen":

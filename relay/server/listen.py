@@ -34,6 +34,10 @@ ANY_PORT_TRIES: Final = 5
 _STALE_PROBE_TIMEOUT_S: Final = 1.0
 
 
+OWN_LISTENERS: Final = ("sbd", "mux")
+"""Protocols that may have listeners of their own, by the sections of their settings."""
+
+
 class ListenError(Exception):
     """An address that cannot be understood or listened on; the text is for the operator."""
 

@@ -31,6 +31,7 @@ from relay.server.child import ChildSpec, child_environment, module_command
 from relay.server.cli import CONFIG_MODULE, USAGE_ERROR, Settled
 from relay.server.doorkeeper import Doorkeeper
 from relay.server.listen import (
+    OWN_LISTENERS,
     ListenError,
     bound_address,
     close_listeners,
@@ -104,7 +105,7 @@ class Run:
         self._supervisor = Supervisor()
         self._relay_listeners: list[socket.socket] = []
         self._admin_listeners: list[socket.socket] = []
-        self._sbd_listeners: list[socket.socket] = []
+        self._own_listeners: dict[str, list[socket.socket]] = {name: [] for name in OWN_LISTENERS}
         self._held_fds: list[int] = []
         """Inherited by every child: the data folder's lock, the users end of the server's pipe."""
         self._own_fds: list[int] = []
@@ -115,7 +116,7 @@ class Run:
             open_files_text = open_files.raise_limit()
             cleanup.callback(self._close_listeners)
             self._open_listeners()
-            public = [*self._relay_listeners, *self._sbd_listeners]
+            public = [*self._relay_listeners, *self._all_own_listeners]
             doorkeeper = Doorkeeper(public, self._config.relay)
             cleanup.callback(doorkeeper.leave)
             self._own_fds.append(doorkeeper.accepting_fd)
@@ -136,7 +137,10 @@ class Run:
                 config=self._config,
                 relay=[bound_address(each) for each in self._relay_listeners],
                 admin=[bound_address(each) for each in self._admin_listeners],
-                sbd=[bound_address(each) for each in self._sbd_listeners],
+                own={
+                    name: [bound_address(each) for each in several]
+                    for name, several in self._own_listeners.items()
+                },
                 prepared=prepared,
                 open_files=open_files_text,
             )
@@ -201,7 +205,11 @@ class Run:
         for option, text, opened in (
             ("--listen", self._config.relay.listen, self._relay_listeners),
             ("--admin-listen", self._config.admin.listen, self._admin_listeners),
-            *(("--sbd-listen", text, self._sbd_listeners) for text in self._sbd_addresses),
+            *(
+                (f"--{name}-listen", text, opened)
+                for name, opened in self._own_listeners.items()
+                for text in self._own_addresses(name)
+            ),
         ):
             if text:
                 try:
@@ -211,10 +219,14 @@ class Run:
                         raise
                     raise ListenError(f"{error}; {self._other_ports(option)}") from None
 
+    def _own_addresses(self, name: str) -> tuple[str, ...]:
+        """Addresses where only one protocol is served."""
+        section = getattr(self._config, name)
+        return section.listen if section.enabled else ()
+
     @property
-    def _sbd_addresses(self) -> tuple[str, ...]:
-        sbd = self._config.sbd
-        return sbd.listen if sbd.enabled else ()
+    def _all_own_listeners(self) -> list[socket.socket]:
+        return [each for several in self._own_listeners.values() for each in several]
 
     def _other_ports(self, option: str) -> str:
         """What to do about a port that is in use."""
@@ -231,7 +243,8 @@ class Run:
         return f', as in make run {folder}ARGS="{options}"' if self._embedded else ""
 
     def _close_listeners(self) -> None:
-        for listeners in (self._relay_listeners, self._admin_listeners, self._sbd_listeners):
+        own = self._own_listeners.values()
+        for listeners in (self._relay_listeners, self._admin_listeners, *own):
             close_listeners(listeners)
             listeners.clear()
 
@@ -297,7 +310,7 @@ class Run:
         drain_s = self._config.relay.drain_s
         relay_fds = [listener.fileno() for listener in self._relay_listeners]
         admin_fds = [listener.fileno() for listener in self._admin_listeners]
-        sbd_fds = [listener.fileno() for listener in self._sbd_listeners]
+        own_fds = [listener.fileno() for listener in self._all_own_listeners]
 
         def worker(slot: int) -> ChildSpec:
             return ChildSpec(
@@ -306,9 +319,15 @@ class Run:
                 arguments=(
                     *("--role", "worker", "--slot", str(slot)),
                     *("--accepting-fd", str(accepting_fd), *_listen_arguments(relay_fds)),
-                    *_listen_arguments(sbd_fds, "--sbd-listen-fd"),
+                    *(
+                        argument
+                        for name, listeners in self._own_listeners.items()
+                        for argument in _listen_arguments(
+                            [each.fileno() for each in listeners], f"--{name}-listen-fd"
+                        )
+                    ),
                 ),
-                inherited_fds=(*relay_fds, *sbd_fds, accepting_fd, *self._held_fds),
+                inherited_fds=(*relay_fds, *own_fds, accepting_fd, *self._held_fds),
                 stop_grace_s=drain_s + STOP_MARGIN_S,
             )
 

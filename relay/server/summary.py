@@ -30,7 +30,7 @@ class Summary:
     config: Any
     relay: Sequence[ListenAddress]
     admin: Sequence[ListenAddress]
-    sbd: Sequence[ListenAddress]
+    own: Mapping[str, Sequence[ListenAddress]]
     prepared: Mapping[str, Any]
     open_files: str
 
@@ -43,6 +43,7 @@ class Summary:
             f"relay     {_places(self.relay)}{tls} ({processes}, {relay.server})",
             f"domains   {', '.join(relay.domains)}",
             *([f"sbd       {self._sbd()}"] if self.config.sbd.enabled else []),
+            *([f"streams   {self._streams()}"] if self.config.mux.enabled else []),
             f"operator  {_places(self.admin) or 'none'}",
             f"redis     {self.prepared['redis']}",
             f"database  {self.prepared['database']}",
@@ -89,8 +90,14 @@ class Summary:
         return client_url(self.relay[0], "wss" if self.config.relay.tls_cert else "ws")
 
     def _sbd(self) -> str:
-        own = f" and {_places(self.sbd)}" if self.sbd else ""
-        return f"at the relay's address{own}, for paths that are a public key"
+        return f"at the relay's address{self._own('sbd')}, for paths that are a public key"
+
+    def _streams(self) -> str:
+        return f"at the relay's address{self._own('mux')}, path {self.config.mux.path}"
+
+    def _own(self, protocol: str) -> str:
+        own = self.own[protocol]
+        return f" and {_places(own)}" if own else ""
 
     def _limits(self) -> str:
         limits, relay = self.config.limits, self.config.relay

@@ -33,6 +33,7 @@ from relay.server.frame_protocol import FrameProtocol
 from relay.server.http_protocol import http_protocol
 from relay.server.lifeline import tell_ready, watch_parent
 from relay.server.limits import KEEP_ALIVE_S, ServerLimits
+from relay.server.listen import OWN_LISTENERS
 
 GC_THRESHOLDS: Final = (50_000, 20, 50)
 """Objects made between two collections, and collections of the younger generations before an older
@@ -118,8 +119,12 @@ class DrainingServer(uvicorn.Server):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one server process until SIGTERM or until the parent is gone."""
     options = _parse(arguments)
-    sbd_listeners = [socket.socket(fileno=fd) for fd in options.sbd_listen_fd]
-    listeners = [*(socket.socket(fileno=fd) for fd in options.listen_fd), *sbd_listeners]
+    own = {
+        name: [socket.socket(fileno=fd) for fd in getattr(options, f"{name}_listen_fd")]
+        for name in OWN_LISTENERS
+    }
+    listeners = [socket.socket(fileno=fd) for fd in options.listen_fd]
+    listeners += [each for several in own.values() for each in several]
     # Until the server listens to SIGTERM itself, and again when it hands it on after its drain.
     stop_asked = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop_asked.set())
@@ -149,7 +154,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     limits = listener_limits(config)
     create_app = importlib.import_module("relay.sessions.app").create_app
-    relay_app = create_app(config, options.slot, limits.refused, map(_place, sbd_listeners))
+    places = {name: list(map(_place, several)) for name, several in own.items()}
+    relay_app = create_app(config, options.slot, limits.refused, places)
     app = name_clients(relay_app, config.relay.trusted_proxies)
     if config.relay.server == "daphne":
         # Importing it installs a Twisted reactor.
@@ -235,7 +241,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--role", choices=("worker", "admin"), required=True)
     parser.add_argument("--slot", type=int, default=0)
     parser.add_argument("--listen-fd", type=int, action="append", required=True)
-    parser.add_argument("--sbd-listen-fd", type=int, action="append", default=[])
+    for name in OWN_LISTENERS:
+        parser.add_argument(f"--{name}-listen-fd", type=int, action="append", default=[])
     parser.add_argument("--accepting-fd", type=int)
     parser.add_argument("--lifeline-fd", type=int, required=True)
     parser.add_argument("--ready-fd", type=int, required=True)

@@ -36,6 +36,9 @@ BURST_S: Final = 5
 """An address may use so many seconds of its rate at once: clients behind one address redial
 together after a restart."""
 
+OF_ADDRESS: Final = (SessionReason.IP_LIMIT, SessionReason.ADDRESS_BANNED)
+"""Refusals that count against the address."""
+
 
 class Refusal(Exception):
     """The handshake is answered with this status and text.
@@ -95,11 +98,8 @@ class Admission:
         """
         worker = self._worker
         now = worker.loop.time()
-        self._check_address(address)
+        self.admit_connection(address)
         client, address = address, place_of(address)
-        if self._handshakes is not None and not self._handshakes.take(address, now):
-            raise _refusal(SessionReason.IP_LIMIT)
-        self._check_open()
         if query is None:
             raise Refusal(400, "missing jwt", SessionReason.UNAUTHORIZED)
         try:
@@ -115,7 +115,7 @@ class Admission:
                 self._check_open()  # others came meanwhile
                 self._check_address(client)
             if not worker.meters.may_sign_in(token.twin, now):
-                raise _refusal(SessionReason.IP_LIMIT)
+                raise refusal_for(SessionReason.IP_LIMIT)
             if record is None:
                 raise Refusal(401, f"twin not found {token.twin}", SessionReason.UNAUTHORIZED)
             tokens.check_signature(token, record.account)
@@ -125,11 +125,36 @@ class Admission:
                 self.clocks.seen(error.twin, -error.late_s)
             raise Refusal(401, f"invalid jwt: {error}", SessionReason.UNAUTHORIZED) from None
         if token.twin in worker.router.banned:
-            raise _refusal(SessionReason.BANNED)
+            raise refusal_for(SessionReason.BANNED)
         key = (token.twin, token.sid)
         if self._is_one_too_many(key):
-            raise _refusal(SessionReason.TWIN_SESSIONS)
+            raise refusal_for(SessionReason.TWIN_SESSIONS)
         return Admitted(key, record)
+
+    def admit_connection(self, address: str) -> None:
+        """Judges a connection before anybody signs in.
+
+        Args:
+            address: of the client, without a port.
+
+        Raises:
+            Refusal: with the answer to give.
+        """
+        self._check_address(address)
+        now = self._worker.loop.time()
+        if self._handshakes is not None and not self._handshakes.take(place_of(address), now):
+            raise refusal_for(SessionReason.IP_LIMIT)
+        self._check_open()
+
+    def note_refusal(self, refused: Refusal, address: str) -> None:
+        """Count a handshake that is refused.
+
+        Args:
+            address: of the client, without a port.
+        """
+        self._worker.metrics.refused_handshakes[refused.reason] += 1
+        if refused.reason in OF_ADDRESS:
+            self._worker.hits.handshake(address)
 
     def _is_one_too_many(self, key: SessionKey) -> bool:
         """Whether its twin has as many sessions here as it may; one that replaces another is none
@@ -143,27 +168,28 @@ class Admission:
     def _check_address(self, address: str) -> None:
         """Refuses an address that an operator banned."""
         if self._worker.router.banned_addresses.covers(address):
-            raise _refusal(SessionReason.ADDRESS_BANNED)
+            raise refusal_for(SessionReason.ADDRESS_BANNED)
 
     def _check_open(self) -> None:
         """Refuses where nobody more is taken."""
         worker = self._worker
         if worker.draining:
-            raise _refusal(SessionReason.DRAINED)
+            raise refusal_for(SessionReason.DRAINED)
         if worker.connections >= worker.options.capacity:
-            raise _refusal(SessionReason.CAPACITY)
+            raise refusal_for(SessionReason.CAPACITY)
 
     async def _look_up(self, twin: int, address: str) -> TwinRecord | None:
         try:
             return await self._look_ups.look_up(twin, address)
         except PlaceLimitError:
-            raise _refusal(SessionReason.IP_LIMIT) from None
+            raise refusal_for(SessionReason.IP_LIMIT) from None
         except TwinLookupError:
             # Why is in the log: it names nodes and databases, which are nobody's business.
             raise Refusal(500, "twin lookup failed", SessionReason.UNAUTHORIZED) from None
 
 
-def _refusal(reason: SessionReason) -> Refusal:
+def refusal_for(reason: SessionReason) -> Refusal:
+    """The refusal for a reason of the list."""
     end = SESSIONS[reason]
     assert end.http_status is not None
     return Refusal(end.http_status, end.text, reason)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from channels.routing import URLRouter
@@ -18,12 +19,14 @@ from proto.rmb.reasons import SESSIONS, SessionReason
 from relay.analytics import lag
 from relay.federation import figures, inbound
 from relay.federation.inbound_body import Post
+from relay.mux.consumer import MuxEndpoint
 from relay.ops import nodes
 from relay.ops.exposition import CONTENT_TYPE, render
 from relay.ops.health import STATE_REASONS
 from relay.ops.workers import list_workers_async
 from relay.queues import keys, purging
 from relay.sbd.consumer import SbdEndpoint
+from relay.server.listen import OWN_LISTENERS
 from relay.sessions.routing import websocket_urlpatterns
 from relay.sessions.runtime import Runtime, install, running
 from relay.twins import chain_state
@@ -52,20 +55,23 @@ class RelayApp:
         config: Any,
         slot: int | str,
         refused: Mapping[str, int],
-        sbd_places: frozenset[int | str] = frozenset(),
+        places: Mapping[str, frozenset[int | str]],
     ) -> None:
         self._config = config
         self._slot = slot
         self._refused = refused
         self._metrics_readers = [ipaddress.ip_network(net) for net in config.metrics.allow]
         self._websocket = URLRouter(websocket_urlpatterns)
-        self._sbd = SbdEndpoint(sbd_places) if config.sbd.enabled else None
+        self._sbd = SbdEndpoint(places["sbd"]) if config.sbd.enabled else None
+        self._mux = MuxEndpoint(config.mux.path, places["mux"]) if config.mux.enabled else None
         self._runtime: Runtime | None = None
         self.post_paths: Final = [path.encode() for path in inbound.paths(config)]
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            if self._sbd is not None and self._sbd.takes(scope):
+            if self._mux is not None and self._mux.takes(scope):
+                await self._mux(scope, receive, send)
+            elif self._sbd is not None and self._sbd.takes(scope):
                 await self._sbd(scope, receive, send)
             else:
                 await self._websocket(scope, receive, send)
@@ -169,7 +175,7 @@ def create_app(
     config: Any,
     slot: int | str = 0,
     refused: Mapping[str, int] | None = None,
-    sbd_places: Iterable[int | str] = (),
+    places: Mapping[str, Iterable[int | str]] = MappingProxyType({}),
 ) -> RelayApp:
     """The application of one worker.
 
@@ -177,6 +183,7 @@ def create_app(
         config: `rmbsite.config.Config`.
         slot: number of the worker on this host.
         refused: what the server counts of the handshakes it refuses itself, by its reasons.
-        sbd_places: ports and paths of the listeners where only SBD is served.
+        places: ports and paths of the listeners where only `sbd` or `mux` is served.
     """
-    return RelayApp(config, slot, {} if refused is None else refused, frozenset(sbd_places))
+    own = {name: frozenset(places.get(name, ())) for name in OWN_LISTENERS}
+    return RelayApp(config, slot, {} if refused is None else refused, own)

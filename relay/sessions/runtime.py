@@ -27,6 +27,7 @@ from redispipe.pipe import LinkLost
 from relay.federation.inbound import Inbound
 from relay.federation.outbox import OutboxBounds
 from relay.federation.wake import Starter
+from relay.mux.server import MuxServer
 from relay.ops.control import GROUP
 from relay.ops.redis_client import COMMAND_TIMEOUT_S, CONNECT_TIMEOUT_S, RETRIES, RETRY_PAUSE_S
 from relay.queues import keys
@@ -109,6 +110,9 @@ class Runtime:
             self.worker.upkeep.control.listeners.append(self.sbd.decide)
             if self.events is not None:
                 self.sbd.switch.recorder = self.events.sbd
+        self.mux: MuxServer | None = None
+        if config.mux.enabled:
+            self.mux = MuxServer(config, self.worker, self.admission)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -120,6 +124,8 @@ class Runtime:
         self.inbound.start()
         if self.sbd is not None:
             self.sbd.start()
+        if self.mux is not None:
+            self.mux.start()
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self._nudges()),
@@ -140,6 +146,8 @@ class Runtime:
         await self.inbound.stop()
         if self.sbd is not None:
             await self.sbd.stop()
+        if self.mux is not None:
+            await self.mux.stop()
         self.trace.tracer.flush()
         await self.worker.stop()
         await asyncio.to_thread(self._starter.stop)
@@ -161,6 +169,7 @@ class Runtime:
             **self.trace.figures(),
             **(self.events.figures() if self.events is not None else {}),
             **(self.sbd.figures() if self.sbd is not None else {}),
+            **(self.mux.figures() if self.mux is not None else {}),
         }
 
     async def _progress(self) -> None:

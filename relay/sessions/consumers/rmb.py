@@ -16,14 +16,12 @@ from proto.rmb.reasons import SessionReason
 from relay.server.asgi_socket import AsgiSocket
 from relay.server.socket import EXTENSION
 from relay.sessions.admission import Refusal
-from relay.sessions.runtime import Runtime, running
+from relay.sessions.runtime import running
 from relay.sessions.takeover import Opening
 
 ANSWER: Final = "websocket.http.response"
 TEXT: Final = b"text/plain; charset=utf-8"
 USER_AGENT_CHARS: Final = 200
-OF_ADDRESS: Final = (SessionReason.IP_LIMIT, SessionReason.ADDRESS_BANNED)
-"""Refusals that count against the address."""
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -43,11 +41,11 @@ class RmbConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
         try:
             admitted = await runtime.admission.admit(query, client[0])
         except Refusal as refusal:
-            if refusal.reason in OF_ADDRESS:
-                runtime.worker.hits.handshake(client[0])
-            await _refuse(runtime, scope, send, refusal)
+            runtime.admission.note_refusal(refusal, client[0])
+            body = refusal.text.encode()
+            await refuse_over_http(scope, send, refusal.status, body, reason=refusal.text)
             return
-        user_agent = _header(scope, b"user-agent")
+        user_agent = user_agent_of(scope)
         bound = runtime.config.relay.max_message_bytes
         pumped = None
         if extension is not None:
@@ -72,12 +70,6 @@ class RmbConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
             await receive()  # the disconnect
 
 
-async def _refuse(runtime: Runtime, scope: dict[str, Any], send: Send, refusal: Refusal) -> None:
-    """Count a handshake that is refused, and answer it."""
-    runtime.worker.metrics.refused_handshakes[refusal.reason] += 1
-    await refuse_over_http(scope, send, refusal.status, refusal.text.encode(), reason=refusal.text)
-
-
 async def refuse_over_http(
     scope: dict[str, Any],
     send: Send,
@@ -96,8 +88,9 @@ async def refuse_over_http(
     await send({"type": f"{ANSWER}.body", "body": body})
 
 
-def _header(scope: dict[str, Any], name: bytes) -> str:
+def user_agent_of(scope: dict[str, Any]) -> str:
+    """What the client says it is."""
     for key, value in scope.get("headers", ()):
-        if key == name:
+        if key == b"user-agent":
             return str(value, "latin-1")[:USER_AGENT_CHARS]
     return ""

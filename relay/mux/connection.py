@@ -1,0 +1,261 @@
+"""One connection that carries sessions on its streams: the protocol's machine on a socket.
+
+All of one turn of the loop goes out in one write at its end: what several sessions are sent, and
+what the client acknowledges. While the kernel takes nothing more, nothing is taken from the streams
+and nothing is read: what waits is bounded for each session, and the rest stays in its queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from proto.mux.bounds import NORMAL_CLOSURE
+from proto.mux.connection import MuxConnection
+from proto.mux.events import (
+    Acknowledged,
+    CloseDue,
+    Event,
+    FailReason,
+    HalfFailed,
+    Readable,
+    ReadEnded,
+    StreamEnded,
+    StreamOpened,
+)
+from proto.mux.stream import WriteState
+from proto.websocket.budget import MessageBudget
+from relay.mux.stream_socket import State, StreamSocket
+
+if TYPE_CHECKING:
+    from relay.mux.options import MuxOptions
+    from relay.mux.server import MuxServer
+    from relay.server.socket import RelaySocket
+
+FULL_BYTES: Final = 64 * 1024
+"""With more than this unsent nothing more is handed over: the transport's high-water mark."""
+TAKE_BYTES: Final = 128 * 1024
+"""Of streams that are handed to the socket between two looks at whether it is full."""
+
+
+class Connection:
+    """A client's connection; a `relay.server.socket.Receiver`.
+
+    Attributes:
+        number: of the connection, at this worker.
+        address: of the client, without a port.
+        user_agent: of the client.
+        opened_at: unix time.
+        mux: the machine.
+        sockets: of the streams, by their ids.
+        has_signed_in: a stream of it has.
+        empty_since: loop time since which it has no streams, if it has none.
+        is_over_bounds: more waits for its sessions, or for all, than may.
+    """
+
+    def __init__(
+        self,
+        server: MuxServer,
+        number: int,
+        socket: RelaySocket,
+        address: str,
+        user_agent: str,
+    ) -> None:
+        self.number = number
+        self.address = address
+        self.remote = socket.remote
+        self.user_agent = user_agent
+        self.opened_at = time.time()
+        self.options: MuxOptions = server.options
+        self.budget: MessageBudget = server.budget
+        self.mux = MuxConnection(False, time.monotonic_ns(), server.options.bounds)
+        self.sockets: dict[int, StreamSocket] = {}
+        self.has_signed_in = False
+        self.is_over_bounds = False
+        self._server = server
+        self._socket = socket
+        self._loop = asyncio.get_running_loop()
+        self.empty_since = self._loop.time()
+        self._is_flushing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_ns: int | None = None
+        self._waiting: set[StreamSocket] = set()  # written to, and not known to be sent
+        self._reason = ""  # why it ends
+
+    # --- for the server ---------------------------------------------------------------------------
+
+    @property
+    def last_received(self) -> float:
+        """See `RelaySocket`."""
+        return self._socket.last_received
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the client's kernel takes nothing more."""
+        return self._socket.buffered_bytes() > FULL_BYTES
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the client's kernel has not taken yet."""
+        return self._socket.buffered_bytes()
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What waits for its sessions, both ways, and in its socket."""
+        waiting = sum(each.waiting_bytes for each in self.sockets.values())
+        return waiting + self._socket.buffered_bytes()
+
+    def end(self, reason: str, code: int = NORMAL_CLOSURE) -> None:
+        """End it, and so its sessions, which their clients may open elsewhere at once."""
+        if not self.mux.is_closed:
+            self._reason = reason
+            self.mux.close(code, reason)
+            self._hear()
+
+    # --- Receiver ---------------------------------------------------------------------------------
+
+    def messages_received(self, messages: list[bytes]) -> None:
+        now_ns = time.monotonic_ns()
+        receive = self.mux.receive_data
+        for message in messages:
+            receive(message, now_ns)
+        self._hear()
+        self.flush_soon()
+
+    def writable(self) -> None:
+        self._socket.resume_reading()
+        self.flush_soon()
+
+    def closed(self, code: int, detail: str | None) -> None:
+        if not self._reason:
+            self._reason = detail or "client_close"
+        self.mux.connection_lost()
+        self._hear()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._server.left(self, self._reason)
+
+    # --- for its sockets --------------------------------------------------------------------------
+
+    def soon(self, call: Callable[..., object], *arguments: Any) -> None:
+        """Call something in the next turn of the loop."""
+        self._loop.call_soon(call, *arguments)
+
+    def read(self, stream_id: int) -> bytes:
+        """Take what came on a stream."""
+        if stream_id not in self.sockets:
+            return b""
+        data = self.mux.read(stream_id, self.options.bounds.stream_bytes)
+        if data:
+            self.flush_soon()
+        return data
+
+    def written_to(self, socket: StreamSocket) -> None:
+        """Bytes were written to a stream."""
+        self._waiting.add(socket)
+        self.flush_soon()
+
+    def end_stream(self, socket: StreamSocket) -> None:
+        """End a stream after what was written, and read nothing more."""
+        if socket.stream.writing is WriteState.OPEN:
+            self.mux.end(socket.id, time.monotonic_ns())
+        self.mux.cancel(socket.id)
+        self.flush_soon()
+
+    def finish(self, socket: StreamSocket, code: int) -> None:
+        """End a stream with a close code; what waits to be sent is discarded."""
+        self._server.finished(self, socket, code)
+        if code == NORMAL_CLOSURE and socket.drained():
+            self.end_stream(socket)
+        else:
+            self.mux.abort(socket.id, code)
+            self.mux.cancel(socket.id, code)
+            self.flush_soon()
+
+    def linger(self, socket: StreamSocket) -> None:
+        """Tell a socket when all was acknowledged, or has had its time."""
+        self.mux.tell_acknowledged(socket.id)
+        self._server.lingering.add(socket, socket.finish_closing, self._loop)
+
+    def flush_soon(self) -> None:
+        """Hand over what may be sent at the end of this turn of the loop."""
+        if not self._is_flushing:
+            self._is_flushing = True
+            self._loop.call_soon(self._flush)
+
+    # --- details ----------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        self._is_flushing = False
+        now_ns = time.monotonic_ns()
+        mux, socket = self.mux, self._socket
+        while not mux.is_closed and mux.has_data_to_send:
+            if socket.buffered_bytes() > FULL_BYTES:
+                socket.pause_reading()  # what is read would have to be answered
+                break
+            if messages := mux.data_to_send(now_ns, TAKE_BYTES):
+                socket.send_messages(messages)
+        self._hear()
+        if self._waiting:
+            self._waiting = {each for each in self._waiting if not each.has_room()}
+        self._arm()
+
+    def _arm(self) -> None:
+        due_ns = self.mux.next_timer()
+        if due_ns == self._due_ns and self._timer is not None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._due_ns = due_ns
+        if due_ns is not None:
+            wait_s = max(0.0, (due_ns - time.monotonic_ns()) / 1e9)
+            self._timer = self._loop.call_later(wait_s, self._time_came)
+
+    def _time_came(self) -> None:
+        self._timer = None
+        self.mux.handle_timer(time.monotonic_ns())
+        self._flush()
+
+    def _hear(self) -> None:
+        next_event = self.mux.next_event
+        while (event := next_event()) is not None:
+            self._take(event)
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Readable(stream_id):
+                socket = self.sockets[stream_id]
+                if socket.state is State.SIGNING_IN:
+                    self._take_token(socket)
+                else:
+                    socket.readable()
+            case Acknowledged(stream_id):
+                self.sockets[stream_id].finish_closing()
+            case ReadEnded(stream_id):
+                self.sockets[stream_id].read_ended()
+            case StreamOpened(stream_id):
+                socket = StreamSocket(self, self.mux.stream(stream_id))
+                self.sockets[stream_id] = socket
+                self._server.opened(self, socket)
+            case HalfFailed(stream_id, half, code, reason):
+                self.sockets[stream_id].failed(half, code, reason)
+                if reason is FailReason.PEER:
+                    self._server.counts.resets["client"] += 1
+            case StreamEnded(stream_id):
+                del self.sockets[stream_id]
+                self.empty_since = self._loop.time()
+            case CloseDue(code, text, violation):
+                self._reason = self._reason or (violation or "protocol_error")
+                self._socket.close(code, text)
+
+    def _take_token(self, socket: StreamSocket) -> None:
+        try:
+            token = socket.take_token()
+        except ValueError as error:
+            self._server.refuse(socket, 401, f"invalid jwt: {error}")
+            return
+        if token is not None:
+            self._server.sign_in(self, socket, token)

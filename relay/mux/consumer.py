@@ -1,0 +1,90 @@
+"""The endpoint of streams: which websockets carry them, and their handshake."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from channels.consumer import AsyncConsumer
+
+from proto.mux.bounds import MAX_HEADER_BYTES
+from relay.mux.options import SUBPROTOCOL
+from relay.server.asgi_socket import AsgiSocket
+from relay.server.scopes import has_query, is_at
+from relay.server.socket import EXTENSION, InputRules
+from relay.sessions.admission import Refusal
+from relay.sessions.consumers.rmb import refuse_over_http, user_agent_of
+from relay.sessions.runtime import running
+
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class MuxEndpoint:
+    """Which websockets carry streams.
+
+    On a listener of its own that is all of them; on the public one those of a path without a query
+    string, and those that offer the subprotocol.
+    """
+
+    def __init__(self, path: str, places: frozenset[int | str]) -> None:
+        """
+        Args:
+            path: on the public listener.
+            places: ports and paths of its own listeners.
+        """
+        self._path = path
+        self._places = places
+        self._consumer = MuxConsumer.as_asgi()
+
+    def takes(self, scope: dict[str, Any]) -> bool:
+        """Whether a websocket carries streams."""
+        return (
+            (scope["path"] == self._path and not has_query(scope))
+            or SUBPROTOCOL in scope["subprotocols"]
+            or is_at(scope, self._places)
+        )
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """Serve a websocket."""
+        await self._consumer(scope, receive, send)
+
+
+class MuxConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
+    """One connection of a client."""
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        runtime = await running()
+        event = await receive()
+        server = runtime.mux
+        if event["type"] != "websocket.connect" or server is None:
+            return
+        address = (scope.get("client") or ("", 0))[0]
+        extension = scope.get("extensions", {}).get(EXTENSION)
+        rules = InputRules(server.options.bounds.stream_bytes + MAX_HEADER_BYTES)
+        pumped = None
+        if extension is not None:
+            socket = extension["socket"]
+        else:
+            socket = pumped = AsgiSocket(receive, send, scope)
+        socket.set_rules(rules)
+        try:
+            connection = server.open(socket, address, user_agent_of(scope))
+        except Refusal as refusal:
+            body = refusal.text.encode()
+            await refuse_over_http(scope, send, refusal.status, body, reason=refusal.text)
+            return
+        offered = SUBPROTOCOL in scope["subprotocols"]
+        try:
+            await send(
+                {"type": "websocket.accept", "subprotocol": SUBPROTOCOL if offered else None}
+            )
+            socket.start(connection)
+        except BaseException:
+            server.left(connection, "client_close")
+            raise
+        if pumped is not None:
+            await pumped.run()
+        else:
+            del scope, event, extension
+            await receive()  # the disconnect

@@ -1,0 +1,214 @@
+"""The server of streams of a worker: its connections, sign-ins on their streams, and bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from proto.mux.bounds import NORMAL_CLOSURE
+from proto.mux.connection import MuxCounts
+from proto.rmb.reasons import SESSIONS, SessionReason
+from proto.websocket.budget import MessageBudget
+from relay.mux.connection import Connection
+from relay.mux.options import LINGER_S, MuxServerCounts, mux_options
+from relay.mux.stream_socket import State, StreamSocket
+from relay.server.deadlines import Deadlines
+from relay.sessions.admission import Admission, Refusal, refusal_for
+from relay.sessions.takeover import Opening
+
+if TYPE_CHECKING:
+    from relay.server.socket import RelaySocket
+    from relay.sessions.worker import Worker
+
+CHECK_S: Final = 1.0
+REQUEST_TIMEOUT: Final = 408
+
+
+class MuxServer:
+    """What a worker starts and stops.
+
+    Attributes:
+        options: the bounds.
+        counts: of connections and streams.
+        budget: for envelopes that are not complete.
+        lingering: sockets that wait for acknowledgements before they end.
+        connections: that are open.
+    """
+
+    def __init__(self, config: Any, worker: Worker, admission: Admission) -> None:
+        self.options = mux_options(config)
+        self.counts = MuxServerCounts()
+        self.budget = MessageBudget(self.options.buffered_bytes)
+        self.lingering = Deadlines(LINGER_S)
+        self.connections: dict[Connection, None] = {}
+        self._worker = worker
+        self._admission = admission
+        self._loop = asyncio.get_running_loop()
+        self._signing_in = Deadlines(self.options.sign_in_s)
+        self._numbers = itertools.count(1)
+        self._ended = MuxCounts()  # of connections that have ended
+        self._stuck: dict[Connection, tuple[int, float]] = {}  # unsent bytes, and since when
+        self._checking: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to check the connections."""
+        self._checking = self._loop.create_task(self._check())
+
+    async def stop(self) -> None:
+        """End all connections; their sessions have ended before."""
+        if self._checking is not None:
+            self._checking.cancel()
+            await asyncio.gather(self._checking, return_exceptions=True)
+        for connection in list(self.connections):
+            self._end(connection, SessionReason.DRAINED)
+
+    # --- connections ------------------------------------------------------------------------------
+
+    def open(self, socket: RelaySocket, address: str, user_agent: str) -> Connection:
+        """Take a connection in.
+
+        Raises:
+            Refusal: with the answer to give.
+        """
+        try:
+            self._admission.admit_connection(address)
+            if len(self.connections) >= self.options.max_connections:
+                raise refusal_for(SessionReason.CAPACITY)
+        except Refusal as refusal:
+            self._admission.note_refusal(refusal, address)
+            self.counts.refused[refusal.reason] += 1
+            raise
+        connection = Connection(self, next(self._numbers), socket, address, user_agent)
+        self.connections[connection] = None
+        self.counts.opened += 1
+        return connection
+
+    def left(self, connection: Connection, reason: str) -> None:
+        """A connection has ended."""
+        if connection in self.connections:
+            del self.connections[connection]
+            self._stuck.pop(connection, None)
+            self.counts.ended[reason] += 1
+            _add(self._ended, connection.mux.counts)
+
+    # --- streams ----------------------------------------------------------------------------------
+
+    def opened(self, connection: Connection, socket: StreamSocket) -> None:
+        """A client opened a stream: it has to sign in."""
+        self.counts.streams += 1
+        late = partial(self._refuse_late, connection, socket)
+        self._signing_in.add(socket, late, self._loop)
+
+    def sign_in(self, connection: Connection, socket: StreamSocket, token: bytes) -> None:
+        """A stream brought its token."""
+        self._signing_in.remove(socket)
+        self._worker.spawn(self._sign_in(connection, socket, token))
+
+    def refuse(self, socket: StreamSocket, status: int, text: str) -> None:
+        """Refuse a sign-in."""
+        self._signing_in.remove(socket)
+        self.counts.refused_streams += 1
+        socket.refuse(status, text)
+
+    def finished(self, connection: Connection, socket: StreamSocket, code: int) -> None:
+        """A stream ends."""
+        self._signing_in.remove(socket)
+        self.lingering.remove(socket)
+        self.counts.resets["relay"] += code != NORMAL_CLOSURE
+
+    # --- for operators ----------------------------------------------------------------------------
+
+    def figures(self) -> dict[str, float]:
+        """What the worker counted, for `/metrics`."""
+        total = MuxCounts()
+        for each in (self._ended, *(connection.mux.counts for connection in self.connections)):
+            _add(total, each)
+        counts = self.counts
+        return {
+            "mux_connections": len(self.connections),
+            "mux_streams": sum(len(connection.sockets) for connection in self.connections),
+            "mux_opened_total": counts.opened,
+            "mux_refused_total": counts.refused.total(),
+            "mux_streams_opened_total": counts.streams,
+            "mux_streams_refused_total": counts.refused_streams + total.refused,
+            "mux_resets_client_total": counts.resets["client"],
+            "mux_resets_relay_total": counts.resets["relay"],
+            "mux_received_bytes_total": total.received_bytes,
+            "mux_sent_bytes_total": total.sent_bytes,
+            "mux_stalls_total": total.stalls,
+        }
+
+    # --- details ----------------------------------------------------------------------------------
+
+    async def _sign_in(self, connection: Connection, socket: StreamSocket, token: bytes) -> None:
+        worker = self._worker
+        try:
+            admitted = await self._admission.admit(token or None, connection.address)
+        except Refusal as refusal:
+            self._admission.note_refusal(refusal, connection.address)
+            self.refuse(socket, refusal.status, refusal.text)
+            return
+        if socket.state is not State.SIGNING_IN:
+            return  # the client has gone
+        connection.has_signed_in = True
+        opening = Opening()
+        key = admitted.key
+        session = worker.open(key, socket, admitted.twin, connection.user_agent, opening)
+        try:
+            await opening.claimed()
+            socket.accept()
+            socket.start(session, key[0])
+        finally:
+            opening.answer_made()
+
+    def _refuse_late(self, connection: Connection, socket: StreamSocket) -> None:
+        refusal = Refusal(REQUEST_TIMEOUT, "no token in time", SessionReason.HANDSHAKE_TIMEOUT)
+        self._admission.note_refusal(refusal, connection.address)
+        self.refuse(socket, refusal.status, refusal.text)
+
+    def _end(self, connection: Connection, reason: SessionReason) -> None:
+        end = SESSIONS[reason]
+        connection.end(end.text or reason.value, end.close_code or NORMAL_CLOSURE)
+
+    async def _check(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_S)
+            waiting = {each: each.buffered_bytes for each in self.connections}
+            too_much = sum(waiting.values()) > self.options.buffered_bytes
+            for connection, buffered_bytes in waiting.items():
+                connection.is_over_bounds = (
+                    too_much or buffered_bytes > self.options.connection_bytes
+                )
+                if (reason := self._why_end(connection)) is not None:
+                    self._end(connection, reason)
+
+    def _why_end(self, connection: Connection) -> SessionReason | None:
+        """Why a connection is to end; None: it may stay."""
+        now = self._loop.time()
+        worker = self._worker
+        unsent, since = self._stuck.get(connection, (0, now))
+        self._stuck.pop(connection, None)
+        if connection.is_full:
+            progress = connection.unsent_bytes < unsent
+            self._stuck[connection] = (connection.unsent_bytes, now if progress else since)
+            if now - since >= worker.bounds.back_pressure_s:
+                return SessionReason.BACK_PRESSURE
+        if connection.sockets:
+            return None
+        if worker.draining:
+            return SessionReason.DRAINED
+        if worker.router.banned_addresses.covers(connection.address):
+            return SessionReason.ADDRESS_BANNED
+        silent_s = now - max(connection.last_received, connection.empty_since)
+        if not connection.has_signed_in:
+            return SessionReason.HANDSHAKE_TIMEOUT if silent_s > self.options.sign_in_s else None
+        return SessionReason.IDLE if 0 < self.options.idle_s < silent_s else None
+
+
+def _add(total: MuxCounts, more: MuxCounts) -> None:
+    total.refused += more.refused
+    total.received_bytes += more.received_bytes
+    total.sent_bytes += more.sent_bytes
+    total.stalls += more.stalls
