@@ -20,6 +20,7 @@ from proto.mux.events import (
     Event,
     FailReason,
     HalfFailed,
+    PingDue,
     Readable,
     ReadEnded,
     StreamEnded,
@@ -226,30 +227,38 @@ class Connection:
 
     def _take(self, event: Event) -> None:
         match event:
-            case Readable(stream_id):
-                socket = self.sockets[stream_id]
+            case StreamOpened(stream_id):
+                if not self.mux.is_closed:  # by what came with it
+                    socket = StreamSocket(self, self.mux.stream(stream_id))
+                    self.sockets[stream_id] = socket
+                    self._server.opened(self, socket)
+            case CloseDue(code, text, violation):
+                self._reason = self._reason or (violation or "protocol_error")
+                self._socket.close(code, text)
+            case PingDue():
+                pass  # the client sends them
+            case _:
+                if (known := self.sockets.get(event.stream_id)) is not None:
+                    self._tell(known, event)
+
+    def _tell(self, socket: StreamSocket, event: Event) -> None:
+        match event:
+            case Readable():
                 if socket.state is State.SIGNING_IN:
                     self._take_token(socket)
                 else:
                     socket.readable()
-            case Acknowledged(stream_id):
-                self.sockets[stream_id].finish_closing()
-            case ReadEnded(stream_id):
-                self.sockets[stream_id].read_ended()
-            case StreamOpened(stream_id):
-                socket = StreamSocket(self, self.mux.stream(stream_id))
-                self.sockets[stream_id] = socket
-                self._server.opened(self, socket)
-            case HalfFailed(stream_id, half, code, reason):
-                self.sockets[stream_id].failed(half, code, reason)
+            case Acknowledged():
+                socket.finish_closing()
+            case ReadEnded():
+                socket.read_ended()
+            case HalfFailed(_, half, code, reason):
+                socket.failed(half, code, reason)
                 if reason is FailReason.PEER:
                     self._server.counts.resets["client"] += 1
-            case StreamEnded(stream_id):
-                del self.sockets[stream_id]
+            case StreamEnded():
+                del self.sockets[socket.id]
                 self.empty_since = self._loop.time()
-            case CloseDue(code, text, violation):
-                self._reason = self._reason or (violation or "protocol_error")
-                self._socket.close(code, text)
 
     def _take_token(self, socket: StreamSocket) -> None:
         try:

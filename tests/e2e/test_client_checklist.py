@@ -1,4 +1,4 @@
-"""What released RMB clients rely on, point by point, on both servers.
+"""What released RMB clients rely on, point by point, on both servers and over streams.
 
 Eight points, from how those clients were seen to behave; each test names the one it proves.
 """
@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from proto.identity import tokens
 from proto.rmb import types_pb2 as pb
 from rmbsite.config import RelayConfig
-from tests.support import envelopes
+from tests.support import envelopes, stream_client
 from tests.support.relay_process import RelayProcess, directory, eventually
 from tests.support.rmb_client import RmbClient, connect, session
 from tests.support.world import (
@@ -30,6 +30,27 @@ from tests.support.world import (
 SIDS = [None, "", "x", "a:b", "ünicode"]
 
 
+class OverStreams:
+    """A relay whose sessions are carried by streams."""
+
+    def __init__(self, relay: RelayProcess) -> None:
+        self.url = stream_client.PREFIX + relay.url
+        self.redis = relay.redis
+        self.server = "streams"
+
+
+Carrier = RelayProcess | OverStreams
+
+
+@pytest.fixture(params=["relay", "daphne_relay", "streams"])
+def any_carrier(request: pytest.FixtureRequest) -> Carrier:
+    """Websockets of both servers, then streams."""
+    if request.param == "streams":
+        return OverStreams(request.getfixturevalue("relay"))
+    relay: RelayProcess = request.getfixturevalue(request.param)
+    return relay
+
+
 async def _nothing_for(*clients: RmbClient) -> None:
     """Barriers of all clients, then their inboxes must be empty."""
     for client in clients:
@@ -38,37 +59,37 @@ async def _nothing_for(*clients: RmbClient) -> None:
 
 
 @pytest.mark.parametrize("sid", SIDS)
-async def test_1_a_bare_token_signs_in(any_relay: RelayProcess, sid: str | None) -> None:
+async def test_1_a_bare_token_signs_in(any_carrier: Carrier, sid: str | None) -> None:
     (twin,) = fresh_twins(1)
-    async with session(any_relay.url, twin, sid) as client:
+    async with session(any_carrier.url, twin, sid) as client:
         pong = await client.barrier()
         assert pong.destination.twin == twin.id
         assert pong.destination.HasField("connection") == (sid is not None)
         assert pong.destination.connection == (sid or "")
 
 
-async def test_1_sid_null_and_absent_are_one_session(any_relay: RelayProcess) -> None:
+async def test_1_sid_null_and_absent_are_one_session(any_carrier: Carrier) -> None:
     (twin,) = fresh_twins(1)
     absent = tokens.issue(twin.signing_key, twin.id, None, int(time.time()), omit_sid=True)
     async with (
-        session(any_relay.url, twin, None) as first,
-        session(any_relay.url, twin, None, token=absent) as second,
+        session(any_carrier.url, twin, None) as first,
+        session(any_carrier.url, twin, None, token=absent) as second,
     ):
         assert (await first.closed())[0] == 4001
         await second.barrier()
 
 
-async def test_1_iat_is_compared_with_nothing(any_relay: RelayProcess) -> None:
+async def test_1_iat_is_compared_with_nothing(any_carrier: Carrier) -> None:
     (twin,) = fresh_twins(1)
     token = twin.token("x", now=int(time.time()) + 86_400)
-    async with session(any_relay.url, twin, "x", token=token) as client:
+    async with session(any_carrier.url, twin, "x", token=token) as client:
         await client.barrier()
 
 
-async def test_1_a_bad_token_does_not_sign_in(any_relay: RelayProcess) -> None:
+async def test_1_a_bad_token_does_not_sign_in(any_carrier: Carrier) -> None:
     (twin,) = fresh_twins(1)
     with pytest.raises(InvalidStatus):
-        await connect(any_relay.url, twin, token=twin.token(now=int(time.time()) - 1000))
+        await connect(any_carrier.url, twin, token=twin.token(now=int(time.time()) - 1000))
 
 
 def _peculiar(source: tuple[int, str | None], destination: tuple[int, str | None]) -> bytes:
@@ -87,23 +108,26 @@ def _peculiar(source: tuple[int, str | None], destination: tuple[int, str | None
     return long_varint + rest + unknown + first_field
 
 
-async def test_2_bytes_are_forwarded_untouched(any_relay: RelayProcess) -> None:
+async def test_2_bytes_are_forwarded_untouched(any_carrier: Carrier) -> None:
     one, two = fresh_twins(2)
-    async with session(any_relay.url, one, "s") as sender, session(any_relay.url, two) as receiver:
+    async with (
+        session(any_carrier.url, one, "s") as sender,
+        session(any_carrier.url, two) as receiver,
+    ):
         sent = [_peculiar(sender.key, receiver.key) for _ in range(3)]
         for message in sent:
             await sender.send_bytes(message)
         assert [await receiver.receive_bytes() for _ in sent] == sent
 
 
-async def test_2_bytes_survive_the_queue_untouched(any_relay: RelayProcess) -> None:
+async def test_2_bytes_survive_the_queue_untouched(any_carrier: Carrier) -> None:
     one, two = fresh_twins(2)
-    async with session(any_relay.url, one) as sender:
+    async with session(any_carrier.url, one) as sender:
         sent = [_peculiar(sender.key, (two.id, "later")) for _ in range(3)]
         for message in sent:
             await sender.send_bytes(message)
         await sender.barrier()
-    async with session(any_relay.url, two, "later") as receiver:
+    async with session(any_carrier.url, two, "later") as receiver:
         assert [await receiver.receive_bytes() for _ in sent] == sent
 
 
@@ -125,9 +149,9 @@ async def test_3_websocket_pings_are_answered(any_relay: RelayProcess) -> None:
             await asyncio.wait_for(await client.websocket.ping(payload), 5)
 
 
-async def test_3_envelope_pong(any_relay: RelayProcess) -> None:
+async def test_3_envelope_pong(any_carrier: Carrier) -> None:
     (twin,) = fresh_twins(1)
-    async with session(any_relay.url, twin, "s") as client:
+    async with session(any_carrier.url, twin, "s") as client:
         ping = envelopes.ping(client.key, uid="mine")
         ping.plain = b"before "
         ping.signature = b"kept"
@@ -146,12 +170,12 @@ async def test_3_the_idle_limit_leaves_slow_clients_alone() -> None:
     assert RelayConfig().idle_timeout_s >= 45
 
 
-async def test_4_a_newer_connection_replaces_and_stays(any_relay: RelayProcess) -> None:
+async def test_4_a_newer_connection_replaces_and_stays(any_carrier: Carrier) -> None:
     one, two = fresh_twins(2)
     async with (
-        session(any_relay.url, two) as sender,
-        session(any_relay.url, one, "s") as first,
-        session(any_relay.url, one, "s") as second,
+        session(any_carrier.url, two) as sender,
+        session(any_carrier.url, one, "s") as first,
+        session(any_carrier.url, one, "s") as second,
     ):
         assert (await first.closed())[0] == 4001
         await first.abort()
@@ -159,13 +183,13 @@ async def test_4_a_newer_connection_replaces_and_stays(any_relay: RelayProcess) 
             await sender.request(second.key, b"%d" % number)
         got = [(await second.receive()).plain for _ in range(20)]
         assert got == [b"%d" % number for number in range(20)]
-        assert f"{one.id}:s" in directory(any_relay.redis)
+        assert f"{one.id}:s" in directory(any_carrier.redis)
 
 
-async def test_4_a_redial_storm_ends_with_the_last_one_connected(any_relay: RelayProcess) -> None:
+async def test_4_a_redial_storm_ends_with_the_last_one_connected(any_carrier: Carrier) -> None:
     one, two = fresh_twins(2)
-    async with session(any_relay.url, two) as sender:
-        storm = [await connect(any_relay.url, one, "s") for _ in range(25)]
+    async with session(any_carrier.url, two) as sender:
+        storm = [await connect(any_carrier.url, one, "s") for _ in range(25)]
         for replaced in storm[:-1]:
             assert (await replaced.closed())[0] == 4001
         await sender.request((one.id, "s"), b"for the last")
@@ -173,18 +197,18 @@ async def test_4_a_redial_storm_ends_with_the_last_one_connected(any_relay: Rela
         await storm[-1].abort()
 
 
-async def test_4_sessions_of_other_sids_are_not_replaced(any_relay: RelayProcess) -> None:
+async def test_4_sessions_of_other_sids_are_not_replaced(any_carrier: Carrier) -> None:
     (twin,) = fresh_twins(1)
-    clients = [await connect(any_relay.url, twin, sid) for sid in SIDS]
+    clients = [await connect(any_carrier.url, twin, sid) for sid in SIDS]
     for client in clients:
         await client.barrier()
         await client.abort()
 
 
-async def test_5_delivery_is_exact_to_the_connection(any_relay: RelayProcess) -> None:
+async def test_5_delivery_is_exact_to_the_connection(any_carrier: Carrier) -> None:
     one, two = fresh_twins(2)
-    receivers = {sid: await connect(any_relay.url, two, sid) for sid in (None, "", "x")}
-    async with session(any_relay.url, one, "s") as sender:
+    receivers = {sid: await connect(any_carrier.url, two, sid) for sid in (None, "", "x")}
+    async with session(any_carrier.url, one, "s") as sender:
         for sid, receiver in receivers.items():
             await sender.request((two.id, sid), b"for you")
             assert (await receiver.receive()).destination.HasField("connection") == (
@@ -195,46 +219,46 @@ async def test_5_delivery_is_exact_to_the_connection(any_relay: RelayProcess) ->
         await receiver.abort()
 
 
-async def test_5_messages_for_an_absent_session_wait_for_it(any_relay: RelayProcess) -> None:
+async def test_5_messages_for_an_absent_session_wait_for_it(any_carrier: Carrier) -> None:
     one, two = fresh_twins(2)
-    async with session(any_relay.url, one) as sender:
+    async with session(any_carrier.url, one) as sender:
         for number in range(500):
             await sender.request((two.id, None), b"%d" % number)
         await sender.barrier()
-        async with session(any_relay.url, two, "other") as other:
+        async with session(any_carrier.url, two, "other") as other:
             await _nothing_for(other)
-        async with session(any_relay.url, two) as receiver:
+        async with session(any_carrier.url, two) as receiver:
             got = [(await receiver.receive()).plain for _ in range(500)]
             assert got == [b"%d" % number for number in range(500)]
     stream = f"stream:{two.id}"
     await eventually(
-        lambda: not any_relay.redis.run("EXISTS", stream) or _length(any_relay, stream) == 0
+        lambda: not any_carrier.redis.run("EXISTS", stream) or _length(any_carrier, stream) == 0
     )
 
 
-def _length(relay: RelayProcess, stream: str) -> int:
+def _length(relay: Carrier, stream: str) -> int:
     assert relay.redis is not None
     length: int = relay.redis.run("XLEN", stream)
     return length
 
 
 async def test_5_the_queue_has_the_name_and_shape_of_the_reference(
-    any_relay: RelayProcess,
+    any_carrier: Carrier,
 ) -> None:
     one, two = fresh_twins(2)
-    async with session(any_relay.url, one) as sender:
+    async with session(any_carrier.url, one) as sender:
         sent = await sender.request((two.id, "s"), b"queued")
         await sender.barrier()
-    entries = any_relay.redis.run("XRANGE", f"stream:{two.id}:s", "-", "+")
+    entries = any_carrier.redis.run("XRANGE", f"stream:{two.id}:s", "-", "+")
     assert [fields for _, fields in entries] == [{b"_": sent.SerializeToString()}] or [
         fields for _, fields in entries
     ] == [[b"_", sent.SerializeToString()]]
-    assert any_relay.redis.run("TTL", f"stream:{two.id}:s") >= 3600
+    assert any_carrier.redis.run("TTL", f"stream:{two.id}:s") >= 3600
 
 
-async def test_6_errors_have_no_source_and_go_to_requests_only(any_relay: RelayProcess) -> None:
+async def test_6_errors_have_no_source_and_go_to_requests_only(any_carrier: Carrier) -> None:
     one, absent = fresh_twins(2)
-    async with session(any_relay.url, one, "s") as sender:
+    async with session(any_carrier.url, one, "s") as sender:
         sent = await sender.request((absent.id, None), b"", tags="a,fail-fast b")
         answer = await sender.receive()
         assert answer.uid == sent.uid
@@ -251,23 +275,23 @@ async def test_6_errors_have_no_source_and_go_to_requests_only(any_relay: RelayP
 
 @pytest.mark.parametrize("content", [b"\xff\xff\xff", b"0" * (16 * 1024 * 1024 + 1)])
 async def test_7_fatal_input_closes_and_the_client_may_redial(
-    any_relay: RelayProcess, content: bytes
+    any_carrier: Carrier, content: bytes
 ) -> None:
     (twin,) = fresh_twins(1)
-    async with session(any_relay.url, twin) as client:
+    async with session(any_carrier.url, twin) as client:
         # A client that still writes may be reset before it reads the close frame (daphne).
         with contextlib.suppress(ConnectionClosed):
             await client.send_bytes(content)
         code, _ = await client.closed()
         expected = 1007 if len(content) == 3 else 1009
-        assert code == expected or (any_relay.server == "daphne" and code == 1006)
-    async with session(any_relay.url, twin) as client:
+        assert code == expected or (any_carrier.server == "daphne" and code == 1006)
+    async with session(any_carrier.url, twin) as client:
         await client.barrier()
 
 
-async def test_7_the_largest_messages_pass(any_relay: RelayProcess) -> None:
+async def test_7_the_largest_messages_pass(any_carrier: Carrier) -> None:
     one, two = fresh_twins(2)
-    async with session(any_relay.url, one) as sender, session(any_relay.url, two) as receiver:
+    async with session(any_carrier.url, one) as sender, session(any_carrier.url, two) as receiver:
         payload = bytes(15 * 1024 * 1024)
         await sender.request(receiver.key, payload)
         assert (await receiver.receive(30)).plain == payload

@@ -190,9 +190,17 @@ async def connect(
 ) -> RmbClient:
     """Sign in; the caller closes. `options` go to `websockets.connect`.
 
+    Args:
+        url: of the relay; with `stream_client.PREFIX` the session is carried by a stream.
+
     Raises:
         websockets.exceptions.InvalidStatus: the relay answered no.
     """
+    from tests.support import stream_client  # which makes an `RmbClient` of a stream
+
+    if url.startswith(stream_client.PREFIX):
+        plain = url.removeprefix(stream_client.PREFIX)
+        return await stream_client.connect_alone(plain, twin, sid, token=token)
     options = {
         "compression": None,
         "max_size": None,

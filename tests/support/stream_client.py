@@ -8,6 +8,9 @@ from collections.abc import AsyncIterator
 from typing import Any, cast
 
 from websockets.asyncio.client import ClientConnection
+from websockets.datastructures import Headers
+from websockets.exceptions import ConnectionClosedError, InvalidStatus
+from websockets.http11 import Response
 from websockets.protocol import State
 
 from peer.mux import MuxBounds, MuxSession, MuxStream, StreamFailedError, connect
@@ -17,12 +20,10 @@ from proto.rmb.reasons import SESSIONS
 from tests.support.identities import Twin
 from tests.support.rmb_client import RmbClient
 
+PREFIX = "streams+"
+"""Of the URL of a relay whose sessions shall each be the only stream of a connection."""
 BOUNDS = MuxBounds(stream_bytes=64 * 1024)
 TEXTS = {end.close_code: end.text for end in SESSIONS.values()}
-
-
-class RefusedError(Exception):
-    """The relay refused a sign-in: its answer."""
 
 
 class StreamWebsocket:
@@ -39,9 +40,13 @@ class StreamWebsocket:
         self._may_read = asyncio.Event()
         self._may_read.set()
         self._ended = asyncio.Event()
+        self.connection = contextlib.AsyncExitStack()  # that ends with the stream
 
     async def send(self, message: bytes) -> None:
-        await self.stream.write(framed([message]))
+        try:
+            await self.stream.write(framed([message]))
+        except StreamFailedError:
+            raise ConnectionClosedError(None, None) from None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for message in self._early:
@@ -57,6 +62,8 @@ class StreamWebsocket:
                     yield message
         except StreamFailedError as error:
             self._end(error.code or 1006)
+        finally:
+            await self.connection.aclose()
 
     async def wait_closed(self) -> None:
         await self._ended.wait()
@@ -97,7 +104,7 @@ async def sign_in(
     """Sign in on a stream of its own.
 
     Raises:
-        RefusedError: the relay answered no.
+        InvalidStatus: the relay answered no.
     """
     stream = await mux.open_stream()
     text = twin.token(sid) if token is None else token
@@ -112,7 +119,8 @@ async def sign_in(
     answer = messages[0].decode()
     if answer != "101":
         stream.abort()
-        raise RefusedError(answer)
+        status, _, text = answer.partition(" ")
+        raise InvalidStatus(Response(int(status), "", Headers(), text.encode()))
     websocket = cast(ClientConnection, StreamWebsocket(stream, reader, messages[1:]))
     return RmbClient(websocket, twin, sid)
 
@@ -127,3 +135,18 @@ async def session(
         yield client
     finally:
         await client.abort()
+
+
+async def connect_alone(
+    url: str, twin: Twin, sid: str | None, *, token: str | None = None
+) -> RmbClient:
+    """Sign in on the only stream of a connection, which ends with it."""
+    stack = contextlib.AsyncExitStack()
+    try:
+        mux = await stack.enter_async_context(connection(url))
+        client = await sign_in(mux, twin, sid, token=token)
+    except BaseException:
+        await stack.aclose()
+        raise
+    cast(StreamWebsocket, client.websocket).connection = stack
+    return client
