@@ -26,6 +26,7 @@ from tests.bench import twins as bench_twins
 from tests.bench.clients import BareClient, Client, sign_in, stay
 from tests.bench.envelopes import Template, ping
 from tests.bench.flows import BINARY, Flow, Lane, Ledger
+from tests.bench.mux_clients import Hub, MuxClient
 from tests.proto.sbd.pairs import Identity
 from tests.support.sbd_crowd import Member
 
@@ -46,23 +47,31 @@ class Generator:
         self.identities: dict[int, Identity] = {}  # of SBD clients
         self.senders: list[Client] = []  # of the flows, in their order
         self.tokens: dict[int, str] = {}
+        self.streams: list[MuxClient] = []  # that only stay
+        self.hub: Hub | None = None
 
-    async def prepare(self, twins: list[int], sbd: bool = False) -> None:
+    async def prepare(self, twins: list[int], protocol: str = "rmb") -> None:
         """Sign tokens ahead, or make keys, so that no measured second pays for it."""
-        if sbd:
+        if protocol == "sbd":
             self.identities.update((twin, Identity(twin)) for twin in twins)
             return
         self.tokens.update((twin, bench_twins.token(twin)) for twin in twins)
 
-    async def connect(self, url: str, twins: list[int], sbd: bool = False) -> None:
+    async def connect(self, url: str, twins: list[int], protocol: str = "rmb") -> None:
         """Sign full clients in."""
-        if not sbd:
+        if protocol != "sbd":
             await self.prepare([twin for twin in twins if twin not in self.tokens])
         for first in range(0, len(twins), CONNECTS_AT_ONCE):
             group = twins[first : first + CONNECTS_AT_ONCE]
-            if sbd:
-                clients: list[Client] = await asyncio.gather(
+            clients: list[Client]
+            if protocol == "sbd":
+                clients = await asyncio.gather(
                     *(sbd_clients.sign_in(self.ledger, twin, url) for twin in group)
+                )
+            elif protocol == "mux":
+                hub = await self._hub(url)
+                clients = await asyncio.gather(
+                    *(hub.sign_in(self.ledger, twin, self.tokens[twin]) for twin in group)
                 )
             else:
                 clients = [Client(self.ledger, twin) for twin in group]
@@ -76,7 +85,7 @@ class Generator:
         url: str,
         twins: list[int],
         slow: bool = False,
-        sbd: bool = False,
+        protocol: str = "rmb",
         signs: bool = True,
     ) -> dict[str, float]:
         """Open bare connections, `CONNECTS_AT_ONCE` at a time; of prepared twins only.
@@ -85,15 +94,19 @@ class Generator:
             url: of the server.
             twins: they are of.
             slow: they stop reading.
-            sbd: they speak SBD.
+            protocol: rmb, sbd, or mux.
             signs: those of SBD sign in.
         """
         waiting = iter(twins)
+        if protocol == "mux":
+            hub = await self._hub(url)
         began = perf_counter_ns()
 
         async def one_after_another() -> None:
             for twin in waiting:
-                if sbd:
+                if protocol == "mux":
+                    self.streams.append(await hub.sign_in(self.ledger, twin, self.tokens[twin]))
+                elif protocol == "sbd":
                     identity = self.identities[twin]
                     self.bare.append(await sbd_clients.stay(url, identity, twin, signs))
                 else:
@@ -102,9 +115,15 @@ class Generator:
         await asyncio.gather(*(one_after_another() for _ in range(CONNECTS_AT_ONCE)))
         return {"began_ns": began, "ended_ns": perf_counter_ns()}
 
+    async def _hub(self, url: str) -> Hub:
+        """The connection for streams to a relay: one for all clients."""
+        if self.hub is None or self.hub.url != url or self.hub.ended:
+            self.hub = await Hub.connect(url)
+        return self.hub
+
     async def still_there(self) -> int:
-        """Bare connections nobody closed."""
-        return sum(not client.ended for client in self.bare)
+        """Bare connections, and streams, nobody closed."""
+        return sum(not client.ended for client in (*self.bare, *self.streams))
 
     async def leave(self, twins: list[int]) -> None:
         """End the measurement: close full clients, and return when they are gone."""
@@ -122,7 +141,7 @@ class Generator:
         lanes: list[str] | None = None,
         signed: bool = False,
         signed_ahead: int = 0,
-        sbd: bool = False,
+        protocol: str = "rmb",
     ) -> None:
         """Make flows between (sender, receiver) twins; flows of an earlier call are forgotten.
 
@@ -132,7 +151,7 @@ class Generator:
             lanes: name of the lane of each flow, all "all" by default.
             signed: with valid signatures.
             signed_ahead: of each flow, before this returns; those after them are signed when sent.
-            sbd: of SBD clients.
+            protocol: of the clients: rmb, sbd, or mux.
         """
         ledger = self.ledger
         ledger.reset(payload_size_bytes)
@@ -142,7 +161,7 @@ class Generator:
             assert transport is not None
             head = (ledger.measurement, index)
             template: Template | sbd_clients.Template
-            if sbd:
+            if protocol == "sbd":
                 template = sbd_clients.Template(*head, destination, payload_size_bytes)
             else:
                 template = Template(

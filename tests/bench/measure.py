@@ -124,7 +124,7 @@ def connect(
                 {
                     "url": url,
                     "twins": sorted({t for p in share for t in p} & there),
-                    "sbd": target.sbd,
+                    "protocol": target.protocol,
                 }
                 for share in shares
             ],
@@ -135,7 +135,7 @@ def connect(
             {
                 "pairs": share,
                 "payload_size_bytes": load.payload_size_bytes,
-                "sbd": target.sbd,
+                "protocol": target.protocol,
                 "signed": bool(load.signed_per_s),
                 "signed_ahead": int(load.signed_per_s * (WARM_UP_S + seconds) / len(load.pairs)),
             }

@@ -50,7 +50,7 @@ class Target:
 
     Attributes:
         site: host and port of its operator site; empty where it has none.
-        sbd: its clients speak SBD.
+        protocol: of its clients: rmb, sbd, or mux for RMB on streams.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Target:
     log: Path
     redis: RedisServer | None = None
     site: str = ""
-    sbd: bool = False
+    protocol: str = "rmb"
 
     @property
     def roots(self) -> dict[str, int]:

@@ -43,7 +43,7 @@ def _beside_b(bench: Bench, load: Load, processes: int = 1) -> tuple[list[Sample
         bench.relay([], SETTINGS, processes=processes) as relay,
         bench.generators() as generators,
     ):
-        return bench.compare(replace(relay, sbd=True), base, generators, load)
+        return bench.compare(replace(relay, protocol="sbd"), base, generators, load)
 
 
 def _row(
@@ -102,9 +102,9 @@ def idle(bench: Bench) -> Row:
             return each_kib, sum(generators.all("still_there"))
 
     with bench.relay([], SETTINGS) as relay:  # its own: what these leave is used again
-        half_open_kib, kept = stay(replace(relay, sbd=True), twins[:half_open], signs=False)
+        half_open_kib, kept = stay(replace(relay, protocol="sbd"), twins[:half_open], signs=False)
     with bench.yardstick() as base, bench.relay([], SETTINGS) as relay:
-        ours = replace(relay, sbd=True)
+        ours = replace(relay, protocol="sbd")
         base_kib, _ = stay(base, twins)
         idle_kib, stayed = stay(ours, twins)
         kept += stayed
@@ -141,7 +141,7 @@ def slow(bench: Bench) -> Row:
             with running_beside("tests.bench.sbd_slow", {"url": target.url}, told):
                 return throughput(target, generators, FIRST_ROW, bench.seconds)
 
-        targets = [replace(relay, name=name, sbd=True) for name in ("beside", "alone")]
+        targets = [replace(relay, name=name, protocol="sbd") for name in ("beside", "alone")]
         mine, theirs = side_by_side(targets, bench.runs, once, bench.most_rounds)
     growth = median_ratio(mine, theirs, p99)
     figures = [

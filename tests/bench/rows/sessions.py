@@ -41,8 +41,8 @@ def open_bare(
 ) -> float:
     """Sign bare clients in, or those of SBD only begin to; returns how many per second."""
     shares = generators.share(twins)
-    generators.each("prepare", [{"twins": share, "sbd": target.sbd} for share in shares])
-    options = {"url": target.url, "slow": slow, "sbd": target.sbd, "signs": signs}
+    generators.each("prepare", [{"twins": share, "protocol": target.protocol} for share in shares])
+    options = {"url": target.url, "slow": slow, "protocol": target.protocol, "signs": signs}
     parts = generators.each("stay", [{"twins": share, **options} for share in shares])
     return len(twins) / span_s(parts)
 
