@@ -33,6 +33,8 @@ class MuxBounds(NamedTuple):
         max_streams: open at once that the other side opened; more are refused.
         max_held_bytes: granted to all streams together; streams beyond it are refused.
         open_timeout_ms: for the other side to accept a stream.
+        ack_delay_ms: within which bytes that were read are acknowledged, if they are less than half
+            of what a stream holds; 0: at once.
         close_linger_ms: after the last bytes of a stream; then its end is sent though they are not
             acknowledged.
         first_frame_ms: for which the accepting side opens no stream, unless a frame came before.
@@ -45,6 +47,7 @@ class MuxBounds(NamedTuple):
     max_streams: int = 1_000
     max_held_bytes: int = 256 << 20
     open_timeout_ms: int = 10_000
+    ack_delay_ms: int = 0
     close_linger_ms: int = 250
     first_frame_ms: int = 100
     ping_interval_ms: int = 0

@@ -110,6 +110,8 @@ class MuxConnection:
         self._ready: deque[Stream] = deque()
         self._is_ready: set[int] = set()
         self._timers: list[tuple[int, int]] = []  # due, id of a stream
+        self._granting: dict[int, Stream] = {}  # with bytes to be acknowledged...
+        self._grants_due_ns = 0  # ... by then
         self._events: deque[Event] = deque()
         self._heard_ns = self._pinged_ns = now_ns
         self._pings = 0  # of the other side
@@ -289,6 +291,8 @@ class MuxConnection:
             self.counts.accepted += len(asking)
             for stream in asking.values():
                 stream.accept()
+        if self._granting:
+            self._grant_due(now_ns)
         output, self._frames = self._frames, []
         taken = 0
         while self._ready and (size is None or taken < size):
@@ -325,6 +329,8 @@ class MuxConnection:
             dues.append(self._may_open_ns)
         if self._timers:
             dues.append(self._timers[0][0])
+        if self._granting:
+            dues.append(self._grants_due_ns)
         if self._is_pinging:
             dues.append(self._ping_ns)
         if self.bounds.ping_timeout_ms:
@@ -344,6 +350,7 @@ class MuxConnection:
             self.tell(PingDue())
         if self._may_open_ns is not None and now_ns >= self._may_open_ns:
             self._open_all(now_ns)
+        self._grant_due(now_ns)
         while self._timers and self._timers[0][0] <= now_ns:
             _, stream_id = heapq.heappop(self._timers)
             stream = self._streams.get(stream_id)
@@ -376,6 +383,12 @@ class MuxConnection:
     def linger(self, stream: Stream, due_ns: int) -> None:
         """Look at a stream again at a time."""
         heapq.heappush(self._timers, (due_ns, stream.id))
+
+    def grant_later(self, stream: Stream) -> None:
+        """Acknowledge what a stream has read in a while, together with others."""
+        if not self._granting:
+            self._grants_due_ns = self._heard_ns + bounds_ns(self.bounds.ack_delay_ms)
+        self._granting[stream.id] = stream
 
     # --- details ----------------------------------------------------------------------------------
 
@@ -439,6 +452,13 @@ class MuxConnection:
             raise StreamStateError(f"stream {stream_id} has ended")
         return stream
 
+    def _grant_due(self, now_ns: int) -> None:
+        """Acknowledge what was read, if it is time."""
+        if now_ns >= self._grants_due_ns:
+            granting, self._granting = self._granting, {}
+            for stream in granting.values():
+                stream.grant()
+
     def _open(self, stream: Stream, now_ns: int) -> None:
         stream.ask()
         self.linger(stream, now_ns + bounds_ns(self.bounds.open_timeout_ms))
@@ -460,6 +480,7 @@ class MuxConnection:
         del self._streams[stream.id]
         self._theirs -= not stream.is_ours
         self._asking.pop(stream.id, None)
+        self._granting.pop(stream.id, None)
 
     def _close(self, due: CloseDue | None) -> None:
         if self.is_closed:
@@ -473,6 +494,7 @@ class MuxConnection:
         self._is_ready.clear()
         self._timers.clear()
         self._asking.clear()
+        self._granting.clear()
         self._openings.clear()
         if due is not None:
             self.tell(due)

@@ -63,6 +63,9 @@ class Outlet(Protocol):
     def linger(self, stream: Stream, due_ns: int) -> None:
         """Call `handle_linger` of the stream at a time."""
 
+    def grant_later(self, stream: Stream) -> None:
+        """Call `grant` of the stream within the time for it."""
+
 
 class Stream:
     """One stream of a connection.
@@ -209,9 +212,20 @@ class Stream:
             self._is_told = False
         if taken and self.reading is ReadState.OPEN:
             self._consumed += len(taken)
-            if not self.held_bytes or 2 * self._consumed >= self._outlet.bounds.stream_bytes:
+            bounds = self._outlet.bounds
+            if 2 * self._consumed >= bounds.stream_bytes:
                 self._grant()
+            elif not self.held_bytes:
+                if bounds.ack_delay_ms:
+                    self._outlet.grant_later(self)
+                else:
+                    self._grant()
         return taken
+
+    def grant(self) -> None:
+        """Grant again what was read, as far as it is of use."""
+        if self._consumed and self.reading is ReadState.OPEN:
+            self._grant()
 
     # --- what the other side does -----------------------------------------------------------------
 

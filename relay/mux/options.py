@@ -10,6 +10,8 @@ from proto.mux.bounds import MuxBounds
 
 SUBPROTOCOL: Final = "rmb-streams.v1"
 """Of websockets on any path that carry streams."""
+ACK_DELAY_MS: Final = 20
+"""Clients need no acknowledgement but to go on: several messages of a session share one."""
 LINGER_S: Final = 0.25
 """For a client to acknowledge what was sent to a session before it ends with an error code."""
 MAX_TOKEN_BYTES: Final = 8 * 1024
@@ -81,6 +83,7 @@ def mux_options(config: Any) -> MuxOptions:
         bounds=MuxBounds(
             stream_bytes=mux.stream_bytes,
             max_streams=mux.max_streams,
+            ack_delay_ms=ACK_DELAY_MS,
             max_held_bytes=mux.stream_bytes * mux.max_streams,
         ),
     )

@@ -18,6 +18,7 @@ from tests.bench.envelopes import HEAD
 from tests.bench.flows import Ledger
 
 STREAM_BYTES = 64 * 1024
+ACK_DELAY_MS = 20
 
 
 class MuxClient(Client):
@@ -130,7 +131,7 @@ class Hub(WSListener):
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         self._websocket = transport
-        bounds = MuxBounds(stream_bytes=STREAM_BYTES)
+        bounds = MuxBounds(stream_bytes=STREAM_BYTES, ack_delay_ms=ACK_DELAY_MS)
         self.mux = MuxConnection(True, time.monotonic_ns(), bounds)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:

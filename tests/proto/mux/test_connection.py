@@ -251,3 +251,38 @@ def test_both_directions() -> None:
     one.mux.close(1000, "é" * 100)
     assert one.told()[-1] == CloseDue(1000, "é" * 61)
     assert one.mux.next_timer() is None
+
+
+# --- acknowledgements that wait -------------------------------------------------------------------
+
+
+def test_acknowledgements_of_a_while_are_one() -> None:
+    side = server(SMALL._replace(ack_delay_ms=20))
+    side.feed("00" + GRANT)
+    for _ in range(3):
+        assert side.feed("00000061") == []
+        assert side.mux.read(0, 10) == b"a"
+    assert side.pass_time(19) == []
+    assert side.pass_time(1) == ["00000100000003"]
+    assert side.mux.next_timer() is None
+
+
+def test_an_acknowledgement_does_not_wait_when_half_is_used_up() -> None:
+    side = server(SMALL._replace(ack_delay_ms=20))
+    side.feed("00" + GRANT)
+    side.feed("000000" + "61" * 31)
+    side.mux.read(0, 64)
+    assert side.sent() == []
+    side.feed("00000061")
+    side.mux.read(0, 64)
+    assert side.sent() == ["00000100000020"]
+    assert side.pass_time(100) == []
+
+
+def test_nothing_is_acknowledged_after_the_end() -> None:
+    side = server(SMALL._replace(ack_delay_ms=20))
+    side.feed("00" + GRANT)
+    side.feed("00000061")
+    side.mux.read(0, 10)
+    assert side.feed("00000300") == ["00000301"]
+    assert side.pass_time(100) == []
