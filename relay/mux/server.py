@@ -181,10 +181,10 @@ class MuxServer:
                 connection.is_over_bounds = (
                     too_much or buffered_bytes > self.options.connection_bytes
                 )
-                if (reason := self._why_end(connection)) is not None:
+                if (reason := self.why_end(connection)) is not None:
                     self._end(connection, reason)
 
-    def _why_end(self, connection: Connection) -> SessionReason | None:
+    def why_end(self, connection: Connection) -> SessionReason | None:
         """Why a connection is to end; None: it may stay."""
         now = self._loop.time()
         worker = self._worker
