@@ -45,8 +45,13 @@ class SocketWire:
         return self._is_closed or self._socket.buffered_bytes() > FULL_BYTES
 
     def send(self, messages: list[bytes]) -> None:
-        """Send binary messages in one write."""
+        """Send binary messages in one write.
+
+        While the kernel does not take them nothing is read: what is read has to be answered.
+        """
         self._socket.send_messages(messages)
+        if self.is_full:
+            self._socket.pause_reading()
 
     def ping(self) -> None:
         """Send nothing: see the class."""
@@ -64,7 +69,8 @@ class SocketWire:
             self._session.message_received(message)
 
     def writable(self) -> None:
-        """Go on sending."""
+        """Go on reading and sending."""
+        self._socket.resume_reading()
         assert self._session is not None
         self._session.writable()
 
