@@ -8,12 +8,14 @@ and nothing is read: what waits is bounded for each session, and the rest stays 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from proto.mux.bounds import NORMAL_CLOSURE
 from proto.mux.connection import MuxConnection
+from proto.mux.errors import StreamStateError
 from proto.mux.events import (
     Acknowledged,
     CloseDue,
@@ -145,10 +147,11 @@ class Connection:
         self._loop.call_soon(call, *arguments)
 
     def read(self, stream_id: int) -> bytes:
-        """Take what came on a stream."""
-        if stream_id not in self.sockets:
+        """Take what came on a stream; nothing if it has ended since it was told of."""
+        try:
+            data = self.mux.read(stream_id, self.options.bounds.stream_bytes)
+        except StreamStateError:
             return b""
-        data = self.mux.read(stream_id, self.options.bounds.stream_bytes)
         if data:
             self.flush_soon()
         return data
@@ -177,7 +180,7 @@ class Connection:
 
     def linger(self, socket: StreamSocket) -> None:
         """Tell a socket when all was acknowledged, or has had its time."""
-        self.mux.tell_acknowledged(socket.id)
+        socket.stream.wants_acknowledgement = True
         self._server.lingering.add(socket, socket.finish_closing, self._loop)
 
     def flush_soon(self) -> None:
@@ -228,7 +231,7 @@ class Connection:
     def _take(self, event: Event) -> None:
         match event:
             case StreamOpened(stream_id):
-                if not self.mux.is_closed:  # by what came with it
+                with contextlib.suppress(StreamStateError):  # ended by what came with it
                     socket = StreamSocket(self, self.mux.stream(stream_id))
                     self.sockets[stream_id] = socket
                     self._server.opened(self, socket)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +15,7 @@ from proto.websocket.budget import MessageBudget
 from relay.mux.connection import Connection
 from relay.mux.options import LINGER_S, MuxServerCounts, mux_options
 from relay.mux.stream_socket import State, StreamSocket
+from relay.server.conversation import FAILED
 from relay.server.deadlines import Deadlines
 from relay.sessions.admission import Admission, Refusal, refusal_for
 from relay.sessions.takeover import Opening
@@ -21,6 +23,8 @@ from relay.sessions.takeover import Opening
 if TYPE_CHECKING:
     from relay.server.socket import RelaySocket
     from relay.sessions.worker import Worker
+
+logger = logging.getLogger(__name__)
 
 CHECK_S: Final = 1.0
 REQUEST_TIMEOUT: Final = 408
@@ -149,6 +153,10 @@ class MuxServer:
         except Refusal as refusal:
             self._admission.note_refusal(refusal, connection.address)
             self.refuse(socket, refusal.status, refusal.text)
+            return
+        except Exception:
+            logger.exception("a sign-in on a stream failed")
+            self.refuse(socket, 500, FAILED)
             return
         if socket.state is not State.SIGNING_IN:
             return  # the client has gone

@@ -10,11 +10,12 @@ from typing import Any
 from proto.limits.addresses import BannedNetworks
 from proto.mux.bounds import MuxBounds
 from proto.mux.messages import MessageReader, framed
+from proto.rmb.reasons import SessionReason
 from relay.mux.connection import Connection
 from relay.mux.options import MuxServerCounts
 from relay.mux.server import MuxServer
 from relay.mux.stream_socket import StreamSocket
-from relay.sessions.admission import Admitted, Refusal
+from relay.sessions.admission import Admitted, Refusal, refusal_for
 from relay.sessions.takeover import Opening
 from rmbsite.config import Config
 from tests.proto.mux.sides import Side
@@ -68,11 +69,12 @@ class Session:
         self.rooms += 1
 
     def closed(self, code: int, detail: str | None) -> None:
+        assert self.ended is None, "a session ends once"
         self.ended = (code, detail)
 
 
 class Gate:
-    """An admission that lets anybody in whose token is not `no`."""
+    """An admission that lets anybody in whose token is a number."""
 
     def __init__(self) -> None:
         self.refused: list[str] = []
@@ -84,13 +86,10 @@ class Gate:
         self.refused.append(str(refusal.reason))
 
     async def admit(self, token: bytes | None, address: str) -> Admitted:
-        if token == b"no":
-            from proto.rmb.reasons import SessionReason
-            from relay.sessions.admission import refusal_for
-
+        if token is None or not token.isdigit():
             raise refusal_for(SessionReason.BANNED)
         twin: Any = SimpleNamespace(id=7)
-        return Admitted((int(token or b"1"), None), twin)
+        return Admitted((int(token), None), twin)
 
 
 class Workers:
