@@ -48,13 +48,11 @@ class ConnectionEndedError(MuxError):
 
 
 class Wire(Protocol):
-    """A websocket, as far as a session needs it.
+    """A websocket, as far as a session needs it."""
 
-    Attributes:
-        is_full: with so much unsent that nothing more is to be handed over.
-    """
-
-    is_full: bool
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is unsent that nothing more is to be handed over."""
 
     def send(self, messages: list[bytes]) -> None:
         """Send binary messages in one write."""

@@ -3,15 +3,73 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
 import shutil
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 PEERS: Final = Path(__file__).parents[1] / "interop" / "js"
 START_S: Final = 20.0
+ANSWER_BYTES: Final = 1 << 20
+
+
+class JsError(Exception):
+    """A command failed in Node.js.
+
+    Attributes:
+        found: what the program says of the error (`steered.js`).
+    """
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        super().__init__(json.dumps(found))
+        self.found = found
+
+
+class JsClient:
+    """A steered program (`steered.js`)."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._ids = itertools.count()
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+
+    async def ask(self, verb: str, **given: Any) -> Any:
+        """Give a command, and return its value.
+
+        Raises:
+            JsError: it failed.
+        """
+        return await self.begin(verb, **given)
+
+    def begin(self, verb: str, **given: Any) -> asyncio.Future[Any]:
+        """Give a command; its value comes later."""
+        number = next(self._ids)
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        assert self._process.stdin is not None
+        self._process.stdin.write(
+            json.dumps({"id": number, "verb": verb, **given}).encode() + b"\n"
+        )
+        return answer
+
+    async def read(self) -> None:
+        """Hand answers to those that wait for them, up to the end of the program."""
+        assert self._process.stdout is not None
+        while line := await self._process.stdout.readline():
+            message = json.loads(line)
+            answer = self._answers.pop(message["id"])
+            if answer.cancelled():
+                continue
+            if "error" in message:
+                answer.set_exception(JsError(message["error"]))
+            else:
+                answer.set_result(message["value"])
+        for answer in self._answers.values():
+            answer.set_exception(ConnectionError("the program has ended"))
+            answer.exception()  # for those of which nobody waits
 
 
 def node() -> str:
@@ -28,20 +86,39 @@ async def js_server(script: str, certificate: tuple[Path, Path]) -> AsyncIterato
         certificate: and its key.
     """
     path, key = certificate
-    process = await asyncio.create_subprocess_exec(
-        node(),
-        str(PEERS / script),
-        str(key),
-        str(path),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    assert process.stdin is not None
-    try:
+    async with _running(script, str(key), str(path)) as process:
+        assert process.stdout is not None
         async with asyncio.timeout(START_S):
             port = int(await process.stdout.readline())
         yield f"wss://127.0.0.1:{port}/"
+
+
+@asynccontextmanager
+async def js_client(script: str, *arguments: str) -> AsyncIterator[JsClient]:
+    """Run a steered program of `tests/interop/js`."""
+    async with _running(script, *arguments) as process:
+        client = JsClient(process)
+        reading = asyncio.create_task(client.read())
+        yield client
+        assert process.stdin is not None
+        process.stdin.close()
+        await reading
+
+
+@asynccontextmanager
+async def _running(script: str, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run a program that ends with its input."""
+    process = await asyncio.create_subprocess_exec(
+        node(),
+        str(PEERS / script),
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=ANSWER_BYTES,
+    )
+    assert process.stdin is not None
+    try:
+        yield process
         process.stdin.close()
         async with asyncio.timeout(START_S):
             assert await process.wait() == 0
