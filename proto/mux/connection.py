@@ -68,6 +68,7 @@ class MuxCounts:
         failed: halves of streams, by reason.
         sent_bytes, received_bytes: of streams.
         stalls: times that a stream had bytes to send and no credit left.
+        violation: of the protocol by the other side, which ended the connection.
     """
 
     opened: int = 0
@@ -78,6 +79,7 @@ class MuxCounts:
     sent_bytes: int = 0
     received_bytes: int = 0
     stalls: int = 0
+    violation: Violation | None = None
 
 
 class MuxConnection:
@@ -265,6 +267,7 @@ class MuxConnection:
         try:
             self._receive(message, now_ns)
         except FrameError as error:
+            self.counts.violation = error.violation
             self._close(CloseDue(PROTOCOL_ERROR, _cut(str(error)), error.violation))
             return
         if self._may_open_ns is not None:

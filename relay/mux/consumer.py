@@ -7,11 +7,11 @@ from typing import Any
 
 from channels.consumer import AsyncConsumer
 
-from proto.mux.bounds import MAX_HEADER_BYTES
 from relay.mux.options import SUBPROTOCOL
+from relay.mux.wire import input_rules
 from relay.server.asgi_socket import AsgiSocket
 from relay.server.scopes import has_query, is_at
-from relay.server.socket import EXTENSION, InputRules
+from relay.server.socket import EXTENSION
 from relay.sessions.admission import Refusal
 from relay.sessions.consumers.rmb import refuse_over_http, user_agent_of
 from relay.sessions.runtime import running
@@ -61,13 +61,12 @@ class MuxConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
             return
         address = (scope.get("client") or ("", 0))[0]
         extension = scope.get("extensions", {}).get(EXTENSION)
-        rules = InputRules(server.options.bounds.stream_bytes + MAX_HEADER_BYTES)
         pumped = None
         if extension is not None:
             socket = extension["socket"]
         else:
             socket = pumped = AsgiSocket(receive, send, scope)
-        socket.set_rules(rules)
+        socket.set_rules(input_rules(server.options.bounds))
         try:
             connection = server.open(socket, address, user_agent_of(scope))
         except Refusal as refusal:

@@ -1,16 +1,23 @@
 """A `MuxSession` on a websocket of the relay's server.
 
-socket.set_rules(InputRules(bounds.stream_bytes + MAX_HEADER_BYTES))
+socket.set_rules(input_rules(bounds))
 await send({"type": "websocket.accept"})
 wire = SocketWire(socket)
-session = MuxSession(False, wire, handler)
+session = MuxSession(False, wire, handler, bounds)
 wire.start(session)
-await session.ended.wait()
+try:
+    await session.ended.wait()
+finally:
+    await session.close()  # ends the handlers
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+
+from proto.mux.bounds import MAX_HEADER_BYTES, MuxBounds
+from proto.websocket.errors import CloseCode
+from relay.server.socket import InputRules
 
 if TYPE_CHECKING:
     from peer.mux.session import MuxSession
@@ -18,6 +25,12 @@ if TYPE_CHECKING:
 
 FULL_BYTES: Final = 64 * 1024
 """With more than this unsent nothing more is handed over: the transport's high-water mark."""
+
+
+def input_rules(bounds: MuxBounds) -> InputRules:
+    """Return what a websocket of streams takes: all that breaks the protocol ends it alike."""
+    max_message_bytes = bounds.stream_bytes + MAX_HEADER_BYTES
+    return InputRules(max_message_bytes, text_code=CloseCode.PROTOCOL_ERROR)
 
 
 class SocketWire:

@@ -182,11 +182,12 @@ class AsgiSocket:
 
     def _refuse(self, fault: Fault) -> None:
         self._detail = fault.refusal.value
+        code = self._rules.code_of(fault)
         if self._rules.drops:
-            self._close_code = fault.code
+            self._close_code = code
             self.abort()
         else:
-            self.close(fault.code, fault.text)
+            self.close(code, fault.text)
 
     async def _write(self) -> None:
         try:

@@ -341,8 +341,8 @@ class FrameProtocol(asyncio.Protocol):
             elif isinstance(event, CloseReceived):
                 self._close_received(event)
             elif isinstance(event, InputRefused):
-                why = event.fault
-                self._end_input(why.code, close_payload(why.code, why.text), why.refusal.value)
+                why, code = event.fault, self._rules.code_of(event.fault)
+                self._end_input(code, close_payload(code, why.text), why.refusal.value)
         self._pings += len(pongs)
         if pongs and self._state is State.OPEN:
             if self._writing_paused:

@@ -20,6 +20,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from proto.websocket.errors import CloseCode, Fault
+
 EXTENSION: Final = "rmb.frames"  # scope["extensions"][EXTENSION] == {"socket": RelaySocket}
 
 
@@ -31,11 +33,17 @@ class InputRules:
         max_message_bytes: of one message.
         takes_text: text messages are taken as their bytes.
         drops: input that is refused ends the connection without a close frame.
+        text_code: close code for text messages that are not taken.
     """
 
     max_message_bytes: int
     takes_text: bool = False
     drops: bool = False
+    text_code: CloseCode = CloseCode.UNSUPPORTED_DATA
+
+    def code_of(self, fault: Fault) -> CloseCode:
+        """Return the close code for refused input."""
+        return self.text_code if fault is Fault.TEXT_FRAME else fault.code
 
 
 class Receiver(Protocol):

@@ -10,10 +10,10 @@ from typing import Any
 
 from peer.mux.session import Handler, MuxSession
 from peer.mux.stream import MuxStream
-from proto.mux.bounds import MAX_HEADER_BYTES, MuxBounds
-from relay.mux.wire import SocketWire
+from proto.mux.bounds import MuxBounds
+from relay.mux.wire import SocketWire, input_rules
 from relay.server.limits import ServerLimits
-from relay.server.socket import EXTENSION, InputRules
+from relay.server.socket import EXTENSION
 from tests.relay.server.running import Running, running
 
 
@@ -32,7 +32,7 @@ class MuxApp:
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         assert (await receive())["type"] == "websocket.connect"
         socket = scope["extensions"][EXTENSION]["socket"]
-        socket.set_rules(InputRules(self._bounds.stream_bytes + MAX_HEADER_BYTES))
+        socket.set_rules(input_rules(self._bounds))
         await send({"type": "websocket.accept"})
         wire = SocketWire(socket)
         session = MuxSession(False, wire, self._handler, self._bounds)
