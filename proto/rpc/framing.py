@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, Never
 
 from proto.rpc.errors import ErrorCode, RpcMessageError
 
@@ -19,6 +19,13 @@ MAX_DEPTH: Final = 64
 _MARKS: Final = re.compile(rb'["{}\[\]]')
 _STRING_END: Final = re.compile(rb'["\\]')
 _BLANK: Final = b" \t\r\n"
+
+
+def _no_number(name: str) -> Never:
+    raise ValueError(f"{name} is no JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_no_number)  # by itself it takes NaN
 
 
 class JsonReader:
@@ -98,7 +105,7 @@ class JsonReader:
         del buffer[:end]
         self._at = 0
         try:
-            value = json.loads(text)
+            value = _DECODER.decode(text.decode())
         except (ValueError, RecursionError):
             raise RpcMessageError(ErrorCode.PARSE, "a message is not JSON") from None
         assert isinstance(value, dict)

@@ -136,9 +136,16 @@ class Handler:
                 self._outbox.cancel()
 
     def fail(self, error: BaseException) -> None:
-        """Fail: the caller is told what it may know of it."""
-        if not self.is_over:
-            self.is_over = True
+        """Fail: the caller is told what it may know of it.
+
+        Among the bytes of a raw call there is no room for that: they break off.
+        """
+        if self.is_over:
+            return
+        self.is_over = True
+        if self._kind is Kind.RAW and self._has_answered:
+            self._outbox.give_up()
+        else:
             self._outbox.write(messages.error_response(error_member(error)))
             if not self._input_ended:
                 self._outbox.cancel()

@@ -112,4 +112,8 @@ def read_response(value: Json) -> Any:
 
 
 def _written(value: Json) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # half a character, as JavaScript has them: escaped it can be sent
+        return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
