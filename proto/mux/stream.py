@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
 from proto.mux import frames, varint
 from proto.mux.bounds import MAX_CODE, MAX_CREDIT, NANOS_PER_MS, MuxBounds
@@ -25,6 +25,10 @@ from proto.mux.events import (
     StreamAccepted,
 )
 from proto.mux.frames import Half
+
+JOINED_BYTES: Final = 1024
+"""Pieces of less are joined while they wait for the reader: alone they would take many times
+their bytes."""
 
 
 class ReadState(Enum):
@@ -319,7 +323,10 @@ class Stream:
             self._send(frames.error(self._prefix, Half.READ, 0))
         elif size:
             self._window -= size
-            self._kept.append(payload)
+            if self._kept and size < JOINED_BYTES and len(self._kept[-1]) < JOINED_BYTES:
+                self._kept[-1] += payload
+            else:
+                self._kept.append(payload)
             self.held_bytes += size
             if not self._is_told:
                 self._is_told = True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from proto.mux.bounds import MuxBounds
@@ -256,6 +258,24 @@ def test_empty_data_is_taken_and_not_acknowledged() -> None:
     side = accepted()
     assert side.feed(DATA) == []
     assert side.told() == []
+
+
+def test_small_frames_are_held_in_little_more_than_their_bytes() -> None:
+    size = 64 * 1024
+    side = server(MuxBounds(stream_bytes=size))
+    side.feed("00000100000040")
+    frame = bytes.fromhex(DATA) + b"ab"
+    side.mux.receive_data(frame, 0)
+    tracemalloc.start()
+    try:
+        for _ in range(size // 2 - 1):
+            side.mux.receive_data(frame, 0)
+        used_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used_bytes < 1.25 * size
+    assert side.mux.read(0, 3) == b"aba"
+    assert side.mux.read(0, size) == b"ba" * (size // 2 - 2) + b"b"
 
 
 def test_an_ack_of_0_wakes_nobody() -> None:
