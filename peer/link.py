@@ -17,16 +17,15 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from http.client import responses
 from typing import Final
 from urllib.parse import urlsplit
 
 from picows import WSError, ws_connect
 
-from chain.errors import shortened
 from chain.urls import at_behind_slash, host_and_port, shown
 from peer.clock import complaint
 from peer.connection import Connection
+from peer.handshake import failure_of
 from proto.limits.backoff import Backoff
 from proto.rmb.bounds import MAX_MESSAGE_BYTES
 
@@ -284,12 +283,8 @@ def _reason(error: Exception) -> str:
     """What went wrong with an attempt, in the relay's own words if it said any."""
     if isinstance(error, TimeoutError):
         return f"no connection after {CONNECT_S:.0f} s"
-    response = getattr(error, "response", None)
-    body = getattr(error, "raw_body", None)
-    if response is not None:
-        status = int(response.status)
-        text = (body or b"").decode("utf-8", "replace").strip() or responses.get(status, "")
+    reason = failure_of(error)
+    if (response := getattr(error, "response", None)) is not None:
         clock = complaint(response.headers.get("Date"), time.time())
-        reason = f"refused with status {status}: {text or 'no text'}"
-        return f"{shortened(reason)}; {clock}" if clock else shortened(reason)
-    return shortened(str(error) or type(error).__name__)
+        reason = f"{reason}; {clock}" if clock else reason
+    return reason

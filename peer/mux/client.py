@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 from picows import WSCloseCode, WSError, WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 
+from chain.urls import host_and_port, shown
+from peer.handshake import failure_of
 from peer.mux.session import ConnectionEndedError, Handler, MuxSession
 from proto.mux.bounds import MAX_HEADER_BYTES, MuxBounds
 
@@ -147,12 +149,11 @@ async def connect(
         ValueError: the URL is not one.
         ConnectionEndedError: the connection could not be made.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in ("ws", "wss") or not parts.hostname or parts.fragment:
-        raise ValueError(f"{url}: must be ws://host/path or wss://host/path")
+    where = _check(url)
     bounds = bounds or MuxBounds()
     wire = _Wire(handler, bounds)
-    context = (tls or ssl.create_default_context()) if parts.scheme == "wss" else None
+    is_tls = urlsplit(url).scheme == "wss"
+    context = (tls or ssl.create_default_context()) if is_tls else None
     try:
         async with asyncio.timeout(open_timeout_s):
             await ws_connect(
@@ -168,13 +169,14 @@ async def connect(
                 use_aiofastnet=False,  # see `peer.link`
             )
         if not wire.has_begun:  # picows returns all the same when it is cut off before
-            raise ConnectionEndedError(f"{url}: the connection was closed before it was open")
+            hint = "; the server may require a client certificate" if is_tls else ""
+            raise ConnectionEndedError(f"{where}: closed before the connection was open{hint}")
     except TimeoutError:
         wire.abandon()
-        raise ConnectionEndedError(f"{url}: no answer within {open_timeout_s:g} s") from None
+        raise ConnectionEndedError(f"{where}: no answer within {open_timeout_s:g} s") from None
     except (OSError, WSError) as error:
         wire.abandon()
-        raise ConnectionEndedError(f"{url}: {str(error) or type(error).__name__}") from error
+        raise ConnectionEndedError(f"{where}: {failure_of(error)}") from error
     except BaseException:
         wire.abandon()
         raise
@@ -182,6 +184,25 @@ async def connect(
         yield wire.session
     finally:
         await wire.session.close()
+
+
+def _check(url: str) -> str:
+    """Return a URL as errors show it, without what may be secret.
+
+    Raises:
+        ValueError: it is no URL of a websocket.
+    """
+    where = shown(url)
+    try:
+        host, _ = host_and_port(url)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    parts = urlsplit(url)
+    if parts.scheme not in ("ws", "wss") or not host or parts.fragment:
+        raise ValueError(f"{where}: must be ws://host/path or wss://host/path")
+    if parts.username is not None:
+        raise ValueError(f"{where}: must have no user name and no password; use `headers`")
+    return where
 
 
 def _max_message(bounds: MuxBounds) -> int:

@@ -133,7 +133,7 @@ async def test_certificates_are_checked(server: str) -> None:
 
 
 async def test_a_server_that_is_not_there() -> None:
-    with pytest.raises(ConnectionEndedError, match=r"ws://127\.0\.0\.1:1/: "):
+    with pytest.raises(ConnectionEndedError, match=r"^ws://127\.0\.0\.1:1: "):
         async with connect("ws://127.0.0.1:1/"):
             pass
 

@@ -45,10 +45,15 @@ class MuxApp:
 
 
 class MuxServer:
-    """A running server."""
+    """A running server.
 
-    def __init__(self, server: Running, app: MuxApp) -> None:
+    Attributes:
+        has_tls: its scheme is `wss`.
+    """
+
+    def __init__(self, server: Running, app: MuxApp, has_tls: bool) -> None:
         self.server = server
+        self.has_tls = has_tls
         self._app = app
 
     @property
@@ -75,13 +80,13 @@ async def mux_server(
         handler: of the streams that clients open.
         certificate: and its key; `ws` without.
         bounds: of each connection.
-        options: further ones of uvicorn.
+        options: of `running`.
     """
     if certificate is not None:
         options |= {"ssl_certfile": str(certificate[0]), "ssl_keyfile": str(certificate[1])}
     app = MuxApp(handler, bounds or MuxBounds())
     async with running(app, ServerLimits(close_timeout_s=0.5), **options) as server:
-        yield MuxServer(server, app)
+        yield MuxServer(server, app, certificate is not None)
 
 
 async def first_line(stream: MuxStream) -> tuple[str, bytes]:

@@ -115,12 +115,13 @@ async def running(
     app: Any = None,
     limits: ServerLimits | None = None,
     *,
+    host: str = "127.0.0.1",
     path: str | None = None,
     ws: Any = FrameProtocol,
     take_post: TakePost | None = None,
     **options: Any,
 ) -> AsyncIterator[Running]:
-    """Serve `app` on a free port, or on a Unix socket, and stop it in the end.
+    """Serve `app` on a free port of a host, or on a Unix socket, and stop it in the end.
 
     `take_post` is offered small POSTs to `/`; `ws` gets websockets, as with uvicorn's option.
     """
@@ -140,7 +141,7 @@ async def running(
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(path)
     else:
-        (listener,) = open_listeners(ListenAddress("127.0.0.1"), backlog=1024)
+        (listener,) = open_listeners(ListenAddress(host), backlog=1024)
     address = listener.getsockname()
     task = asyncio.create_task(server._serve([listener]))
     while not server.started:
