@@ -17,8 +17,8 @@ from peer.rpc import PublicError, RpcPeer, RpcRemoteError, RpcTimeoutError, Serv
 from peer.rpc.service import RawCall
 from tests.support.certificates import make_certificate
 from tests.support.mux_server import MuxServer, mux_server
-from tests.support.node import JsClient, JsError, js_client
-from tests.support.relay_process import eventually
+from tests.support.node import PEERS, JsClient, JsError, js_client, node
+from tests.support.relay_process import ROOT, eventually
 
 TIMEOUT_S = 20.0
 REMOTE = -32006
@@ -38,13 +38,18 @@ async def echo(params: Params) -> Params:
 
 @service.handler("count")
 async def count(params: Params) -> AsyncIterator[Params]:
+    for number in range(1, params["to"] + 1):
+        yield {"i": number}
+
+
+@service.handler("endless")
+async def endless(params: Params) -> AsyncIterator[Params]:
     try:
-        for number in range(1, params["to"] + 1):
-            yield {"i": number}
-            await asyncio.sleep(0)
-    except (asyncio.CancelledError, GeneratorExit):
-        cancelled.append("count")
-        raise
+        yield {"i": 1}
+        yield {"i": 2}
+        await asyncio.Event().wait()
+    finally:
+        cancelled.append("endless")
 
 
 @service.handler("sum", takes_stream=True)
@@ -276,9 +281,40 @@ async def test_a_call_given_up_before_it_began(connection: Connection) -> None:
 
 
 async def test_a_stream_that_is_left_early(connection: Connection) -> None:
-    found = await connection.ask("first", method="count", params={"to": 1_000_000}, count=2)
+    """Without bytes on their way, which may end its process (G5)."""
+    found = await connection.ask("first", method="endless", params={}, count=2)
     assert found == [{"i": 1}, {"i": 2}]
-    await eventually(lambda: cancelled == ["count"])
+    await eventually(lambda: cancelled == ["endless"])
+
+
+# --- the program of the documentation -------------------------------------------------------------
+
+
+async def test_the_program_of_the_howto(tmp_path: Path) -> None:
+    page = (ROOT / "docs/howto/streams.md").read_text()
+    program = tmp_path / "call.js"
+    program.write_text(page.partition("```js\n")[2].partition("```")[0])
+    confirmed: list[Params] = []
+    calling = Service()
+
+    @calling.handler("echo")
+    async def echo(params: Params) -> Params:
+        peer = RpcPeer(await running.session())
+        confirmed.append(await peer.call("confirm", params))
+        return params
+
+    async with asyncio.timeout(TIMEOUT_S), mux_server(calling.serve) as running:
+        process = await asyncio.create_subprocess_exec(
+            node(),
+            str(program),
+            f"ws://127.0.0.1:{running.port}/any/path",
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,  # the libraries log there
+            env={"NODE_PATH": str(PEERS / "node_modules")},
+        )
+        output, _ = await process.communicate()
+    assert (output, process.returncode) == (b"{ text: 'hi' }\n", 0)
+    assert confirmed == [{"confirmed": True}]
 
 
 # --- calls back -----------------------------------------------------------------------------------

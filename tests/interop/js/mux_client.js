@@ -3,7 +3,8 @@
 'use strict';
 const crypto = require('node:crypto');
 const fs = require('node:fs');
-const { WebSocketClient, events } = require('@matrixai/ws');
+const WebSocket = require('ws');
+const { WebSocketClient, WebSocketConnection, config: defaults, events } = require('@matrixai/ws');
 const { default: Logger, LogLevel } = require('@matrixai/logger');
 const { described, steer } = require('./steered');
 
@@ -61,26 +62,39 @@ async function round(connection, size, most) {
   return found.size === size && found.sha256 === hash.digest('hex');
 }
 
+function keep(on, connection) {
+  const found = { connection, accepted: 0, pongs: 0, waiting: null };
+  found.ended = new Promise((resolve) => {
+    connection.addEventListener(events.EventWebSocketConnectionClose.name, ({ detail }) => resolve(described(detail)));
+  });
+  connection.addEventListener(events.EventWebSocketConnectionStream.name, ({ detail: stream }) => {
+    found.accepted++;
+    echo(stream).catch(() => {});
+  });
+  connection.socket.on('pong', () => {
+    found.pongs++;
+    found.waiting?.();
+  });
+  connections.set(on, found);
+}
+
 steer({
   async connect({ on, port, config }) {
     const client = await WebSocketClient.createWebSocketClient(
       { host: '127.0.0.1', port, config: { ca, ...config }, logger, ...codes },
       { timer: 5000 },
     );
-    const { connection } = client;
-    const found = { connection, accepted: 0, pongs: 0, waiting: null };
-    found.ended = new Promise((resolve) => {
-      connection.addEventListener(events.EventWebSocketConnectionClose.name, ({ detail }) => resolve(described(detail)));
+    keep(on, client.connection);
+  },
+  // To any path, with a socket of ours: the library dials / only, and wss only.
+  async dial({ on, url }) {
+    const socket = new WebSocket(url, { ca });
+    await new Promise((resolve, reject) => socket.once('open', resolve).once('error', reject));
+    const connection = new WebSocketConnection({
+      type: 'client', connectionId: 0, socket, config: defaults.clientDefault, logger, ...codes,
     });
-    connection.addEventListener(events.EventWebSocketConnectionStream.name, ({ detail: stream }) => {
-      found.accepted++;
-      echo(stream).catch(() => {});
-    });
-    connection.socket.on('pong', () => {
-      found.pongs++;
-      found.waiting?.();
-    });
-    connections.set(on, found);
+    await connection.start({ timer: 5000 });
+    keep(on, connection);
   },
   // How many of these echoes came back wrong.
   async rounds({ on, size, count, most }) {
@@ -92,7 +106,7 @@ steer({
     const stream = await connections.get(on).connection.newStream();
     const writer = stream.writable.getWriter();
     streams.set(as, { stream, writer, written: 0 });
-    await writer.write(Buffer.from(say + '\n'));
+    if (say !== undefined) await writer.write(Buffer.from(say + '\n'));
     return Number(stream.streamId);
   },
   // Begins to write so many bytes; `poured` waits for the end of that.
@@ -115,6 +129,16 @@ steer({
   async write({ as, text }) {
     await streams.get(as).writer.write(Buffer.from(text));
   },
+  async send({ as, hex }) {
+    await streams.get(as).writer.write(Buffer.from(hex, 'hex'));
+  },
+  // The next chunk, empty at the end.
+  async take({ as }) {
+    const reader = streams.get(as).stream.readable.getReader();
+    const { value } = await reader.read();
+    reader.releaseLock();
+    return Buffer.from(value ?? []).toString('hex');
+  },
   async end({ as }) {
     await streams.get(as).writer.close();
   },
@@ -122,13 +146,6 @@ steer({
     const parts = [];
     for await (const chunk of streams.get(as).stream.readable) parts.push(Buffer.from(chunk));
     return Buffer.concat(parts).toString();
-  },
-  // One chunk, and no more of them.
-  async chunk({ as }) {
-    const reader = streams.get(as).stream.readable.getReader();
-    const { value } = await reader.read();
-    reader.releaseLock();
-    return value.length;
   },
   async size({ as }) {
     return (await digest(streams.get(as).stream.readable)).size;
