@@ -40,25 +40,30 @@ telemetry.set_up(settings.RMB.otel, "site")
 _site = get_asgi_application()
 
 
-async def _console(scope: Any, receive: Any, send: Any) -> None:
-    """The console's live numbers, imported at the first socket."""
+async def _sockets(scope: Any, receive: Any, send: Any) -> None:
+    """The console's live numbers and operators' calls, imported at the first socket."""
+    from relay.calls.endpoint import PATH, endpoint
     from relay.dashboard.live import application
 
-    await application(scope, receive, send)
+    if scope["path"] == PATH:
+        await endpoint(_site, scope, receive, send)
+    else:
+        await application(scope, receive, send)
 
 
 # The audit log and the throttle of sign-ins need the address of the client, not of the proxy.
 admin = name_clients(
-    ProtocolTypeRouter({"http": _site, "websocket": _console}), settings.RMB.relay.trusted_proxies
+    ProtocolTypeRouter({"http": _site, "websocket": _sockets}), settings.RMB.relay.trusted_proxies
 )
 
 
 async def _relay(scope: Any, receive: Any, send: Any) -> None:
     """The relay's routes, imported at the first socket: the operator site does without them."""
-    from relay.dashboard.live import PATH
+    from relay.calls import endpoint
+    from relay.dashboard import live
     from relay.sessions.routing import websocket_urlpatterns
 
-    if scope["path"] == PATH:
+    if scope["path"] in (live.PATH, endpoint.PATH):
         await admin(scope, receive, send)
         return
     await URLRouter(websocket_urlpatterns)(scope, receive, send)

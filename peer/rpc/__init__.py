@@ -13,7 +13,7 @@ async with connect("wss://host/path", service) as peer:
 from __future__ import annotations
 
 from peer.rpc.peer import RpcPeer, connect
-from peer.rpc.service import RawCall, Service
+from peer.rpc.service import RawCall, Service, call_metadata
 from proto.rpc.errors import (
     PublicError,
     RpcError,
@@ -31,5 +31,6 @@ __all__ = [
     "RpcStreamError",
     "RpcTimeoutError",
     "Service",
+    "call_metadata",
     "connect",
 ]

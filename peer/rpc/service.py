@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -18,6 +19,9 @@ from proto.rpc.errors import ErrorCode, PublicError, RpcStreamError
 from proto.rpc.handler import Aborted, Called, Handler, InputEnded, MessageReceived
 
 logger = logging.getLogger(__name__)
+
+call_metadata: ContextVar[Mapping[str, Any]] = ContextVar("call_metadata")
+"""What came with the call that a handler serves, beside its parameters."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -151,7 +155,10 @@ class _Serving:
                     self.machine.fail(PublicError(text, ErrorCode.METHOD_NOT_FOUND))
                     return
                 self.machine.accept(entry.kind, entry.timeout_ms)
-                self._work = asyncio.create_task(self._run(entry, request.params))
+                context = copy_context()
+                context.run(call_metadata.set, request.metadata)
+                work = self._run(entry, request.params)
+                self._work = asyncio.create_task(work, context=context)
             case MessageReceived(params):
                 await self._give(params)
             case BytesReceived(data):

@@ -99,14 +99,22 @@ class PublicError(Exception):
     Attributes:
         code: of the error message.
         type: one of `STANDARD_TYPES`.
+        details: more that the caller is told, as JSON.
     """
 
-    def __init__(self, message: str, code: int = ErrorCode.REMOTE, type: str = "Error") -> None:
+    def __init__(
+        self,
+        message: str,
+        code: int = ErrorCode.REMOTE,
+        type: str = "Error",
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__(message)
         if type not in STANDARD_TYPES:
             raise ValueError(f"error type {type} is not one of {', '.join(sorted(STANDARD_TYPES))}")
         self.code = code
         self.type = type
+        self.details = dict(details or {})
 
 
 def error_member(error: BaseException) -> dict[str, Any]:
@@ -121,7 +129,9 @@ def error_member(error: BaseException) -> dict[str, Any]:
         code, type_, message = error.code, "Error", str(error)
     else:
         code, type_, message = ErrorCode.REMOTE, "Error", HIDDEN
-    data = {"type": type_, "message": message, "data": {"stack": f"{type_}: {message}"}}
+    details = error.details if isinstance(error, PublicError) else {}
+    inner = {**details, "stack": f"{type_}: {message}"}
+    data = {"type": type_, "message": message, "data": inner}
     return {"code": int(code), "message": message, "data": data}
 
 

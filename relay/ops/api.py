@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import AsyncIterator
 from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from ninja import Field, Query, Router, Schema
 
-from relay.ops import nodes, redis_use, services, tasks_services
+from relay.ops import counters, nodes, redis_use, services, tasks_services
 from relay.ops.services import WorkerRow
+from relay.rest import events
 from relay.rest.caller import Request
 from relay.rest.operation import delete, get, post
 from relay.rest.paging import page_list
 from relay.rest.schema import Page, PageQuery, moment
 
 router = Router(tags=["workers"])
+COUNTERS_ID: Final = re.compile("[0-9]{1,15}")
 
 BootId = Annotated[str, Field(min_length=1, max_length=64, description="Boot id of the worker.")]
 TaskId = Annotated[str, Field(min_length=1, max_length=200, description="Id of the task.")]
@@ -46,6 +50,19 @@ class WorkerOut(Schema):
     def of(row: WorkerRow) -> WorkerOut:
         times = {"started": moment(row.started), "heartbeat": moment(row.heartbeat)}
         return WorkerOut(**{**asdict(row), **times})
+
+
+class CountersOut(Schema):
+    """Figures at one moment."""
+
+    at: float = Field(description="Seconds of a clock that is not set.")
+    workers: list[dict[str, Any]] = Field(description="Heartbeats, with the metrics of each.")
+    federation: dict[str, float]
+    partners: list[dict[str, Any]]
+    chain: list[list[Any]] | None
+    redis_bytes: int
+    waiting: int | None = Field(description="Messages in all queues; null: not known.")
+    purged: int
 
 
 class WorkerQuery(PageQuery):
@@ -205,6 +222,22 @@ def drain_worker(request: Request, worker: BootId) -> Any:
     """
     services.drain(worker, actor=request.actor)
     return Draining(boot_id=worker)
+
+
+@get(router, path="/counters/live", action="worker.view", answer=CountersOut, events=True)
+async def stream_counters(request: Request) -> Any:
+    """The figures of the relay, each second.
+
+    Counters count from the start of a worker: what was done is the difference of two events.
+    """
+
+    async def source(last_id: str) -> AsyncIterator[events.Event]:
+        number = int(last_id or 0)
+        async for document in counters.follow():
+            number += 1
+            yield events.Event(str(number), "counters", document)
+
+    return await events.stream(request, "worker.view", source, ids=COUNTERS_ID)
 
 
 @get(router, "/nodes", action="worker.view", answer=Page[NodeOut], tags=["nodes"])

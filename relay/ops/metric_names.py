@@ -177,6 +177,8 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("relay_alarms_evaluation_age_seconds", "gauge", "Time since they were evaluated."),
     Metric("relay_alarm_notices_waiting", "gauge", "Notices that receivers have not taken yet."),
     # The console, of the process of the operator site that is asked.
+    Metric("relay_calls_connections", "gauge", "Open connections of operators' calls."),
+    Metric("relay_calls_total", "counter", "Operators' calls by how they went.", ("outcome",)),
     Metric("relay_console_sockets", "gauge", "Open pages of the console that get live numbers."),
     Metric("relay_console_sockets_ended_total", "counter", "Those refused or ended.", ("code",)),
     # The process.

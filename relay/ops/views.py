@@ -11,6 +11,7 @@ from redis.exceptions import RedisError
 
 from relay.alarms import figures as alarm_figures
 from relay.analytics import lag
+from relay.calls.endpoint import endpoint
 from relay.dashboard.live import sockets
 from relay.federation import figures
 from relay.ops import exposition, health, nodes
@@ -55,6 +56,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
             nodes.figures(nodes.read(client().hgetall(keys.NODES))),
             _alarms(),
             sockets.figures(),
+            endpoint.figures(),
         ]
         text = exposition.render(list_workers(client()), *shared)
     except RedisError as error:

@@ -48,8 +48,8 @@ CUT_GRACE_S: Final = 2
 """From the end of the drain to the end of the last connection's task."""
 
 
-MAX_WORD_BYTES: Final = 1024
-"""Of a message to the operator site's websocket, which wants none."""
+MAX_CALL_BYTES: Final = 64 * 1024 + 16
+"""Of a message to the operator site's websockets: a piece of a call (`relay.calls.endpoint`)."""
 
 SITE_LIMITS: Final = ServerLimits(
     answer_timeout_s=60.0, max_request_line_bytes=16 * 1024, max_head_bytes=64 * 1024
@@ -213,9 +213,9 @@ def admin_server() -> uvicorn.Config:
         "rmbsite.asgi:admin",
         interface="asgi3",
         http=http_protocol(SITE_LIMITS),
-        # The console's live numbers: clients only listen.
+        # The console's live numbers, whose clients only listen, and operators' calls.
         ws="websockets-sansio",
-        ws_max_size=MAX_WORD_BYTES,
+        ws_max_size=MAX_CALL_BYTES,
         ws_per_message_deflate=False,
         loop=_loop(),
         lifespan="off",

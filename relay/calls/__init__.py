@@ -1,0 +1,1 @@
+"""Operators' calls: what REST offers, over one websocket of the operator site."""

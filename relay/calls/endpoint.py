@@ -1,0 +1,149 @@
+"""The websocket of operators' calls, `/calls` on the operator site.
+
+    handshake (Authorization: as for REST; without it each call brings one) -> streams -> calls
+
+REST finds out who calls, for each call: a token that is revoked is refused at its next call, and
+open streams end within a second. Cookies are not heeded: a page of another site can do nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from peer.mux import MuxBounds, MuxSession
+from peer.rpc import RpcPeer
+from proto.limits.addresses import place_of
+from proto.mux.bounds import MAX_HEADER_BYTES
+from relay.calls import requests
+from relay.calls.service import Calls
+from relay.mux.wire import SocketWire
+from relay.ops.metric_names import series
+from relay.server.asgi_socket import AsgiSocket
+
+PATH: Final = "/calls"
+MAX_CONNECTIONS: Final = 200
+"""Of this process."""
+MAX_OF_ADDRESS: Final = 20
+IDLE_S: Final = 60.0
+"""A connection on which nothing was called for so long, and that nothing streams on, is closed."""
+BOUNDS: Final = MuxBounds(stream_bytes=64 * 1024, max_streams=64)
+MAX_MESSAGE_BYTES: Final = BOUNDS.stream_bytes + MAX_HEADER_BYTES
+
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+
+
+class Endpoint:
+    """All connections of this process.
+
+    Attributes:
+        calls: counted by method and outcome: ok, refused, declined.
+    """
+
+    def __init__(self) -> None:
+        self.calls: Counter[tuple[str, str]] = Counter()
+        self.refused: Counter[str] = Counter()
+        self._open: Counter[str] = Counter()  # by the network of the client
+
+    def figures(self) -> dict[str, float]:
+        """For `/metrics`."""
+        outcomes: Counter[str] = Counter()
+        for (_, outcome), count in self.calls.items():
+            outcomes[outcome] += count
+        return {
+            "relay_calls_connections": float(self._open.total()),
+            **{
+                series("relay_calls_total", outcome=outcome): float(count)
+                for outcome, count in outcomes.items()
+            },
+        }
+
+    async def __call__(
+        self, site: requests.App, scope: dict[str, Any], receive: Receive, send: Send
+    ) -> None:
+        """Serve one websocket.
+
+        Args:
+            site: answers the requests that calls stand for.
+        """
+        await receive()  # websocket.connect
+        place = place_of((scope.get("client") or ("", 0))[0])
+        if self._open.total() >= MAX_CONNECTIONS or self._open[place] >= MAX_OF_ADDRESS:
+            await _refuse(send, scope, 429, b"too many connections for calls are open")
+            return
+        self._open[place] += 1
+        try:
+            authorization = _authorization(scope)
+            if authorization:
+                asked = requests.Request("GET", "/api/v1/me", {"authorization": authorization})
+                async with requests.answer(site, scope, asked) as (head, parts):
+                    body = b"".join([part async for part in parts])
+                if head.status >= 400:
+                    await _refuse(send, scope, head.status, body, head.headers)
+                    return
+            await self._serve(Calls(site, scope, authorization, self.calls), scope, receive, send)
+        finally:
+            self._open[place] -= 1
+            if not self._open[place]:
+                del self._open[place]
+
+    async def _serve(
+        self, calls: Calls, scope: dict[str, Any], receive: Receive, send: Send
+    ) -> None:
+        socket = AsgiSocket(receive, send, scope, max_message_bytes=MAX_MESSAGE_BYTES)
+        await send({"type": "websocket.accept"})
+        wire = SocketWire(socket)
+        session = MuxSession(False, wire, calls.service.serve, BOUNDS)
+        calls.peer = RpcPeer(session)
+        wire.start(session)
+        idle = asyncio.create_task(_close_idle(session))
+        try:
+            await socket.run()
+        finally:
+            idle.cancel()
+            await session.close()
+            await asyncio.gather(idle, return_exceptions=True)
+
+
+endpoint: Final = Endpoint()
+"""That of this process."""
+
+
+async def _close_idle(session: MuxSession) -> None:
+    """Close a connection that nobody uses."""
+    while True:
+        before = session.mux.counts.accepted
+        await asyncio.sleep(IDLE_S)
+        if session.mux.counts.accepted == before and not len(session.mux):
+            session.mux.close(1000, "idle")
+            session.flush_soon()
+
+
+def _authorization(scope: dict[str, Any]) -> str:
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            return str(value, "latin-1")
+    return ""
+
+
+async def _refuse(
+    send: Send,
+    scope: dict[str, Any],
+    status: int,
+    body: bytes,
+    headers: dict[str, str] | None = None,
+) -> None:
+    """Answer the handshake over HTTP."""
+    if "websocket.http.response" not in scope.get("extensions", {}):
+        await send({"type": "websocket.close"})
+        return
+    names = ("content-type", "www-authenticate", "retry-after")
+    lines = [
+        (name.encode(), (headers or {})[name].encode()) for name in names if name in (headers or {})
+    ]
+    lines.append((b"content-length", str(len(body)).encode()))
+    await send({"type": "websocket.http.response.start", "status": status, "headers": lines})
+    await send({"type": "websocket.http.response.body", "body": body})

@@ -1,0 +1,187 @@
+"""What a client of operators' calls may call."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator, Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+from peer.mux import StreamFailedError
+from peer.rpc import PublicError, RpcError, RpcPeer, Service, call_metadata
+from proto.rpc.errors import ErrorCode
+from relay.calls import requests
+from relay.calls.operations import EVENTS, HEADERS, Operation, operations
+
+CONFIRM_S: Final = 60.0
+MAX_ANSWER_BYTES: Final = 1_000_000
+"""Of one result: what a message may have, less what is around it."""
+ALIASES: Final = {
+    "followTrace": "stream_trace_events",
+    "followAlarms": "stream_alarm_events",
+    "followCounters": "stream_counters",
+}
+_WRONG_INPUT: Final = (400, 413, 415, 422)
+
+
+class Calls:
+    """The methods of one connection.
+
+    Attributes:
+        service: to be served.
+        peer: the client, which is asked for confirmations.
+    """
+
+    def __init__(
+        self, site: requests.App, scope: Mapping[str, Any], authorization: str, counts: Any
+    ) -> None:
+        """
+        Args:
+            site: answers the requests.
+            scope: of the websocket.
+            authorization: header of its handshake; empty: calls bring their own.
+            counts: `Counter` of calls by method and outcome.
+        """
+        self.service = Service()
+        self.peer: RpcPeer | None = None
+        self._site = site
+        self._scope = scope
+        self._authorization = authorization
+        self._counts = counts
+        self.service.handler("describe")(self._describe)
+        for operation in operations().values():
+            self._serve(operation.id, operation)
+        for name, wanted in ALIASES.items():
+            self._serve(name, operations()[wanted])
+
+    def _serve(self, name: str, operation: Operation) -> None:
+        async def once(params: dict[str, Any]) -> Any:
+            return await self._once(operation, params)
+
+        async def parts(params: dict[str, Any]) -> AsyncIterator[Any]:
+            async for part in self._parts(operation, params):
+                yield part
+
+        self.service.handler(name)(parts if operation.is_stream else once)
+
+    async def _describe(self, params: dict[str, Any]) -> Any:
+        return [each.described() for each in operations().values()]
+
+    async def _once(self, operation: Operation, params: dict[str, Any]) -> Any:
+        request = await self._request(operation, params)
+        async with requests.answer(self._site, self._scope, request) as (head, parts):
+            body = b"".join([part async for part in parts])
+        self._judge(operation, head, body)
+        if len(body) > MAX_ANSWER_BYTES:
+            raise PublicError(
+                f"the answer has {len(body)} bytes, more than {MAX_ANSWER_BYTES}: "
+                "use a smaller limit"
+            )
+        return json.loads(body) if body else None
+
+    async def _parts(self, operation: Operation, params: dict[str, Any]) -> AsyncIterator[Any]:
+        request = await self._request(operation, params)
+        async with requests.answer(self._site, self._scope, request) as (head, parts):
+            if head.status >= HTTPStatus.BAD_REQUEST:
+                self._judge(operation, head, b"".join([part async for part in parts]))
+            self._counts[operation.id, "ok"] += 1
+            if operation.content == EVENTS:
+                async for event in _events(parts):
+                    yield event
+                return
+            is_text = operation.content.startswith("text/") or "json" in operation.content
+            async for part in parts:
+                yield {"text": part.decode()} if is_text else {"base64": _base64(part)}
+
+    async def _request(self, operation: Operation, params: dict[str, Any]) -> requests.Request:
+        """The request that the call stands for, when it may be made.
+
+        Raises:
+            PublicError: it may not.
+        """
+        metadata = call_metadata.get()
+        headers = {"accept": "*/*"}
+        authorization = metadata.get("authorization") or self._authorization
+        if isinstance(authorization, str) and authorization:
+            headers["authorization"] = authorization
+        for name in HEADERS:
+            if isinstance(text := metadata.get(name), str):
+                headers[name.lower()] = text
+        try:
+            request = requests.request_of(operation, params, headers)
+            for text in headers.values():
+                text.encode("latin-1")
+        except ValueError as error:
+            self._counts[operation.id, "refused"] += 1
+            raise PublicError(str(error), ErrorCode.INVALID_PARAMS) from None
+        if operation.dangerous:
+            await self._confirm(operation, params, metadata)
+        return request
+
+    async def _confirm(
+        self, operation: Operation, params: dict[str, Any], metadata: Mapping[str, Any]
+    ) -> None:
+        """Ask the client whether it means it.
+
+        Raises:
+            PublicError: it does not, or was not asked.
+        """
+        if metadata.get("confirmed") is True:
+            return
+        if metadata.get("confirm") is not True:
+            raise PublicError(
+                f"{operation.id} has to be confirmed: send the metadata confirm: true and answer "
+                "the call confirm, or send confirmed: true"
+            )
+        assert self.peer is not None
+        given = ", ".join(f"{name}={json.dumps(value)}" for name, value in params.items())
+        text = f"{operation.summary}: {operation.id} {given}".rstrip()
+        try:
+            found = await self.peer.call("confirm", {"text": text}, timeout_s=CONFIRM_S)
+        except (RpcError, StreamFailedError) as error:
+            raise PublicError(f"{operation.id} was not confirmed: {error}") from None
+        if not (isinstance(found, dict) and found.get("ok") is True):
+            self._counts[operation.id, "declined"] += 1
+            raise PublicError(f"{operation.id} was not confirmed")
+
+    def _judge(self, operation: Operation, head: requests.Head, body: bytes) -> None:
+        """Raise what REST refused as an error of the call.
+
+        Raises:
+            PublicError: with REST's text, `status` and `errors`.
+        """
+        if head.status < HTTPStatus.BAD_REQUEST:
+            self._counts[operation.id, "ok"] += 1
+            return
+        self._counts[operation.id, "refused"] += 1
+        try:
+            problem = json.loads(body)
+        except ValueError:
+            problem = {}
+        details = {"status": head.status, "errors": problem.get("errors", [])}
+        if "retry-after" in head.headers:
+            details["retry_after_s"] = head.headers["retry-after"]
+        code = ErrorCode.INVALID_PARAMS if head.status in _WRONG_INPUT else ErrorCode.REMOTE
+        text = problem.get("detail") or f"the site answered {head.status}"
+        raise PublicError(text, code, details=details)
+
+
+async def _events(parts: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+    """The data of server-sent events, each with the name of its event."""
+    kept = b""
+    async for part in parts:
+        *whole, kept = (kept + part).split(b"\n\n")
+        for event in whole:
+            fields = dict(line.split(b": ", 1) for line in event.split(b"\n") if b": " in line)
+            if b"data" in fields:
+                yield {"event": fields.get(b"event", b"").decode(), **_object(fields[b"data"])}
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    found = json.loads(data)
+    return found if isinstance(found, dict) else {"data": found}
+
+
+def _base64(part: bytes) -> str:
+    return base64.b64encode(part).decode()

@@ -1,0 +1,146 @@
+"""Operators' calls: REST over one websocket, streams, confirmations."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from peer.mux import ConnectionEndedError
+from peer.rpc import RpcPeer, RpcRemoteError, Service, connect
+from relay.calls.operations import operations
+from relay.ops import counters
+from tests.support.operator_site import OperatorSite
+from tests.support.relay_process import RelayProcess, eventually
+from tests.support.rmb_client import session
+from tests.support.world import fresh_twins
+
+
+@pytest.fixture(scope="module")
+def site(relay: RelayProcess) -> OperatorSite:
+    return OperatorSite(relay)
+
+
+@contextlib.asynccontextmanager
+async def calling(
+    site: OperatorSite, token: str | None = None, service: Service | None = None
+) -> AsyncIterator[RpcPeer]:
+    headers = {"Authorization": f"Bearer {site.token if token is None else token}"}
+    url = f"ws://127.0.0.1:{site.relay.admin_port}/calls"
+    async with connect(url, service, headers=headers) as peer:
+        yield peer
+
+
+async def test_a_call_is_the_request(site: OperatorSite) -> None:
+    (twin,) = fresh_twins(1)
+    async with calling(site) as peer, session(site.relay.url, twin, "a/b c") as client:
+        await client.barrier()
+        assert await peer.call("get_me") == site.ask("GET", "/me").json()
+        found = await peer.call("get_twin", {"twin": twin.id})
+        assert found == site.ask("GET", f"/twins/{twin.id}").json()
+        sessions = (await peer.call("list_sessions", {"twin": twin.id, "limit": 5}))["items"]
+        assert [each["sid"] for each in sessions] in ([], ["a/b c"])  # its row comes a moment later
+        described = {each["id"]: each for each in await peer.call("describe")}
+        assert described.keys() == operations().keys()
+        assert described["kick_session"]["dangerous"]
+
+
+async def test_refusals_are_those_of_rest(site: OperatorSite) -> None:
+    viewer = site.new_token("viewer")
+    async with calling(site, viewer) as peer:
+        for method, params, path, status in (
+            ("get_twin", {"twin": 4_000_000_000}, "/twins/4000000000", 404),
+            ("list_sessions", {"limit": 0}, "/sessions?limit=0", 422),
+            ("list_accounts", {}, "/accounts", 403),
+        ):
+            expected = site.ask("GET", path, token=viewer)
+            assert expected.status == status
+            with pytest.raises(RpcRemoteError) as failed:
+                await peer.call(method, params)
+            assert str(failed.value) == expected.json()["detail"]
+            assert failed.value.data["status"] == status
+        with pytest.raises(RpcRemoteError, match="there is no method 'nothing'"):
+            await peer.call("nothing")
+        with pytest.raises(RpcRemoteError, match=r"limt: is not a parameter of list_sessions"):
+            await peer.call("list_sessions", {"limt": 1})
+        with pytest.raises(RpcRemoteError, match="twin: is missing"):
+            await peer.call("get_twin")
+
+
+async def test_who_has_no_token_is_refused(site: OperatorSite) -> None:
+    with pytest.raises(ConnectionEndedError, match="401"):
+        async with calling(site, "wrong"):
+            pass
+    url = f"ws://127.0.0.1:{site.relay.admin_port}/calls"
+    async with connect(url) as peer:
+        with pytest.raises(RpcRemoteError, match="an API token is needed"):
+            await peer.call("get_me")
+        own = await peer.call("get_me", metadata={"authorization": f"Bearer {site.token}"})
+        assert own["name"]
+
+
+async def test_dangerous_calls_are_confirmed(site: OperatorSite) -> None:
+    (twin,) = fresh_twins(1)
+    asked: list[str] = []
+    service = Service()
+
+    @service.handler("confirm")
+    async def confirm(params: dict[str, Any]) -> dict[str, bool]:
+        asked.append(params["text"])
+        return {"ok": len(asked) > 1}
+
+    kick = ("kick_twin", {"twin": twin.id, "body": {"reason": "test"}})
+    async with calling(site, service=service) as peer, session(site.relay.url, twin) as client:
+        await client.barrier()
+        with pytest.raises(RpcRemoteError, match="has to be confirmed"):
+            await peer.call(*kick)
+        with pytest.raises(RpcRemoteError, match="was not confirmed"):
+            await peer.call(*kick, metadata={"confirm": True})
+        assert client.open
+        await peer.call(*kick, metadata={"confirm": True})
+        assert (await client.closed())[0] == 4003
+        summary = operations()["kick_twin"].summary
+        text = f'{summary}: kick_twin twin={twin.id}, body={{"reason": "test"}}'
+        assert asked == [text, text]
+        entries = site.ask("GET", f"/audit?action=session.kick&target={twin.id}").json()["items"]
+        assert len(entries) == 1
+
+
+async def test_streams(site: OperatorSite) -> None:
+    made = site.ask("POST", "/tokens", {"label": "calls", "role": "operator"}).json()
+    async with calling(site, made["text"]) as peer:
+        async with asyncio.timeout(20):
+            stream = peer.stream("followCounters")
+            first, second = await anext(stream), await anext(stream)
+            del first["event"], second["event"]
+            before, after = counters.snapshot(first), counters.snapshot(second)
+            assert after.at > before.at
+            assert [each.boot_id for each in after.workers] == list(site.relay.worker_hashes())
+            with pytest.raises(RpcRemoteError, match="there is no trace"):
+                async for _ in peer.stream("followTrace", {"trace": "none"}):
+                    pass
+            # The stream of a token that is revoked ends.
+            assert site.ask("POST", f"/tokens/{made['id']}/revoke").status == 200
+            async for _ in stream:
+                pass
+
+
+async def test_exports_come_in_parts(site: OperatorSite) -> None:
+    async with calling(site) as peer:
+        text = "".join([part["text"] async for part in peer.stream("export_audit")])
+        assert text.count("\n") >= 1
+        assert await peer.call("count_sessions") == site.ask("GET", "/sessions/total").json()
+
+
+async def test_what_clients_do_is_counted(site: OperatorSite) -> None:
+    async with calling(site) as peer:
+        await peer.call("get_me")
+        _, text = site.relay.get("/metrics", admin=True)
+        assert "relay_calls_connections 1" in text
+        assert 'relay_calls_total{outcome="ok"}' in text
+    await eventually(
+        lambda: "relay_calls_connections 0" in site.relay.get("/metrics", admin=True)[1]
+    )
