@@ -21,6 +21,7 @@ ALIASES: Final = {
     "followTrace": "stream_trace_events",
     "followAlarms": "stream_alarm_events",
     "followCounters": "stream_counters",
+    "followLog": "stream_worker_log",
 }
 _WRONG_INPUT: Final = (400, 413, 415, 422)
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
+from asgiref.sync import sync_to_async
 from ninja import Field, Query, Router, Schema
 
-from relay.ops import counters, nodes, redis_use, services, tasks_services
+from relay.ops import counters, log_feed, nodes, redis_use, services, tasks_services
 from relay.ops.services import WorkerRow
 from relay.rest import events
 from relay.rest.caller import Request
@@ -19,7 +21,7 @@ from relay.rest.paging import page_list
 from relay.rest.schema import Page, PageQuery, moment
 
 router = Router(tags=["workers"])
-COUNTERS_ID: Final = re.compile("[0-9]{1,15}")
+EVENT_NUMBER: Final = re.compile("[0-9]{1,15}")
 
 BootId = Annotated[str, Field(min_length=1, max_length=64, description="Boot id of the worker.")]
 TaskId = Annotated[str, Field(min_length=1, max_length=200, description="Id of the task.")]
@@ -63,6 +65,15 @@ class CountersOut(Schema):
     redis_bytes: int
     waiting: int | None = Field(description="Messages in all queues; null: not known.")
     purged: int
+
+
+class LogLineOut(Schema):
+    """A line of a worker's log."""
+
+    at: float = Field(description="Unix time.")
+    level: str
+    logger: str
+    text: str
 
 
 class WorkerQuery(PageQuery):
@@ -237,7 +248,25 @@ async def stream_counters(request: Request) -> Any:
             number += 1
             yield events.Event(str(number), "counters", document)
 
-    return await events.stream(request, "worker.view", source, ids=COUNTERS_ID)
+    return await events.stream(request, "worker.view", source, ids=EVENT_NUMBER)
+
+
+@get(router, path="/workers/{worker}/log", action="worker.view", answer=LogLineOut, events=True)
+async def stream_worker_log(request: Request, worker: BootId) -> Any:
+    """What a worker logs, from level INFO on, as it logs it.
+
+    An event named `skipped` tells how many lines are missing.
+    """
+    boot_id = (await sync_to_async(services.get_worker)(worker)).boot_id
+
+    async def source(last_id: str) -> AsyncIterator[events.Event]:
+        number = int(last_id or 0)
+        async with contextlib.aclosing(log_feed.follow(boot_id)) as lines:
+            async for line in lines:
+                number += 1
+                yield events.Event(str(number), "skipped" if "skipped" in line else "line", line)
+
+    return await events.stream(request, "worker.view", source, ids=EVENT_NUMBER)
 
 
 @get(router, "/nodes", action="worker.view", answer=Page[NodeOut], tags=["nodes"])

@@ -95,6 +95,11 @@ def wake(text: str) -> bytes:
     return b"wake:" + text.encode()
 
 
+def log_channel(boot_id: str) -> str:
+    """Channel with what a worker logs (`relay.ops.log_feed`)."""
+    return f"relay:log:{boot_id}"
+
+
 def worker(boot_id: str) -> str:
     """The hash with a worker's heartbeat and counters."""
     return f"relay:worker:{boot_id}"

@@ -29,6 +29,7 @@ from relay.federation.outbox import OutboxBounds
 from relay.federation.wake import Starter
 from relay.mux.server import MuxServer
 from relay.ops.control import GROUP
+from relay.ops.log_feed import LogFeed
 from relay.ops.redis_client import COMMAND_TIMEOUT_S, CONNECT_TIMEOUT_S, RETRIES, RETRY_PAUSE_S
 from relay.queues import keys
 from relay.queues.batch import QueuePolicy
@@ -113,6 +114,7 @@ class Runtime:
         self.mux: MuxServer | None = None
         if config.mux.enabled:
             self.mux = MuxServer(config, self.worker, self.admission)
+        self._log = LogFeed()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -127,7 +129,9 @@ class Runtime:
         if self.mux is not None:
             self.mux.start()
         loop = asyncio.get_running_loop()
+        logging.getLogger().addHandler(self._log)
         self._tasks = [
+            loop.create_task(self._log.publish(self.worker.boot_id, self.worker.commit)),
             loop.create_task(self._nudges()),
             loop.create_task(self._progress()),
             loop.create_task(self._check_schema()),
@@ -140,6 +144,7 @@ class Runtime:
                 await self.worker.drained()
         except TimeoutError:
             log.error("%d sessions could not give up their keys", len(self.worker.sessions))
+        logging.getLogger().removeHandler(self._log)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -13,6 +13,7 @@ from peer.mux import ConnectionEndedError
 from peer.rpc import RpcPeer, RpcRemoteError, Service, connect
 from relay.calls.operations import operations
 from relay.ops import counters
+from relay.queues import keys
 from tests.support.operator_site import OperatorSite
 from tests.support.relay_process import RelayProcess, eventually
 from tests.support.rmb_client import session
@@ -126,6 +127,27 @@ async def test_streams(site: OperatorSite) -> None:
             assert site.ask("POST", f"/tokens/{made['id']}/revoke").status == 200
             async for _ in stream:
                 pass
+
+
+async def test_the_log_of_a_worker(site: OperatorSite) -> None:
+    (boot_id,) = site.relay.worker_hashes()
+    redis = site.relay.redis
+    assert redis is not None
+    async with calling(site) as peer:
+        stream = peer.stream("followLog", {"worker": boot_id})
+        reading = asyncio.ensure_future(anext(stream))
+        async with asyncio.timeout(20):
+            while not reading.done():  # until the worker is followed
+                redis.run("HSET", keys.CONTROL, "limit:9", "not a limit")
+                redis.run("HINCRBY", keys.CONTROL, "version", "1")
+                await asyncio.wait({reading}, timeout=0.5)
+        redis.run("HDEL", keys.CONTROL, "limit:9")
+        line = reading.result()
+        assert (line["event"], line["level"]) == ("line", "ERROR")
+        assert "limit:9" in line["text"]
+        await stream.aclose()
+        with pytest.raises(RpcRemoteError, match="no worker"):
+            await anext(peer.stream("followLog", {"worker": "0" * 12}))
 
 
 async def test_exports_come_in_parts(site: OperatorSite) -> None:
