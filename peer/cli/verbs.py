@@ -27,6 +27,7 @@ VERBS: Final = {
     "keys": "print the public keys of a secret, or generate a new secret",
     "twin": "print a twin: its account, its encryption key, its relays",
     "sbd": "test an SBD server: listen, send, echo, ping",
+    "ops": "call the operations of a relay's operator site",
 }
 """What there is, and in a few words what it does. Each is a module of this package, imported only
 when it is asked for: most of a short command is the time its imports take."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from relay.calls.operations import operations
 from relay.ops import counters
 from relay.queues import keys
 from tests.support.operator_site import OperatorSite
+from tests.support.peer_process import CLI, run_program
 from tests.support.relay_process import RelayProcess, eventually
 from tests.support.rmb_client import session
 from tests.support.world import fresh_twins
@@ -166,3 +169,32 @@ async def test_what_clients_do_is_counted(site: OperatorSite) -> None:
     await eventually(
         lambda: "relay_calls_connections 0" in site.relay.get("/metrics", admin=True)[1]
     )
+
+
+async def test_the_command(site: OperatorSite, tmp_path: Path) -> None:
+    (twin,) = fresh_twins(1)
+    url = f"http://127.0.0.1:{site.relay.admin_port}"
+
+    async def ops(*words: str, code: int = 0, token: str | None = None) -> tuple[str, str]:
+        more = {"RMB_TOKEN": site.token if token is None else token}
+        arguments = (CLI, tmp_path, "ops", words[0], url, *words[1:])
+        done = await asyncio.to_thread(run_program, *arguments, more=more)
+        assert done.returncode == code, done.stderr
+        return done.stdout.decode(), done.stderr.decode()
+
+    listed, _ = await ops("list", "kick")
+    assert "kick_twin" in listed and "twin=" in listed
+    found, _ = await ops("call", "list_sessions", "limit=1")
+    assert "items" in json.loads(found)
+    _, error = await ops("call", "list_sesions", code=2)
+    assert "did you mean list_sessions?" in error
+    _, error = await ops("call", "list_sessions", "limit=x", code=2)
+    assert error == "rmb: limit: must be a whole number\n"
+    _, error = await ops("call", "list_sessions", token="wrong", code=1)
+    assert "401" in error and "Traceback" not in error
+    async with session(site.relay.url, twin) as client:
+        await client.barrier()
+        _, error = await ops("call", "kick_twin", f"twin={twin.id}", "body={}", code=1)
+        assert "add --yes" in error and "was not confirmed" in error
+        await ops("call", "kick_twin", f"twin={twin.id}", "body={}", "--yes")
+        assert (await client.closed())[0] == 4003

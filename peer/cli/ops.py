@@ -1,0 +1,233 @@
+"""`rmb ops`: what an operator does, from anywhere: the calls of a relay's operator site."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import difflib
+import json
+import os
+import ssl
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from peer.arguments import UsageError, at_home
+from peer.cli.inputs import add_timeout
+from peer.cli.output import printable
+from peer.cli.session import Session
+from peer.errors import ConnectError
+from peer.mux import ConnectionEndedError, StreamFailedError
+from peer.rpc import RpcError, RpcPeer, Service, connect
+
+PATH: Final = "/calls"
+TOKEN_VARIABLE: Final = "RMB_TOKEN"
+ANSWER_S: Final = 30.0
+FOLLOWED: Final = {
+    "alarms": "followAlarms",
+    "counters": "followCounters",
+    "log": "followLog",
+    "trace": "followTrace",
+}
+
+EPILOG: Final = """\
+examples:
+  rmb ops list https://relay.example.com:8081                   # the operations, a line each
+  rmb ops list https://relay.example.com:8081 session           # those with this word
+  rmb ops call https://relay.example.com:8081 list_sessions twin=7 limit=10
+  rmb ops call https://relay.example.com:8081 kick_twin twin=7 body='{"reason": "test"}'
+  rmb ops follow https://relay.example.com:8081 alarms          # one JSON object a line
+  rmb ops follow https://relay.example.com:8081 log worker=3f9a0c7e21b4
+
+An operation has the name, the parameters and the permissions of the REST API. The API token comes
+from --token-file or from the variable RMB_TOKEN. Operations that take something away from others
+ask for confirmation; --yes confirms. Values are taken by the type of their parameter; `body` is
+JSON, or @FILE.
+"""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    parser.add_argument("action", choices=tuple(_ACTIONS), help="what to do")
+    parser.add_argument(
+        "url", metavar="URL", help="operator site: https://host or http://host:port"
+    )
+    parser.add_argument("words", nargs="*", metavar="WORD", help="see the examples")
+    parser.add_argument("--token-file", metavar="FILE", help="file with the API token")
+    parser.add_argument(
+        "--ca", metavar="FILE", help="certificates to trust instead of the system's"
+    )
+    parser.add_argument("--yes", action="store_true", help="confirm without being asked")
+    add_timeout(parser, ANSWER_S, "an answer")
+
+
+async def run(options: argparse.Namespace, session: Session) -> int:
+    """Do it.
+
+    Raises:
+        UsageError: an argument is wrong.
+        ConnectError: the site cannot be used, or refused the call.
+    """
+    url, token = _url(options.url), _token(options.token_file)
+    tls = ssl.create_default_context(cafile=options.ca) if options.ca else None
+    headers = {"Authorization": f"Bearer {token}"}
+    try:
+        async with connect(url, _confirming(options.yes), tls=tls, headers=headers) as peer:
+            await _ACTIONS[options.action](peer, options, session.json)
+    except (ConnectionEndedError, StreamFailedError, RpcError) as error:
+        raise ConnectError(printable(str(error))) from error
+    except OSError as error:
+        raise UsageError(f"--ca {options.ca}: {error}") from None
+    return 0
+
+
+def _url(text: str) -> str:
+    parts = urlsplit(text)
+    scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
+    if scheme is None or not parts.hostname or parts.query or parts.fragment:
+        raise UsageError(f"URL {text:.80}: must be https://host or http://host:port")
+    path = parts.path.rstrip("/")
+    return f"{scheme}://{parts.netloc}{path if path.endswith(PATH) else path + PATH}"
+
+
+def _token(file: str | None) -> str:
+    if file is None:
+        token = os.environ.get(TOKEN_VARIABLE, "")
+        if not token:
+            raise UsageError(f"the API token is missing: use --token-file, or set {TOKEN_VARIABLE}")
+        return token.strip()
+    try:
+        token = at_home(file).read_text(encoding="ascii").strip()
+    except (OSError, UnicodeError) as error:
+        raise UsageError(f"--token-file {file}: {error}") from None
+    if not token:
+        raise UsageError(f"--token-file {file}: the file is empty")
+    return token
+
+
+def _confirming(yes: bool) -> Service:
+    """Answers the site's question whether an operation is meant."""
+    service = Service()
+
+    @service.handler("confirm")
+    async def confirm(params: dict[str, Any]) -> dict[str, bool]:
+        if yes:
+            return {"ok": True}
+        if not sys.stdin.isatty():
+            print("rmb: add --yes to confirm without a terminal", file=sys.stderr)
+            return {"ok": False}
+        print(f"{printable(str(params.get('text', '')))}\nGo on? [y/N] ", end="", file=sys.stderr)
+        answer = await asyncio.to_thread(sys.stdin.readline)
+        return {"ok": answer.strip().lower() in ("y", "yes")}
+
+    return service
+
+
+async def _list(peer: RpcPeer, options: argparse.Namespace, as_json: bool) -> None:
+    found = await peer.call("describe", timeout_s=options.timeout)
+    words = [word.lower() for word in options.words]
+    found = [
+        each
+        for each in found
+        if all(word in f"{each['id']} {each['summary']}".lower() for word in words)
+    ]
+    if as_json:
+        print(json.dumps(found))
+        return
+    width = max((len(each["id"]) for each in found), default=0)
+    for each in sorted(found, key=lambda each: str(each["id"])):
+        params = " ".join(_shown(param) for param in each["params"])
+        print(printable(f"{each['id']:<{width}}  {each['summary']}"))
+        if params and len(found) <= FEW:
+            print(printable(f"{'':<{width}}  {params}"))
+
+
+FEW: Final = 20
+"""Of so many operations the parameters are shown too."""
+
+
+def _shown(param: Mapping[str, Any]) -> str:
+    return f"{param['name']}=" if param["required"] else f"[{param['name']}=]"
+
+
+async def _call(peer: RpcPeer, options: argparse.Namespace, as_json: bool) -> None:
+    if not options.words:
+        raise UsageError("OPERATION is missing; `rmb ops list URL` shows them")
+    name, *pairs = options.words
+    described = {
+        each["id"]: each for each in await peer.call("describe", timeout_s=options.timeout)
+    }
+    operation = described.get(name)
+    if operation is None:
+        near = difflib.get_close_matches(name, described, n=1)
+        hint = f"; did you mean {near[0]}?" if near else "; `rmb ops list URL` shows them"
+        raise UsageError(f"unknown operation {printable(name):.60}{hint}")
+    params = _params(pairs, operation["params"])
+    metadata = {"confirm": True}
+    if operation["stream"]:
+        async for item in peer.stream(name, params, metadata=metadata):
+            _print(item, True)
+        return
+    timeout_s = None if operation["dangerous"] else options.timeout  # somebody may be asked
+    _print(await peer.call(name, params, timeout_s=timeout_s, metadata=metadata), as_json)
+
+
+async def _follow(peer: RpcPeer, options: argparse.Namespace, as_json: bool) -> None:
+    if not options.words or options.words[0] not in FOLLOWED:
+        raise UsageError(f"give what to follow: {', '.join(FOLLOWED)}")
+    name, *pairs = options.words
+    async for item in peer.stream(FOLLOWED[name], _params(pairs, ())):
+        _print(item, True)
+
+
+def _params(pairs: Sequence[str], known: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Parameters from `name=value`.
+
+    Raises:
+        UsageError: one is not of that form, or its value is none of its type.
+    """
+    types = {each["name"]: each["type"] for each in known}
+    params: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise UsageError(f"{printable(pair):.60}: must be name=value")
+        if known and name not in types:
+            near = difflib.get_close_matches(name, types, n=1)
+            hint = (
+                f"; did you mean {near[0]}?" if near else f" (known: {', '.join(types) or 'none'})"
+            )
+            raise UsageError(f"unknown parameter {printable(name):.60}{hint}")
+        params[name] = _value(name, text, types.get(name, "string"))
+    return params
+
+
+def _value(name: str, text: str, type_: str) -> Any:
+    if name == "body":
+        if text.startswith("@"):
+            try:
+                text = Path(at_home(text[1:])).read_text(encoding="utf-8")
+            except (OSError, UnicodeError) as error:
+                raise UsageError(f"body: {text[1:]}: {error}") from None
+        if type_ == "string":
+            return text
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise UsageError(f"body: invalid JSON: {error}") from None
+    if type_ == "integer":
+        try:
+            return int(text)
+        except ValueError:
+            raise UsageError(f"{name}: must be a whole number") from None
+    return text
+
+
+def _print(value: Any, as_json: bool) -> None:
+    indent = 2 if sys.stdout.isatty() and not as_json else None
+    print(printable(json.dumps(value, indent=indent, ensure_ascii=False)), flush=True)
+
+
+_ACTIONS: Final = {"list": _list, "call": _call, "follow": _follow}
