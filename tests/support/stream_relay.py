@@ -1,0 +1,167 @@
+"""A small relay of streams: it knows what is in the token, and what the test tells it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+from picows import (
+    WSCloseCode,
+    WSFrame,
+    WSListener,
+    WSMsgType,
+    WSTransport,
+    WSUpgradeRequest,
+    ws_create_server,
+)
+
+from peer.mux import MuxBounds, MuxSession, MuxStream
+from proto.mux.messages import MessageReader, framed
+
+BOUNDS = MuxBounds(max_streams=100_000, max_held_bytes=1 << 40)
+MAX_BYTES = 16 << 20
+
+
+class Accepted:
+    """A session at the relay.
+
+    Attributes:
+        token: it signed in with.
+        received: messages that came.
+        reading: cleared to read nothing more.
+    """
+
+    def __init__(self, stream: MuxStream, token: str) -> None:
+        self.token = token
+        self.received: list[bytes] = []
+        self.ended = False
+        self.reading = asyncio.Event()
+        self.reading.set()
+        self.stream = stream
+
+    async def send(self, *messages: bytes) -> None:
+        await self.stream.write(framed(messages))
+
+    def close(self, code: int) -> None:
+        """End it as the relay does."""
+        self.stream.abort(code)
+        self.stream.cancel(code)
+
+
+class StreamRelay:
+    """The server's side.
+
+    Attributes:
+        url: of it.
+        paths: of the handshakes.
+        answer: gives what a sign-in is answered with, from its token.
+        sessions: those there are, by token.
+        sign_ins: all tokens, in order.
+        at_once: most sign-ins that waited for an answer at a time.
+    """
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.paths: list[str] = []
+        self.answer: Callable[[str], str] = lambda token: "101 signed in"
+        self.sessions: dict[str, Accepted] = {}
+        self.sign_ins: list[str] = []
+        self.at_once = 0
+        self.on_session: Callable[[Accepted], None] = lambda session: None
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+        self.wires: list[_Wire] = []
+        self._asking = 0
+
+    async def serve(self, stream: MuxStream) -> None:
+        """Be the relay of one stream."""
+        self._asking += 1
+        self.at_once = max(self.at_once, self._asking)
+        reader = MessageReader(MAX_BYTES)
+        messages: list[bytes] = []
+        while not messages:
+            messages = reader.receive_data(await stream.read())
+        token = messages.pop(0).decode()
+        self.sign_ins.append(token)
+        await self.may_answer.wait()
+        self._asking -= 1
+        answer = self.answer(token)
+        await stream.write(framed([answer.encode()]))
+        if not answer.startswith("101"):
+            return
+        session = self.sessions[token] = Accepted(stream, token)
+        session.received += messages
+        self.on_session(session)
+        try:
+            while data := await stream.read():
+                session.received += reader.receive_data(data)
+                await session.reading.wait()
+        finally:
+            session.ended = True
+
+    def cut(self) -> None:
+        """Cut all connections."""
+        self.sessions.clear()
+        wires, self.wires = self.wires, []
+        for wire in wires:
+            wire.cut()
+
+
+class _Wire(WSListener):
+    def __init__(self, relay: StreamRelay) -> None:
+        self.is_full = False
+        self._relay = relay
+        self._websocket: WSTransport
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        self._websocket = transport
+        self.session = MuxSession(False, self, self._relay.serve, BOUNDS)
+        self._relay.wires.append(self)
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        if frame.msg_type is WSMsgType.BINARY:
+            self.session.message_received(frame.get_payload_as_bytes())
+        elif frame.msg_type is WSMsgType.CLOSE:
+            transport.send_close(WSCloseCode.OK)
+            transport.disconnect()
+
+    def on_ws_disconnected(self, transport: WSTransport) -> None:
+        self.is_full = True
+        self.session.wire_ended("gone")
+
+    def send(self, messages: list[bytes]) -> None:
+        for message in messages:
+            self._websocket.send(WSMsgType.BINARY, message)
+
+    def ping(self) -> None:
+        self._websocket.send_ping()
+
+    def close(self, code: int, text: str) -> None:
+        self._websocket.send_close(WSCloseCode(code), text)
+        self._websocket.disconnect()
+
+    def cut(self) -> None:
+        self._websocket.underlying_transport.abort()
+
+
+@contextlib.asynccontextmanager
+async def stream_relay(
+    relay: StreamRelay | None = None, port: int = 0
+) -> AsyncIterator[StreamRelay]:
+    """Serve on a free port, or on a given one."""
+    relay = relay or StreamRelay()
+
+    def listener(request: WSUpgradeRequest) -> WSListener:
+        relay.paths.append(request.path.decode())
+        return _Wire(relay)
+
+    server = await ws_create_server(listener, "127.0.0.1", port, enable_auto_ping=False)
+    relay.url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
+        yield relay
+    finally:
+        for wire in relay.wires:
+            await wire.session.close()
+        server.close()
+        await server.wait_closed()
