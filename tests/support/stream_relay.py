@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import json
 from collections.abc import AsyncIterator, Callable
 
 from picows import (
@@ -18,6 +20,7 @@ from picows import (
 
 from peer.mux import MuxBounds, MuxSession, MuxStream
 from proto.mux.messages import MessageReader, framed
+from proto.rmb import types_pb2 as pb
 
 BOUNDS = MuxBounds(max_streams=100_000, max_held_bytes=1 << 40)
 MAX_BYTES = 16 << 20
@@ -91,14 +94,22 @@ class StreamRelay:
         if not answer.startswith("101"):
             return
         session = self.sessions[token] = Accepted(stream, token)
-        session.received += messages
         self.on_session(session)
         try:
-            while data := await stream.read():
-                session.received += reader.receive_data(data)
+            while True:
+                for message in messages:
+                    await self.take(session, message)
+                data = await stream.read()
+                if not data:
+                    break
+                messages = reader.receive_data(data)
                 await session.reading.wait()
         finally:
             session.ended = True
+
+    async def take(self, session: Accepted, message: bytes) -> None:
+        """Take a message of a session."""
+        session.received.append(message)
 
     def cut(self) -> None:
         """Cut all connections."""
@@ -106,6 +117,31 @@ class StreamRelay:
         wires, self.wires = self.wires, []
         for wire in wires:
             wire.cut()
+
+
+class RoutingRelay(StreamRelay):
+    """One that brings envelopes from twin to twin; each has one session.
+
+    Attributes:
+        twins: the sessions there are, by twin.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.twins: dict[int, Accepted] = {}
+        self.on_session = self._signed_in
+
+    def _signed_in(self, session: Accepted) -> None:
+        claims = session.token.split(".")[1]
+        self.twins[json.loads(base64.urlsafe_b64decode(claims + "=="))["sub"]] = session
+
+    async def take(self, session: Accepted, message: bytes) -> None:
+        envelope = pb.Envelope.FromString(message)
+        if envelope.HasField("ping"):
+            pong = pb.Envelope(uid=envelope.uid, pong=pb.Pong())
+            await session.send(pong.SerializeToString())
+        else:
+            await self.twins[envelope.destination.twin].send(message)
 
 
 class _Wire(WSListener):
@@ -140,6 +176,10 @@ class _Wire(WSListener):
     def close(self, code: int, text: str) -> None:
         self._websocket.send_close(WSCloseCode(code), text)
         self._websocket.disconnect()
+
+    async def take(self, session: Accepted, message: bytes) -> None:
+        """Take a message of a session."""
+        session.received.append(message)
 
     def cut(self) -> None:
         self._websocket.underlying_transport.abort()
