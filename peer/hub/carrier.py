@@ -1,8 +1,9 @@
 """One connection to a relay that carries many sessions.
 
-It is opened when the first session wants it, and again whenever it is lost, with a growing wait.
-All sessions sign in again then: at most `MAX_SIGN_INS` at a time, and none for a while after the
-relay has said that its limit for this address is reached.
+It is opened when a session wants it, and again when it was lost and one still does, with a growing
+wait. All sessions sign in again then: at most `MAX_SIGN_INS` at a time, and none for a while after
+the relay has said that its limit for this address is reached. When the relay's worker is going to
+restart, sessions move to a new connection; the relay ends the former one when it carries none.
 """
 
 from __future__ import annotations
@@ -39,8 +40,6 @@ BOUNDS: Final = MuxBounds(
 
 SLOWER: Final = Backoff(first_s=0.5, longest_s=10.0, factor=1.5, jitter=0.5)
 """Waits of all sign-ins when the relay has said that there were too many from this address."""
-
-_TOO_MANY: Final = SESSIONS[SessionReason.IP_LIMIT]
 
 
 class Carrier:
@@ -79,7 +78,10 @@ class Carrier:
         self._bounds = bounds
         self._loop = asyncio.get_running_loop()
         self._session: MuxSession | None = None
+        self._left = asyncio.Event()  # nothing more signs in on that one
+        self._endings: set[asyncio.Task[None]] = set()  # each closes a connection after its end
         self._outcome: asyncio.Future[None] | None = None  # of the attempt that is awaited
+        self._wanted = asyncio.Event()  # a session waits for the outcome
         self._task: asyncio.Task[None] | None = None
         self._places = asyncio.Semaphore(MAX_SIGN_INS)
         self._refusals = 0  # in a row, as there were too many sign-ins
@@ -102,6 +104,7 @@ class Carrier:
         if self.session is None:
             if self._outcome is None:
                 self._outcome = self._loop.create_future()
+                self._wanted.set()
             await asyncio.shield(self._outcome)
         session = self.session
         if session is None:
@@ -125,27 +128,27 @@ class Carrier:
             try:
                 yield session
             except RefusedError as error:
-                if self.is_too_many(error):
+                if is_refused_for(error, SessionReason.IP_LIMIT):
                     self._slow_down()
+                elif is_refused_for(error, SessionReason.DRAINED):
+                    self.retire(session)
                 raise
             except ConnectionEndedError as error:
                 raise ConnectionError(str(error)) from None
             self._refusals = 0
 
-    @staticmethod
-    def is_too_many(error: BaseException) -> bool:
-        """Whether the relay has refused a session as there were too many of this address."""
-        return (
-            isinstance(error, RefusedError)
-            and error.status == _TOO_MANY.http_status
-            and error.text.startswith(_TOO_MANY.text)
-        )
+    def retire(self, session: MuxSession) -> None:
+        """Let nothing more sign in on a connection: the relay's worker is going to restart."""
+        if session is self._session:
+            logger.info("%s: the relay restarts; sessions move", self.url)
+            self._leave("the relay restarts")
 
     async def aclose(self) -> None:
         """End; sessions do so before."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        tasks = [*self._endings, *([] if self._task is None else [self._task])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         self.reports.close()
 
     # Inside.
@@ -153,31 +156,51 @@ class Carrier:
     async def _run(self) -> None:
         failures = 0
         while True:
+            await self._wanted.wait()
+            stack = contextlib.AsyncExitStack()
             try:
-                async with connect(
-                    stream_url(self.url),
-                    tls=self._tls,
-                    headers={"Sec-WebSocket-Protocol": SUBPROTOCOL},
-                    bounds=self._bounds,
-                    open_timeout_s=CONNECT_S,
-                ) as session:
-                    failures = 1
-                    self._connected(session)
-                    await session.ended.wait()
-                self._failed(await _why(session))
+                session = await stack.enter_async_context(
+                    connect(
+                        stream_url(self.url),
+                        tls=self._tls,
+                        headers={"Sec-WebSocket-Protocol": SUBPROTOCOL},
+                        bounds=self._bounds,
+                        open_timeout_s=CONNECT_S,
+                    )
+                )
             except ConnectionEndedError as error:
                 failures += 1
                 self._failed(reason_of(error.__cause__) if error.__cause__ else str(error))
                 self._tell()
+            else:
+                failures = 1
+                self._connected(session, stack)
+                await self._left.wait()
             await asyncio.sleep(self._backoff.delay_s(failures, random.random))
 
-    def _connected(self, session: MuxSession) -> None:
+    def _connected(self, session: MuxSession, stack: contextlib.AsyncExitStack) -> None:
         self._session = session
+        self._left.clear()
+        ending = self._loop.create_task(self._end(session, stack))
+        self._endings.add(ending)
+        ending.add_done_callback(self._endings.discard)
         self.connections += 1
         self._next_sign_in, self._refusals = 0.0, 0
         self.last_error = ""
         logger.info("connected to %s", self.url)
         self._tell()
+
+    async def _end(self, session: MuxSession, stack: contextlib.AsyncExitStack) -> None:
+        async with stack:
+            await session.ended.wait()
+        if session is self._session:
+            why = await _why(session)
+            self._failed(why)
+            self._leave(why)
+
+    def _leave(self, why: str) -> None:
+        self._session, self.last_error = None, why
+        self._left.set()
 
     def _failed(self, reason: str) -> None:
         if reason != self.last_error:
@@ -186,6 +209,7 @@ class Carrier:
 
     def _tell(self) -> None:
         outcome, self._outcome = self._outcome, None
+        self._wanted.clear()
         if outcome is not None:
             outcome.set_result(None)
 
@@ -196,6 +220,16 @@ class Carrier:
             return
         self._refusals += 1
         self._next_sign_in = now + self._slower.delay_s(self._refusals, random.random)
+
+
+def is_refused_for(error: BaseException, reason: SessionReason) -> bool:
+    """Whether a relay has refused a session for a reason."""
+    end = SESSIONS[reason]
+    return (
+        isinstance(error, RefusedError)
+        and error.status == end.http_status
+        and error.text.strip() == end.text
+    )
 
 
 def stream_url(url: str) -> str:

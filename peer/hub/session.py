@@ -40,6 +40,7 @@ class StreamSession:
 
     Attributes:
         ended, full, reason, close_code, date: as there.
+        mux: the connection that carries it.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class StreamSession:
         self.reason = ""
         self.close_code = 0
         self.date: str | None = None
-        self._session = mux
+        self.mux = mux
         self._stream = stream
         self._on_message = on_message
         self._on_writable = on_writable
@@ -102,13 +103,13 @@ class StreamSession:
         """Send a message; False: too much is unsent."""
         if self.full:
             return False
-        mux, stream_id = self._session.mux, self._stream.id
+        mux, stream_id = self.mux.mux, self._stream.id
         try:
             mux.write(stream_id, framed((data,)))
         except StreamStateError:  # the relay reads no more, and says why
             self._fill()
             return False
-        self._session.flush_soon()
+        self.mux.flush_soon()
         if mux.queued_of(stream_id) >= HIGH_WATER_BYTES:
             self._fill()
             self._draining = self._loop.create_task(self._drain())
@@ -130,8 +131,8 @@ class StreamSession:
         self.full = self._leaving = True
         self.resume_reading()
         with contextlib.suppress(StreamStateError):
-            self._session.mux.end(self._stream.id, self._session.now_ns())
-        self._session.flush_soon()
+            self.mux.mux.end(self._stream.id, self.mux.now_ns())
+        self.mux.flush_soon()
 
     def drop(self) -> None:
         """End at once; the second time nothing happens."""

@@ -201,7 +201,7 @@ async def test_sign_ins_are_paced() -> None:
         await eventually(lambda: len(relay.sign_ins) == MAX_SIGN_INS)
         left = iter(range(100))
         relay.answer = lambda token: (
-            "101 signed in" if next(left, None) is not None else "429 ip_limit"
+            "101 signed in" if next(left, None) is not None else "429 ip_limit\n"
         )
         relay.may_answer.set()
         await eventually(lambda: sessions.connected == 100)
@@ -224,6 +224,34 @@ async def test_all_come_back_after_the_connection_was_lost() -> None:
         assert all(link.sessions == 2 for link in sessions.links.values())
         await relay.sessions["7"].send(b"hello")
         await eventually(lambda: sessions.received["7"] == [b"hello"])
+
+
+async def test_sessions_move_when_the_relays_worker_restarts() -> None:
+    """No session signs in on the connection to it again."""
+    async with stream_relay() as relay, carried(relay.url, 20) as sessions:
+        await eventually(lambda: sessions.connected == 20)
+        (old,) = relay.wires
+        first, *others = relay.sessions.values()
+        first.close(1012)
+        await eventually(lambda: sessions.links["0"].sessions == 2)
+        assert sessions.carrier.connections == 2
+        assert all(link.sessions == 1 for name, link in sessions.links.items() if name != "0")
+        for session in others:
+            session.close(1012)
+        await eventually(lambda: sessions.connected == 20)
+        await eventually(lambda: len(old.session.mux) == 0)
+        assert sessions.carrier.connections == 2
+
+
+async def test_a_worker_that_restarts_refuses_sign_ins() -> None:
+    async with stream_relay() as relay, carried(relay.url, 1) as sessions:
+        await eventually(lambda: sessions.connected == 1)
+        relay.answer = lambda token: "503 drained"
+        link = sessions.add("2")
+        await eventually(lambda: "503" in link.last_error)
+        relay.answer = lambda token: "101"
+        await eventually(lambda: link.connected)
+        assert sessions.carrier.connections > 1
 
 
 async def test_a_relay_that_is_away_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
