@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 import random
 import ssl
@@ -100,7 +101,10 @@ class Carrier:
             ConnectionError: that failed.
         """
         if self._task is None:
-            self._task = self._loop.create_task(self._run(), name=f"carrier to {self.url}")
+            # In no session's context: log lines are about all of them.
+            self._task = self._loop.create_task(
+                self._run(), name=f"carrier to {self.url}", context=contextvars.Context()
+            )
         if self.session is None:
             if self._outcome is None:
                 self._outcome = self._loop.create_future()

@@ -7,6 +7,7 @@ and named together.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 from typing import Final
 
@@ -33,7 +34,9 @@ class Reports:
         logger.warning("session %s: %s", name, text)
         self._gathered[text] = []
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(GATHER_S, self._tell)
+            self._timer = asyncio.get_running_loop().call_later(
+                GATHER_S, self._tell, context=contextvars.Context()
+            )
 
     def close(self) -> None:
         """Log what was gathered."""
