@@ -48,7 +48,7 @@ REPORT_S: Final = 2.0
 """Between two lines of progress."""
 
 NAMED: Final = 3
-"""Twins that are not ready, which a line names."""
+"""Reasons why twins are not ready in a line, and twins that it names for each."""
 
 RETRY: Final = Backoff(first_s=10.0, longest_s=300.0, jitter=0.5)
 """Waits before a gateway is started again that could not be."""
@@ -216,10 +216,12 @@ class Gateways:
 
     def _tell(self, count: int, missing: dict[str, str]) -> None:
         text = f"ready: {count - len(missing)} of {count} twins"
-        for name, why in list(missing.items())[:NAMED]:
-            text += f"; {name}: {why}"
-        if len(missing) > NAMED:
-            text += f"; {len(missing) - NAMED} more are not"
+        by_reason: dict[str, list[str]] = {}
+        for name, why in missing.items():
+            by_reason.setdefault(why, []).append(name)
+        for why, names in sorted(by_reason.items(), key=lambda each: -len(each[1]))[:NAMED]:
+            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+            text += f"; {', '.join(names[:NAMED])}{more}: {why}"
         logger.info("%s", text)
 
     def figures(self) -> metrics.Figures:

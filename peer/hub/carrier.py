@@ -19,7 +19,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from peer.hub.reports import Reports
-from peer.link import BACKOFF, CONNECT_S, RefusedError, check_url, reason_of
+from peer.link import CONNECT_S, RefusedError, check_url, reason_of
 from peer.mux import ConnectionEndedError, MuxBounds, MuxSession, connect
 from proto.limits.backoff import Backoff
 from proto.rmb.reasons import SESSIONS, SessionReason
@@ -38,6 +38,9 @@ BOUNDS: Final = MuxBounds(
     stream_bytes=64 * 1024, ping_interval_ms=20_000, ping_timeout_ms=40_000, max_streams=0
 )
 """A session that does not read holds as much; the relay keeps the rest."""
+
+BACKOFF: Final = Backoff(first_s=1.0, longest_s=5.0, factor=1.5, jitter=0.5)
+"""Waits between attempts to connect: shorter than those of a session, as many wait for it."""
 
 SLOWER: Final = Backoff(first_s=0.5, longest_s=10.0, factor=1.5, jitter=0.5)
 """Waits of all sign-ins when the relay has said that there were too many from this address."""
