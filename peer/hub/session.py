@@ -154,10 +154,10 @@ class StreamSession:
                     raise ConnectionError("the relay ended the session without an answer")
                 self._early += self._messages.receive_data(data)
         except MessageTooLargeError as error:
-            raise ConnectionError(f"the relay's answer is none: {error}") from None
+            raise ConnectionError(f"unexpected answer of the relay: {error}") from None
         status, _, text = self._early.popleft().decode("utf-8", "replace").partition(" ")
         if not (status.isascii() and status.isdigit() and len(status) == 3):
-            raise ConnectionError(f"the relay's answer is none: {status!r:.60}")
+            raise ConnectionError(f"unexpected answer of the relay: {status!r:.60}")
         if int(status) != SIGNED_IN:
             raise RefusedError(int(status), text)
 

@@ -166,7 +166,7 @@ async def test_an_answer_that_is_none(answer: str) -> None:
     async with stream_relay() as relay, carried(relay.url) as sessions:
         relay.answer = lambda token: answer
         link = sessions.add("1")
-        await eventually(lambda: link.last_error.startswith("the relay's answer is none"))
+        await eventually(lambda: link.last_error.startswith("unexpected answer of the relay"))
 
 
 async def test_a_message_above_the_bound_ends_the_session_alone() -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from peer.arguments import UsageError
+from peer.gateway import many_file
 from peer.gateway.many_file import ManyFile, read
 from peer.gateway.options import Action, parse
 from tests.support.identities import twin
 from tests.support.peer_process import write_secret
+from tests.support.relay_process import ROOT
 
 TOP = """\
 relays = ["wss://r1.example"]
@@ -160,6 +163,24 @@ def test_what_no_two_twins_may_have(write: Path) -> None:
         "[[twin]] 2 (a): name: has the same name as [[twin]] 1 (a) too"
     )
     assert given(write, f"{one}database = 1", f'{one}database = 2\nsid = "x"')
+
+
+def test_the_example_of_the_how_to(tmp_path: Path) -> None:
+    page = (ROOT / "docs/howto/many-twins.md").read_text()
+    (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "uploads/carol").mkdir(parents=True)
+    for number, name in enumerate(("alice", "bob", "carol"), 7):
+        write_secret(tmp_path, twin(number)).rename(tmp_path / "secrets" / name)
+    path = tmp_path / "twins.toml"
+    path.write_text(example)
+    assert [(each.name, each.problem) for each in read(path).entries] == [
+        ("alice", ""),
+        ("2", ""),
+        ("carol", ""),
+    ]
+    fields = set(re.findall(r"`(\w+)`", page))
+    assert fields >= {*many_file._TOP, *many_file._TWIN}
 
 
 def test_options_beside_the_file() -> None:
