@@ -52,6 +52,10 @@ def _print(text: str) -> None:
 
 def _action(options: Options) -> Coroutine[Any, Any, int]:
     # Each brings what only it needs.
+    if options.action is Action.CHECK and options.many is not None:
+        from peer.gateway import many_check
+
+        return many_check.run(options)
     if options.action is Action.CHECK:
         from peer.gateway import check
 

@@ -279,13 +279,7 @@ class Gateways:
         entry, stop = running.entry, running.stop
         if entry.identity is None:
             raise UsageError(entry.problem)
-        options = dataclasses.replace(
-            self._options,
-            relays=entry.relays,
-            redis_url=entry.redis_url,
-            uploads=entry.uploads,
-            modules=entry.modules,
-        )
+        options = options_of(self._options, entry)
         async with self._starting:
             source, level = self._twins.source, logging.DEBUG
             twin = await unless(stop, own_twin(options, entry.identity, source, level))
@@ -310,6 +304,17 @@ class Gateways:
         if carrier is None:
             carrier = self._carriers[url] = Carrier(url)
         return StreamLink(carrier, name, *args)
+
+
+def options_of(common: Options, entry: TwinEntry) -> Options:
+    """Return the options of the gateway of one twin."""
+    return dataclasses.replace(
+        common,
+        relays=entry.relays,
+        redis_url=entry.redis_url,
+        uploads=entry.uploads,
+        modules=entry.modules,
+    )
 
 
 async def _either(stop: asyncio.Event, again: asyncio.Event) -> bool:

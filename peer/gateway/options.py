@@ -42,7 +42,7 @@ _IN_FILE: Final = {
     "module": "modules",
 }
 """Options, and what the file of --many has in their place."""
-_NOT_WITH_MANY: Final = (*_IN_FILE, "check", "dead_letters")
+_NOT_WITH_MANY: Final = (*_IN_FILE, "dead_letters")
 
 EPILOG: Final = """\
 examples:
@@ -68,7 +68,7 @@ the messages under way.
   secret_file = "secrets/alice"         # relative to the file
   database = 1                          # of Redis: the twin's own, with the usual lists
 
-SIGHUP reads the file again.
+SIGHUP reads the file again. With --check, it checks all twins.
 
 exit code: 0 stopped by a signal, or --check found no problem; 1 the start failed, or --check found
 a problem; 2 invalid option
@@ -144,14 +144,14 @@ def parse(argv: Sequence[str]) -> Options:
     action = _action(found)
     if found.json and action in (Action.RUN, Action.MANY):
         raise UsageError("--json needs --check or --dead-letters")
-    if action is Action.MANY:
+    if found.many is not None:
         _check_many(found)
     twins = found.twins
     if twins == "":
         raise UsageError("--twins: is empty; use a file or a URL")
     options = Options(
         action=action,
-        identity=_identity(found) if action in (Action.RUN, Action.CHECK) else None,
+        identity=None if found.many or action is Action.DEAD_LETTERS else _identity(found),
         relays=arguments.relay_urls(found.relay or arguments.DEFAULT_RELAYS, domains=True),
         substrate=arguments.substrate_urls(found.substrate or arguments.DEFAULT_SUBSTRATE),
         twins=twins,
@@ -253,7 +253,7 @@ def _add_work(group: argparse._ArgumentGroup) -> None:
 
 
 def _action(found: argparse.Namespace) -> Action:
-    if found.many is not None:
+    if found.many is not None and not found.check:
         return Action.MANY
     if found.check and found.dead_letters:
         raise UsageError("use --check or --dead-letters, not both")

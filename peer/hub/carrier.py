@@ -42,6 +42,9 @@ BOUNDS: Final = MuxBounds(
 BACKOFF: Final = Backoff(first_s=1.0, longest_s=5.0, factor=1.5, jitter=0.5)
 """Waits between attempts to connect: shorter than those of a session, as many wait for it."""
 
+NO_STREAMS: Final = (400, 401, 404, 405, 426)
+"""Statuses with which a relay may answer that does not know streams."""
+
 SLOWER: Final = Backoff(first_s=0.5, longest_s=10.0, factor=1.5, jitter=0.5)
 """Waits of all sign-ins when the relay has said that there were too many from this address."""
 
@@ -177,7 +180,7 @@ class Carrier:
                 )
             except ConnectionEndedError as error:
                 failures += 1
-                self._failed(reason_of(error.__cause__) if error.__cause__ else str(error))
+                self._failed(self._explained(error))
                 self._tell()
             else:
                 failures = 1
@@ -196,6 +199,15 @@ class Carrier:
         self.last_error = ""
         logger.info("connected to %s", self.url)
         self._tell()
+
+    def _explained(self, error: ConnectionEndedError) -> str:
+        cause = error.__cause__
+        if cause is None:
+            return str(error)
+        response = getattr(cause, "response", None)
+        wrong = response is not None and int(response.status) in NO_STREAMS
+        hint = f"; the relay must serve streams at {stream_url(self.url)}" if wrong else ""
+        return reason_of(cause) + hint
 
     async def _end(self, session: MuxSession, stack: contextlib.AsyncExitStack) -> None:
         async with stack:

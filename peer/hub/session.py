@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Final, Self
 
 from peer.connection import closed_by_relay, hand_over
-from peer.link import RefusedError
+from peer.link import CLOSE_S, RefusedError
 from peer.mux import MuxSession, MuxStream, StreamFailedError
 from proto.mux.errors import StreamStateError
 from proto.mux.events import FailReason
@@ -106,8 +106,9 @@ class StreamSession:
         mux, stream_id = self.mux.mux, self._stream.id
         try:
             mux.write(stream_id, framed((data,)))
-        except StreamStateError:  # the relay reads no more, and says why
+        except StreamStateError:  # the relay reads no more, and says why in a moment
             self._fill()
+            self._loop.call_later(CLOSE_S, self.drop)
             return False
         self.mux.flush_soon()
         if mux.queued_of(stream_id) >= HIGH_WATER_BYTES:

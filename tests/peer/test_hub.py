@@ -8,8 +8,11 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator
+from http import HTTPStatus
 
 import pytest
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.http11 import Request, Response
 
 from peer.hub import Carrier, StreamLink
 from peer.hub.carrier import MAX_SIGN_INS, stream_url
@@ -265,6 +268,21 @@ async def test_a_relay_that_is_away_is_logged_once(caplog: pytest.LogCaptureFixt
         async with stream_relay(port=port):
             await eventually(lambda: sessions.connected == 20)
             assert sessions.carrier.connections == 1
+
+
+async def test_a_relay_without_streams() -> None:
+    def refuse(connection: ServerConnection, request: Request) -> Response:
+        return connection.respond(HTTPStatus.UNAUTHORIZED, "no token")
+
+    async def handler(connection: ServerConnection) -> None:
+        """Is not called."""
+
+    async with serve(handler, "127.0.0.1", 0, process_request=refuse) as server:
+        url = f"ws://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+        async with carried(url, 1) as sessions:
+            link = sessions.links["0"]
+            text = f"401: no token; the relay must serve streams at {url}/streams"
+            await eventually(lambda: link.last_error.endswith(text))
 
 
 async def test_a_reason_of_many_sessions_is_two_lines(caplog: pytest.LogCaptureFixture) -> None:

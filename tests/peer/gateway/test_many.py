@@ -141,6 +141,26 @@ async def test_entries_in_hand_survive_a_stop(
     assert payload_of(answer) == b"{}"
 
 
+async def test_a_check_shows_what_is_wrong(
+    file: ManyFile, relay: RelayProcess, tmp_path: Path
+) -> None:
+    one, two = fresh_twins(2)
+    secret = write_secret(tmp_path, two).name
+    file.write(one, UNKNOWN_TWIN, more=f'[[twin]]\nsecret_file = "{secret}"\ndatabase = 99\n')
+    before = relay.counted("mux_opened_total")
+    done = await asyncio.to_thread(
+        run_program, GATEWAY, tmp_path, "--many", str(file.path), "--check"
+    )
+    assert done.returncode == 1
+    lines = done.stdout.decode().splitlines()
+    assert lines[-1] == "1 of 3 twins: ok"
+    wrong = "".join(lines[:-1])
+    assert "t2900: twin     FAIL  no twin found on this network with given key" in wrong
+    assert "3: redis    FAIL" in wrong
+    assert "out of range" in wrong
+    await eventually(lambda: relay.counted("mux_opened_total") - before == 1)
+
+
 def test_a_file_that_cannot_be_used(tmp_path: Path) -> None:
     path = tmp_path / "twins.toml"
     path.write_text("[[twin]]\nsecret_fil = 'x'\n")

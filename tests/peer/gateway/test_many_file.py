@@ -187,15 +187,16 @@ def test_options_beside_the_file() -> None:
     options = parse(["--many", "twins.toml", "--log-format", "json", "--upload-max", "1M"])
     assert (options.action, options.identity) == (Action.MANY, None)
     assert options.many == Path("twins.toml")
-    for arguments, text in {
-        (
-            "--relay",
-            "wss://r.example",
-        ): "--relay cannot be used with --many; set relays in the file",
-        ("--no-update",): "--no-update cannot be used with --many; set update in the file",
-        ("--check",): "--check cannot be used with --many",
+    options = parse(["--many", "twins.toml", "--check", "--json"])
+    assert (options.action, options.identity, options.json) == (Action.CHECK, None, True)
+    because = "cannot be used with --many"
+    refused = {
+        ("--relay", "wss://r.example"): f"--relay {because}; set relays in the file",
+        ("--no-update",): f"--no-update {because}; set update in the file",
+        ("--dead-letters",): f"--dead-letters {because}",
         ("--json",): "--json needs --check or --dead-letters",
-    }.items():
+    }
+    for arguments, text in refused.items():
         with pytest.raises(UsageError) as caught:
             parse(["--many", "twins.toml", *arguments])
         assert str(caught.value) == text
