@@ -61,6 +61,8 @@ class StreamSession:
         self._on_writable = on_writable
         self._loop = asyncio.get_running_loop()
         self._full_since_s = 0.0
+        self._unsent: list[bytes] = []  # messages of this turn
+        self._unsent_bytes = 0
         self._messages = MessageReader(MAX_MESSAGE_BYTES)
         self._early: deque[bytes] = deque()  # that came together with the answer to the sign-in
         self._resumed: asyncio.Event | None = None  # while nothing is read
@@ -103,17 +105,12 @@ class StreamSession:
         """Send a message; False: too much is unsent."""
         if self.full:
             return False
-        mux, stream_id = self.mux.mux, self._stream.id
-        try:
-            mux.write(stream_id, framed((data,)))
-        except StreamStateError:  # the relay reads no more, and says why in a moment
+        if not self._unsent:
+            self._loop.call_soon(self._flush)
+        self._unsent.append(data)
+        self._unsent_bytes += len(data)
+        if self._unsent_bytes >= HIGH_WATER_BYTES:
             self._fill()
-            self._loop.call_later(CLOSE_S, self.drop)
-            return False
-        self.mux.flush_soon()
-        if mux.queued_of(stream_id) >= HIGH_WATER_BYTES:
-            self._fill()
-            self._draining = self._loop.create_task(self._drain())
         return True
 
     def pause_reading(self) -> None:
@@ -129,6 +126,7 @@ class StreamSession:
 
     def leave(self) -> None:
         """Write what is left and end in good order: what the relay has written before is read."""
+        self._flush()
         self.full = self._leaving = True
         self.resume_reading()
         with contextlib.suppress(StreamStateError):
@@ -145,7 +143,24 @@ class StreamSession:
     # Inside.
 
     def _fill(self) -> None:
-        self.full, self._full_since_s = True, self._loop.time()
+        if not self.full:
+            self.full, self._full_since_s = True, self._loop.time()
+
+    def _flush(self) -> None:
+        messages, self._unsent, self._unsent_bytes = self._unsent, [], 0
+        if not messages or self.ended.is_set():
+            return
+        mux, stream_id = self.mux.mux, self._stream.id
+        try:
+            mux.write(stream_id, framed(messages))
+        except StreamStateError:  # the relay reads no more, and says why in a moment
+            self._fill()
+            self._loop.call_later(CLOSE_S, self.drop)
+            return
+        self.mux.flush_soon()
+        if self.full or mux.queued_of(stream_id) >= HIGH_WATER_BYTES:
+            self._fill()
+            self._draining = self._loop.create_task(self._drain())
 
     async def _take_answer(self) -> None:
         try:
