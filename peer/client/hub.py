@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, Self
 from peer.client.bounds import TIMEOUT_S
 from peer.client.client import Client, open_twins
 from peer.client.serving import ClientHandler
+from peer.errors import ConnectError
 from peer.hub import Carrier, StreamLink
 from peer.identity import Identity
 from peer.link import Link, check_url
@@ -73,6 +74,7 @@ class Hub:
         self._cache: TwinCache | None = None
         self._carriers: dict[str, Carrier] = {}
         self._clients: dict[_HubClient, None] = {}
+        self._opening: set[asyncio.Task[_HubClient]] = set()
 
     async def __aenter__(self) -> Self:
         """Open the source of twins; relays are connected to when the first client wants it.
@@ -97,6 +99,9 @@ class Hub:
         cache, self._cache = self._cache, None
         if cache is None:
             return
+        for opening in self._opening:
+            opening.cancel()
+        await asyncio.gather(*self._opening, return_exceptions=True)
         try:
             clients = [each.__aexit__(kind, error, trace) for each in self._clients]
             for found in await asyncio.gather(*clients, return_exceptions=True):
@@ -178,11 +183,29 @@ class Hub:
 
     # For the clients.
 
-    def opened(self, client: _HubClient) -> TwinCache:
-        """Note a client; returns what is known of twins."""
-        cache = self._open
+    async def opened(self, opening: asyncio.Task[_HubClient]) -> _HubClient:
+        """Wait until a client is open; it ends with the hub.
+
+        Raises:
+            ConnectError: the hub ended before; or as the task.
+        """
+        self._opening.add(opening)
+        try:
+            client = await opening
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._cache is None and task is not None and not task.cancelling():
+                raise ConnectError("the hub was closed") from None
+            raise
+        finally:
+            self._opening.discard(opening)
         self._clients[client] = None
-        return cache
+        return client
+
+    @property
+    def cache(self) -> TwinCache:
+        """What is known of twins."""
+        return self._open
 
     def closed(self, client: _HubClient) -> None:
         """Forget a client."""
@@ -202,8 +225,13 @@ class _HubClient(Client):
         self._hub = hub
         self._quiet_s = math.inf  # they wait for each other
 
+    async def __aenter__(self) -> Self:
+        opening = asyncio.get_running_loop().create_task(super().__aenter__())
+        await self._hub.opened(opening)
+        return self
+
     def _open_cache(self) -> TwinCache:
-        return self._hub.opened(self)
+        return self._hub.cache
 
     async def _close_cache(self, cache: TwinCache) -> None:
         self._hub.closed(self)

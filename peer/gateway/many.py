@@ -75,7 +75,6 @@ async def run(options: Options) -> int:
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, again.set)
     assert options.many is not None, "the options of many have a file"
     file = await asyncio.to_thread(many_file.read, options.many)
-    _raise_limit(len(file.entries))
     async with contextlib.AsyncExitStack() as opened:
         gateways = await opened.enter_async_context(_opened(options, file))
         if options.metrics_listen is not None:
@@ -164,6 +163,7 @@ class Gateways:
     def apply(self, file: ManyFile) -> None:
         """Begin and end gateways so that there are those of a file."""
         self._file = file
+        _raise_limit(len(file.entries))
         wanted = dict.fromkeys(file.entries)
         gone = [running for entry, running in self._running.items() if entry not in wanted]
         for running in gone:
@@ -173,9 +173,12 @@ class Gateways:
             running.task.add_done_callback(self._ending.discard)
         others = list(self._ending)
         for entry in file.entries:
-            if entry not in self._running:
-                running = self._running[entry] = _Running(entry)
-                running.task = asyncio.create_task(self._keep(running, others))
+            stays = self._running.get(entry)
+            if stays is not None:
+                stays.entry = entry  # its name may be another one
+                continue
+            running = self._running[entry] = _Running(entry)
+            running.task = asyncio.create_task(self._keep(running, others))
 
     async def reload(self) -> None:
         """Read the file again; one that cannot be used changes nothing."""

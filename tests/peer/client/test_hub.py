@@ -96,6 +96,20 @@ async def test_the_hubs_end_is_that_of_all_clients(routing: RoutingRelay, twins_
         hub.client(secret_of(MANY[0]))
 
 
+async def test_the_hubs_end_is_that_of_clients_that_are_being_opened(
+    routing: RoutingRelay, twins_file: Path
+) -> None:
+    routing.may_answer.clear()
+    async with Hub(routing.url, twins_file) as hub:
+        opening = [asyncio.create_task(hub.open(secret_of(twin))) for twin in MANY[:2]]
+        await eventually(lambda: len(routing.sign_ins) == 2)
+        opening[0].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening[0]
+    with pytest.raises(ConnectError, match="the hub was closed"):
+        await opening[1]
+
+
 def test_arguments_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="twins: give"):
         Hub("wss://relay.example")
