@@ -260,8 +260,9 @@ class Gateways:
         """
         logs.GATEWAY.set(running.entry.name)
         await asyncio.gather(*others, return_exceptions=True)
-        failures = 0
+        failures, loop = 0, asyncio.get_running_loop()
         while not running.stop.is_set():
+            began = loop.time()
             try:
                 await self._serve(running)
             except (PeerError, UsageError) as error:
@@ -273,7 +274,7 @@ class Gateways:
                 if running.gateway is not None:
                     self._former.update(running.gateway.counters)
                     running.gateway = None
-            failures += 1
+            failures = 1 if loop.time() - began > RETRY.longest_s else failures + 1
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RETRY.delay_s(failures, random.random)):
                     await running.stop.wait()

@@ -178,7 +178,7 @@ class Carrier:
                         open_timeout_s=CONNECT_S,
                     )
                 )
-            except ConnectionEndedError as error:
+            except (ConnectionEndedError, ValueError) as error:
                 failures += 1
                 self._failed(self._explained(error))
                 self._tell()
@@ -200,7 +200,7 @@ class Carrier:
         logger.info("connected to %s", self.url)
         self._tell()
 
-    def _explained(self, error: ConnectionEndedError) -> str:
+    def _explained(self, error: Exception) -> str:
         cause = error.__cause__
         if cause is None:
             return str(error)

@@ -15,7 +15,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.http11 import Request, Response
 
 from peer.hub import Carrier, StreamLink
-from peer.hub.carrier import MAX_SIGN_INS, stream_url
+from peer.hub.carrier import BOUNDS, MAX_SIGN_INS, stream_url
 from peer.hub.session import HIGH_WATER_BYTES
 from proto.limits.backoff import Backoff
 from proto.mux import varint
@@ -227,6 +227,17 @@ async def test_all_come_back_after_the_connection_was_lost() -> None:
         assert all(link.sessions == 2 for link in sessions.links.values())
         await relay.sessions["7"].send(b"hello")
         await eventually(lambda: sessions.received["7"] == [b"hello"])
+
+
+async def test_a_relay_that_does_not_answer_is_given_up() -> None:
+    bounds = BOUNDS._replace(ping_interval_ms=50, ping_timeout_ms=300)
+    async with stream_relay() as relay, carried(relay.url, 2, bounds=bounds) as sessions:
+        await eventually(lambda: sessions.connected == 2)
+        await asyncio.sleep(0.5)  # pings keep a connection that is idle
+        assert sessions.carrier.connections == 1
+        relay.wires[0].freeze()
+        await eventually(lambda: sessions.carrier.connections == 2)
+        await eventually(lambda: sessions.connected == 2)
 
 
 async def test_sessions_move_when_the_relays_worker_restarts() -> None:

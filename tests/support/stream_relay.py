@@ -184,6 +184,10 @@ class _Wire(WSListener):
     def cut(self) -> None:
         self._websocket.underlying_transport.abort()
 
+    def freeze(self) -> None:
+        """Read nothing more, and answer nothing."""
+        self._websocket.underlying_transport.pause_reading()
+
 
 @contextlib.asynccontextmanager
 async def stream_relay(
