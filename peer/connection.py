@@ -37,6 +37,21 @@ _BINARY: Final = WSMsgType.BINARY
 _NO_ANSWER: Final = "nothing was read for too long"
 
 
+def closed_by_relay(code: int, text: str) -> str:
+    """Say why a session ended that the relay has closed."""
+    what = PUSHED_OUT if code == _REPLACED else text
+    return shortened(f"closed by the relay: {code or 'no code'} {what}".rstrip())
+
+
+def hand_over(message: bytes, on_message: Callable[[bytes], None]) -> None:
+    """Call the owner of a connection with a message that came."""
+    try:
+        on_message(message)
+    except Exception:
+        # One message that its owner can't take must not cost the connection.
+        logger.exception("a message of %d bytes was dropped", len(message))
+
+
 class Connection(WSListener):
     """The websocket.
 
@@ -110,8 +125,7 @@ class Connection(WSListener):
             text = frame.get_close_reason() or ""
             number: Any = getattr(code, "value", code)
             self.close_code = int(number or 0)
-            what = PUSHED_OUT if number == _REPLACED else text
-            self.reason = shortened(f"closed by the relay: {number} {what}")
+            self.reason = closed_by_relay(self.close_code, text)
             if not self._leaving:
                 transport.send_close(WSCloseCode.OK)
             transport.disconnect()
@@ -223,11 +237,7 @@ class Connection(WSListener):
         self._websocket.send_pong(payload)
 
     def _take(self, message: bytes) -> None:
-        try:
-            self._on_message(message)
-        except Exception:
-            # One message that its owner can't take must not cost the connection.
-            logger.exception("a message of %d bytes was dropped", len(message))
+        hand_over(message, self._on_message)
 
     def _take_fragment(self, kind: WSMsgType, frame: WSFrame) -> None:
         if kind is _BINARY:

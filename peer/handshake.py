@@ -10,12 +10,17 @@ from chain.errors import shortened
 SWITCHING: Final = 101
 
 
-def failure_of(error: Exception) -> str:
+def failure_of(error: BaseException) -> str:
     """Return what went wrong, as one line of a log."""
     response = getattr(error, "response", None)
     status = int(response.status) if response is not None else SWITCHING
     if status == SWITCHING:  # what was wrong is not the status
         return shortened(str(error) or type(error).__name__)
     body = getattr(error, "raw_body", None) or b""
-    text = body.decode("utf-8", "replace").strip() or responses.get(status, "")
+    return refusal(status, body.decode("utf-8", "replace"))
+
+
+def refusal(status: int, text: str) -> str:
+    """Return what a server answered, as one line of a log."""
+    text = text.strip() or responses.get(status, "")
     return shortened(f"refused with status {status}: {text or 'no text'}")

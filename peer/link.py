@@ -17,7 +17,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from picows import WSError, ws_connect
@@ -25,7 +25,7 @@ from picows import WSError, ws_connect
 from chain.urls import at_behind_slash, host_and_port, shown
 from peer.clock import complaint
 from peer.connection import Connection
-from peer.handshake import failure_of
+from peer.handshake import failure_of, refusal
 from proto.limits.backoff import Backoff
 from proto.rmb.bounds import MAX_MESSAGE_BYTES
 
@@ -72,6 +72,57 @@ def check_url(url: str) -> str:
     return url
 
 
+class RefusedError(ConnectionError):
+    """A relay did not let a session in.
+
+    Attributes:
+        status: of its answer.
+        text: of its answer.
+    """
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(refusal(status, text))
+        self.status = status
+        self.text = text
+
+
+class Session(Protocol):
+    """A signed-in session, from `Link.connect` to its end.
+
+    Attributes:
+        ended: set when nothing more comes or goes.
+        full: whether too much is unsent.
+        reason: why it ended, if that is known.
+        close_code: with which the relay has closed it; 0: with none.
+        date: header of the relay's answer.
+    """
+
+    ended: asyncio.Event
+    full: bool
+    reason: str
+    close_code: int
+    date: str | None
+
+    @property
+    def busy_s(self) -> float:
+        """For how long it has been full."""
+
+    def try_send(self, data: bytes) -> bool:
+        """Send a message; False: too much is unsent."""
+
+    def pause_reading(self) -> None:
+        """Read nothing more for a while."""
+
+    def resume_reading(self) -> None:
+        """Read again."""
+
+    def leave(self) -> None:
+        """Write what is left and end in good order."""
+
+    def drop(self) -> None:
+        """End at once; the second time nothing happens."""
+
+
 class Link:
     """One session at one relay.
 
@@ -92,6 +143,8 @@ class Link:
         last_error: why it is not connected, or was not before; empty for never.
         clock: how far this machine's is from the relay's; empty where they agree.
         on_text: called for each text message, which no relay should send; set by the owner.
+        token: as given.
+        on_message: as given.
     """
 
     def __init__(
@@ -111,14 +164,14 @@ class Link:
         self.last_error = ""
         self.clock = ""
         self.on_text: Callable[[], None] = _nothing
-        self._token = token
-        self._on_message = on_message
+        self.token = token
+        self.on_message = on_message
         self._on_change = on_change
         self._backoff = backoff
         self._ping_after_s = ping_after_s
         self._give_up_after_s = give_up_after_s
         self._task: asyncio.Task[None] | None = None
-        self._connection: Connection | None = None
+        self._connection: Session | None = None
         self._paused = False
         self._closing = False
         self._waiting: set[asyncio.Future[None]] = set()
@@ -196,28 +249,18 @@ class Link:
     def _writable(self) -> bool:
         return self._connection is not None and not self._connection.full
 
-    async def _run(self) -> None:
-        failures = 0
-        while True:
-            try:
-                connection = await self._connect()
-            except (OSError, WSError, ValueError) as error:
-                self._failed(_reason(error))
-                failures += 1
-            else:
-                failures = 1
-                logger.info("connected to %s", self.url)
-                try:
-                    await connection.ended.wait()
-                finally:
-                    self._lost(connection)
-            await asyncio.sleep(self._backoff.delay_s(failures, random.random))
+    # What a link over something else does otherwise: see `peer.hub.link`.
 
-    async def _connect(self) -> Connection:
+    async def connect(self) -> Session:
+        """Open a session, which reads from the next turn of the event loop on.
+
+        Raises:
+            OSError, WSError, ValueError: there is none.
+        """
         connection = Connection(
-            self._on_message,
+            self.on_message,
             self.on_text,
-            self._changed,
+            self.changed,
             self._ping_after_s,
             self._give_up_after_s,
         )
@@ -225,7 +268,7 @@ class Link:
             async with asyncio.timeout(CONNECT_S):
                 await ws_connect(
                     lambda: connection,
-                    f"{self.url}?{self._token()}",
+                    f"{self.url}?{self.token()}",
                     websocket_handshake_timeout=CONNECT_S,
                     logger_name=_picows_logger,
                     max_frame_size=MAX_MESSAGE_BYTES,
@@ -243,30 +286,18 @@ class Link:
             raise
         if not connection.began:  # picows returns all the same when it is cut off before
             raise ConnectionError("the connection was closed before it was open")
-        if self._paused:
-            connection.pause_reading()
-        self._connection = connection
-        self.sessions += 1
-        former, self.clock = self.clock, complaint(connection.date, time.time())
-        if self.clock and self.clock != former:
-            logger.warning("%s: %s", self.url, self.clock)
-        self._changed()
         return connection
 
-    def _lost(self, connection: Connection) -> None:
-        self._connection = None
-        connection.drop()
-        self.close_code = connection.close_code
-        if not self._closing:
-            self._failed(connection.reason or "the relay closed the connection")
-        self._changed()
+    async def wait(self, failures: int) -> None:
+        """Wait before the next attempt."""
+        await asyncio.sleep(self._backoff.delay_s(failures, random.random))
 
-    def _failed(self, reason: str) -> None:
-        if reason != self.last_error:
-            logger.warning("%s: %s", self.url, reason)
-        self.last_error = reason
+    def log(self, level: int, text: str) -> None:
+        """Log what happened to the session."""
+        logger.log(level, text)
 
-    def _changed(self) -> None:
+    def changed(self) -> None:
+        """The session was opened, has ended, or takes messages again."""
         if self._on_change is not None:
             self._on_change(self)
         if self._writable():
@@ -274,13 +305,57 @@ class Link:
                 if not waiter.done():
                     waiter.set_result(None)
 
+    # Inside.
+
+    async def _run(self) -> None:
+        failures = 0
+        while True:
+            try:
+                connection = await self._connect()
+            except (OSError, WSError, ValueError) as error:
+                self._failed(reason_of(error))
+                failures += 1
+            else:
+                failures = 1
+                self.log(logging.INFO, f"connected to {self.url}")
+                try:
+                    await connection.ended.wait()
+                finally:
+                    self._lost(connection)
+            await self.wait(failures)
+
+    async def _connect(self) -> Session:
+        connection = await self.connect()
+        if self._paused:
+            connection.pause_reading()
+        self._connection = connection
+        self.sessions += 1
+        former, self.clock = self.clock, complaint(connection.date, time.time())
+        if self.clock and self.clock != former:
+            self.log(logging.WARNING, f"{self.url}: {self.clock}")
+        self.changed()
+        return connection
+
+    def _lost(self, connection: Session) -> None:
+        self._connection = None
+        connection.drop()
+        self.close_code = connection.close_code
+        if not self._closing:
+            self._failed(connection.reason or "the relay closed the connection")
+        self.changed()
+
+    def _failed(self, reason: str) -> None:
+        if reason != self.last_error:
+            self.log(logging.WARNING, f"{self.url}: {reason}")
+        self.last_error = reason
+
 
 def _nothing() -> None:
     pass
 
 
-def _reason(error: Exception) -> str:
-    """What went wrong with an attempt, in the relay's own words if it said any."""
+def reason_of(error: BaseException) -> str:
+    """Say what went wrong with an attempt, in the relay's own words if it said any."""
     if isinstance(error, TimeoutError):
         return f"no connection after {CONNECT_S:.0f} s"
     reason = failure_of(error)

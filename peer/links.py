@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
@@ -16,6 +17,11 @@ from chain.urls import shown
 from peer.link import BACKOFF, Link
 from peer.relay_names import distinct
 from proto.limits.backoff import Backoff
+
+MakeLink = Callable[
+    [str, Callable[[], str], Callable[[bytes], None], Callable[[Link], None] | None], Link
+]
+"""Makes a link, given the URL and what `Link` needs beside it."""
 
 MAX_RELAYS: Final = 4
 """As many as the reference gateway takes."""
@@ -34,7 +40,7 @@ class Links:
         on_change: called with a link after it was connected and after it was lost, and when it
             takes messages again after it was full.
         backoff: the waits between attempts to connect.
-        clock: unix seconds.
+        make_link: makes each of them; a websocket of its own unless given.
 
     Attributes:
         links: in the order of `urls`.
@@ -51,11 +57,13 @@ class Links:
         on_change: Callable[[Link], None] | None = None,
         *,
         backoff: Backoff = BACKOFF,
+        make_link: MakeLink | None = None,
     ) -> None:
+        make_link = make_link or functools.partial(Link, backoff=backoff)
         if not 1 <= len(urls) <= MAX_RELAYS:
             raise ValueError(f"relay: give 1 to {MAX_RELAYS} of them, not {len(urls)}")
         self.links: tuple[Link, ...] = tuple(
-            Link(url, token, on_message, on_change, backoff=backoff) for url in urls
+            make_link(url, token, on_message, on_change) for url in urls
         )
         if len(distinct(urls)) < len(urls):
             given = ", ".join(map(shown, urls))

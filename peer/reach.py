@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from peer.errors import RelayError
 from peer.identity import Identity
 from peer.link import Link
+from peer.links import MakeLink
 from proto.identity import tokens
 from proto.rmb.events import PongReceived
 from proto.rmb.machine import PeerSide
@@ -36,8 +37,21 @@ class Reached(NamedTuple):
     """What is wrong with this machine's clock; empty: nothing."""
 
 
-async def reach(url: str, identity: Identity, twin: int, timeout_s: float = TIMEOUT_S) -> Reached:
+async def reach(
+    url: str,
+    identity: Identity,
+    twin: int,
+    timeout_s: float = TIMEOUT_S,
+    make_link: MakeLink = Link,
+) -> Reached:
     """Try a relay.
+
+    Args:
+        url: of the relay.
+        identity: the twin's keys.
+        twin: its id.
+        timeout_s: for all of it.
+        make_link: makes the link to it; a websocket of its own unless given.
 
     Raises:
         RelayError: it does not work; the text is the relay's, or says what happened.
@@ -55,7 +69,7 @@ async def reach(url: str, identity: Identity, twin: int, timeout_s: float = TIME
     def token() -> str:
         return tokens.issue(identity.key, twin, sid, int(time.time()))
 
-    link = Link(url, token, take)
+    link = make_link(url, token, take, None)
     began = time.perf_counter()
     link.start()
     try:

@@ -4,7 +4,8 @@
         reply = await client.call(7, "calc.add", [1, 2], timeout=10)
         print(reply.json())
 
-`Client` for programs with an event loop, `SyncClient` for all others. Errors are `PeerError`s:
+`Client` for programs with an event loop, `SyncClient` for all others, `Hub` for many twins over one
+connection. Errors are `PeerError`s:
 
     PeerError
     |- TwinsAwayError        no source of twins can say whether a twin exists
@@ -20,6 +21,7 @@
 
 from peer.client.bodies import Reply
 from peer.client.client import Client
+from peer.client.hub import Hub
 from peer.client.sync import SyncClient
 from peer.errors import (
     CallError,
@@ -47,6 +49,7 @@ __all__ = [
     "CommandError",
     "ConnectError",
     "ExpiredError",
+    "Hub",
     "Identity",
     "Module",
     "PeerError",

@@ -23,6 +23,7 @@ from peer.client.session import Session
 from peer.errors import CallError, ConnectError, TwinsAwayError
 from peer.identity import Identity
 from peer.link import check_url
+from peer.links import MakeLink
 from peer.modules.api import Module, Modules, stop_module
 from peer.twins import Twin, TwinCache, TwinSource, open_source
 from proto.identity.signing import KeyType
@@ -95,6 +96,7 @@ class Client:
         self._modules = Modules.of(*modules)
         self._timeout_s = check_timeout(timeout)
         self._connect_timeout_s = connect_timeout
+        self._quiet_s = QUIET_S
         self._session: Session | None = None
 
     async def __aenter__(self) -> Self:
@@ -106,15 +108,23 @@ class Client:
         """
         if self._session is not None:
             raise RuntimeError("the client is open already")
-        cache = TwinCache(self._open_twins())
+        cache = self._open_cache()
         try:
             own = await cache.source.by_account(self._identity.account)
             if own is None:
                 raise ConnectError("no twin found on this network with given key")
             cache.put(own)
-            session = Session(self._identity, own, self._sid, cache, self._relays, self._modules)
+            session = Session(
+                self._identity,
+                own,
+                self._sid,
+                cache,
+                self._relays,
+                self._modules,
+                self._make_link(Address(own.id, self._sid)),
+            )
         except BaseException:
-            await cache.aclose()
+            await self._close_cache(cache)
             raise
         started: list[Module] = []
         try:
@@ -127,7 +137,7 @@ class Client:
                 started.append(module)
         except BaseException:
             self._session = None
-            await _end(session, started)
+            await self._end(session, started)
             raise
         # Nothing is awaited from here to the first `await` of the block: handlers that `serve`
         # adds before are there when the first message is looked at.
@@ -137,9 +147,9 @@ class Client:
     async def _connected(self, session: Session) -> None:
         """Wait for a relay, and say so where that takes long."""
         limit_s = self._connect_timeout_s
-        if not limit_s or await session.links.connected_within(min(QUIET_S, limit_s)):
+        if not limit_s or await session.links.connected_within(min(self._quiet_s, limit_s)):
             return
-        left_s = limit_s - QUIET_S
+        left_s = limit_s - self._quiet_s
         if left_s > 0:
             logger.warning("no relay lets us in yet (%s); %.0f s left", session.why_not(), left_s)
             if await session.links.connected_within(left_s):
@@ -153,11 +163,17 @@ class Client:
         trace: TracebackType | None,
     ) -> None:
         """Sign out. Without an error what was sent before gets some seconds to reach a relay."""
+        await self._close(CLOSE_TIMEOUT_S if error is None else 0.0)
+
+    async def aclose(self) -> None:
+        """Sign out before the end of the block, or of the hub. The second time nothing happens."""
+        await self._close(CLOSE_TIMEOUT_S)
+
+    async def _close(self, drain_s: float) -> None:
         session, self._session = self._session, None
         if session is None:
             return
-        drain_s = CLOSE_TIMEOUT_S if error is None else 0.0
-        await _end(session, self._modules.by_prefix.values(), drain_s)
+        await self._end(session, self._modules.by_prefix.values(), drain_s)
 
     # Asking.
 
@@ -376,25 +392,44 @@ class Client:
     def _timeout(self, timeout: float | None) -> float:
         return self._timeout_s if timeout is None else check_timeout(timeout)
 
-    def _open_twins(self) -> TwinSource:
-        if self._twins is None or isinstance(self._twins, str | os.PathLike):
-            spec = None if self._twins is None else os.fspath(self._twins)
-            try:
-                return open_source(spec, self._substrate)
-            except OSError as error:
-                raise TwinsAwayError(str(error)) from None
-        return self._twins
+    async def _end(self, session: Session, modules: Iterable[Module], drain_s: float = 0.0) -> None:
+        """Stop modules and sign out; also where one fails, and when it is cancelled on the way."""
+        async with AsyncExitStack() as ending:
+            ending.push_async_callback(self._close_cache, session.twins)
+            ending.push_async_callback(session.aclose)
+            for module in reversed(list(modules)):
+                ending.push_async_callback(stop_module, module, logger)
+            ending.push_async_callback(session.stop_serving)
+            if drain_s:
+                await session.drain(drain_s)
+
+    # What a client that shares a connection does otherwise: see `peer.client.hub`.
+
+    def _open_cache(self) -> TwinCache:
+        return TwinCache(open_twins(self._twins, self._substrate))
+
+    async def _close_cache(self, cache: TwinCache) -> None:
+        await cache.aclose()
+
+    def _make_link(self, own: Address) -> MakeLink | None:
+        return None
 
 
-async def _end(session: Session, modules: Iterable[Module], drain_s: float = 0.0) -> None:
-    """Stop modules and sign out; also where one fails, and when it is cancelled on the way."""
-    async with AsyncExitStack() as ending:
-        ending.push_async_callback(session.aclose)
-        for module in reversed(list(modules)):
-            ending.push_async_callback(stop_module, module, logger)
-        ending.push_async_callback(session.stop_serving)
-        if drain_s:
-            await session.drain(drain_s)
+def open_twins(
+    twins: str | os.PathLike[str] | TwinSource | None, substrate: Sequence[str]
+) -> TwinSource:
+    """Open where twins are looked up; arguments as for `Client`.
+
+    Raises:
+        TwinsAwayError: there is nothing there.
+    """
+    if twins is None or isinstance(twins, str | os.PathLike):
+        spec = None if twins is None else os.fspath(twins)
+        try:
+            return open_source(spec, substrate)
+        except OSError as error:
+            raise TwinsAwayError(str(error)) from None
+    return twins
 
 
 def _key_type(name: str) -> KeyType:

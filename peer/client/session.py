@@ -35,7 +35,7 @@ from peer.errors import (
 )
 from peer.identity import Identity
 from peer.link import Link
-from peer.links import Links
+from peer.links import Links, MakeLink
 from peer.modules.api import CommandError, Modules, Request, Response
 from peer.randomness import random_bytes
 from peer.twins import Twin, TwinCache
@@ -75,9 +75,10 @@ class Session:
         identity: the twin's keys.
         twin: the twin itself, as others see it.
         sid: the session's id.
-        twins: all others; the session closes it.
+        twins: all others.
         relays: URLs, the preferred one first.
         modules: answer commands, besides the handlers of `service`.
+        make_link: makes the links to relays; see `Links`.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Session:
         twins: TwinCache,
         relays: Sequence[str],
         modules: Modules,
+        make_link: MakeLink | None = None,
     ) -> None:
         self.own = own = Address(twin.id, sid)
         self.twins = twins
@@ -100,7 +102,9 @@ class Session:
         self.service = Service(modules, self._respond, self._go_on)
         self.calls = Calls(self._why_expired, self._gone)
         self.inbox = Receiver(own, twins, self._sealer, self)
-        self.links = Links(relays, self._token, self.inbox.on_message, self._changed)
+        self.links = Links(
+            relays, self._token, self.inbox.on_message, self._changed, make_link=make_link
+        )
         self.inbox.links = self.links
         for each in self.links.links:
             each.on_text = self.inbox.on_text
@@ -126,7 +130,6 @@ class Session:
         """End what is under way, and sign out; all of it also when it is cancelled on the way."""
         self._closed = True
         async with contextlib.AsyncExitStack() as ending:
-            ending.push_async_callback(self.twins.aclose)
             ending.callback(self.unconfirmed.close)
             ending.push_async_callback(self.inbox.aclose)
             ending.push_async_callback(self.links.aclose)

@@ -23,7 +23,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     try:
         options = parse(sys.argv[1:] if argv is None else argv)
         # The other actions have results, which what happens on the way would only blur.
-        quiet = options.action is not Action.RUN
+        quiet = options.action not in (Action.RUN, Action.MANY)
         logs.set_up(options.debug, options.log_format, logging.ERROR if quiet else logging.INFO)
         if options.log_format == "json":
             tell = logger.error
@@ -52,6 +52,10 @@ def _print(text: str) -> None:
 
 def _action(options: Options) -> Coroutine[Any, Any, int]:
     # Each brings what only it needs.
+    if options.action is Action.CHECK and options.many is not None:
+        from peer.gateway import many_check
+
+        return many_check.run(options)
     if options.action is Action.CHECK:
         from peer.gateway import check
 
@@ -60,6 +64,10 @@ def _action(options: Options) -> Coroutine[Any, Any, int]:
         from peer.gateway import dead_letters_list
 
         return dead_letters_list.run(options)
+    if options.action is Action.MANY:
+        from peer.gateway import many
+
+        return many.run(options)
     from peer.gateway import service
 
     return service.run(options)

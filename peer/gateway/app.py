@@ -134,6 +134,7 @@ class Gateway:
         links: makes the links to its relays.
         redis_url: where the queues are.
         modules: commands that are answered here.
+        sid: of the session; None: the one that is meant by the twin's id alone.
 
     Attributes:
         counters: what happened, see COUNTERS.
@@ -148,9 +149,10 @@ class Gateway:
         links: LinksFactory,
         redis_url: str,
         modules: Sequence[Module] = (),
+        sid: str | None = None,
     ) -> None:
         self.counters = Counter({key: 0 for name in COUNTERS for key in _with_reasons(name)})
-        own = Address(twin.id)
+        own = Address(twin.id, sid)
         self._own = own
         self._modules = modules
         self._started: list[Module] = []
@@ -247,6 +249,10 @@ class Gateway:
             "resent": self._unconfirmed.resent,
             "redis_connected": float(self._commits.pipe.usable),
         }
+
+    async def redis_connected(self) -> None:
+        """Returns when Redis accepts writes."""
+        await self._commits.pipe.wait_usable()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serves until `stop` is set."""

@@ -20,8 +20,10 @@ from peer.gateway import startup
 from peer.gateway.options import Options
 from peer.gateway.parts import load_modules, open_twins
 from peer.identity import Identity
+from peer.link import Link
+from peer.links import MakeLink
 from peer.reach import reach
-from peer.twins import Twin
+from peer.twins import Twin, TwinSource
 from proto.identity import ss58
 
 REDIS_TIMEOUT_S: Final = 5.0
@@ -41,8 +43,10 @@ class Finding(NamedTuple):
 
 async def run(options: Options) -> int:
     """Try everything and show it; returns the exit code."""
+    identity = options.identity
+    assert identity is not None, "the options of a check have one"
     findings = []
-    async for finding in _findings(options):
+    async for finding in tried(options, identity):
         findings.append(finding)
         if not options.json:
             print(f"{finding.name:<8} {finding.verdict:<5} {finding.text}", flush=True)
@@ -51,15 +55,26 @@ async def run(options: Options) -> int:
     return FAILED if any(finding.verdict == "FAIL" for finding in findings) else 0
 
 
-async def _findings(options: Options) -> AsyncIterator[Finding]:
-    identity = options.identity
-    assert identity is not None, "the options of a check have one"
+async def tried(
+    options: Options,
+    identity: Identity,
+    source: TwinSource | None = None,
+    make_link: MakeLink = Link,
+) -> AsyncIterator[Finding]:
+    """Try everything that a gateway stands on, in order.
+
+    Args:
+        options: of the gateway.
+        identity: its keys.
+        source: of twins, for who has one open.
+        make_link: makes links to relays; a websocket of its own for each unless given.
+    """
     kind = identity.key.key_type.name.lower()
     address = ss58.encode(identity.account)
     yield Finding("keys", "ok", f"{kind} account {address}, pk 0x{identity.pk.hex()}")
     twin: Twin | None = None
     try:
-        twin = await _own_twin(options, identity)
+        twin = await _own_twin(options, identity, source)
         relays = " ".join(twin.relays) or "none"
         yield Finding("twin", "ok", f"{twin.id} with relays {relays}, from {_place(options)}")
     except (PeerError, UsageError) as error:
@@ -67,7 +82,7 @@ async def _findings(options: Options) -> AsyncIterator[Finding]:
     if twin is not None:
         for finding in _listed(twin, identity, options):
             yield finding
-        tries = [_relay(url, identity, twin) for url in options.relays]
+        tries = [_relay(url, identity, twin, make_link) for url in options.relays]
         for finding in await asyncio.gather(*tries):
             yield finding
     else:
@@ -76,7 +91,9 @@ async def _findings(options: Options) -> AsyncIterator[Finding]:
     yield _modules(options)
 
 
-async def _own_twin(options: Options, identity: Identity) -> Twin:
+async def _own_twin(options: Options, identity: Identity, source: TwinSource | None) -> Twin:
+    if source is not None:
+        return await startup.own_twin(identity, source)
     source = open_twins(options)
     try:
         return await startup.own_twin(identity, source)
@@ -100,9 +117,9 @@ def _listed(twin: Twin, identity: Identity, options: Options) -> list[Finding]:
     return [Finding("listed", "note", f"{difference}: {then}") for difference in wrong]
 
 
-async def _relay(url: str, identity: Identity, twin: Twin) -> Finding:
+async def _relay(url: str, identity: Identity, twin: Twin, make_link: MakeLink = Link) -> Finding:
     try:
-        reached = await reach(url, identity, twin.id)
+        reached = await reach(url, identity, twin.id, make_link=make_link)
     except RelayError as error:
         return Finding("relay", "FAIL", str(error))
     times = f"signed in after {reached.sign_in_ms:.0f} ms, pong after {reached.pong_ms:.1f} ms"

@@ -10,7 +10,11 @@ from __future__ import annotations
 import json
 import logging
 import time
+from contextvars import ContextVar
 from typing import Any, Final
+
+GATEWAY: Final[ContextVar[str | None]] = ContextVar("gateway", default=None)
+"""Name of the gateway that the current task works for, where a process has many."""
 
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -29,6 +33,9 @@ class TextFormatter(logging.Formatter):
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:
+        gateway = getattr(record, "gateway", None)
+        if gateway is not None:
+            record.message = f"[{gateway}] {record.message}"
         if not record.message.isprintable():
             record.message = "".join(map(_printable, record.message))
         return super().formatMessage(record)
@@ -52,6 +59,14 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, default=str)
 
 
+def _name_gateway(record: logging.LogRecord) -> bool:
+    """Add the gateway that a record is about, where there are many."""
+    name = GATEWAY.get()
+    if name is not None:
+        record.gateway = name
+    return True
+
+
 def _printable(character: str) -> str:
     if character.isprintable():
         return character
@@ -73,6 +88,7 @@ def set_up(debug: int, log_format: str, level: int = logging.INFO) -> None:
     else:
         formatter = TextFormatter(FORMAT)
     handler.setFormatter(formatter)
+    handler.addFilter(_name_gateway)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.DEBUG if debug else level)

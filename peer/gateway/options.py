@@ -29,6 +29,21 @@ MAX_PORT: Final = 65_535
 _DEPRECATED: Final = ("mnemonics", "seed")
 _SECRETS: Final = ("mnemonic", *_DEPRECATED, "secret_file")
 
+_IN_FILE: Final = {
+    **dict.fromkeys((*_DEPRECATED, "mnemonic"), "secret_file"),
+    "secret_file": "secret_file",
+    "key_type": "key_type",
+    "redis": "redis",
+    "relay": "relays",
+    "substrate": "substrate",
+    "twins": "twins",
+    "no_update": "update",
+    "uploads": "uploads",
+    "module": "modules",
+}
+"""Options, and what the file of --many has in their place."""
+_NOT_WITH_MANY: Final = (*_IN_FILE, "dead_letters")
+
 EPILOG: Final = """\
 examples:
   rmb-peer --secret-file /etc/rmb/secret
@@ -36,11 +51,24 @@ examples:
   rmb-peer --secret-file secret --relay ws://localhost:8080 --twins http://127.0.0.1:8081
   rmb-peer --secret-file secret --check
   rmb-peer --dead-letters --json
+  rmb-peer --many twins.toml
 
 Programs of this host send requests by pushing to the Redis list msgbus.system.local and serve
 commands by popping from msgbus.<command>. The secret may also come from the variable RMB_SECRET, or
 from the file that RMB_SECRET_FILE names. SIGTERM stops the gateway; its next start continues with
 the messages under way.
+
+--many serves all twins of a TOML file in this process, over one connection to each relay:
+
+  relays = ["wss://r1.example.com"]     # for all; a twin may have its own
+  twins = "http://127.0.0.1:8081"
+  redis = "redis://localhost:6379"
+
+  [[twin]]
+  secret_file = "secrets/alice"         # relative to the file
+  database = 1                          # of Redis: the twin's own, with the usual lists
+
+SIGHUP reads the file again. With --check, it checks all twins.
 
 exit code: 0 stopped by a signal, or --check found no problem; 1 the start failed, or --check found
 a problem; 2 invalid option
@@ -51,6 +79,7 @@ class Action(Enum):
     """What a start is for."""
 
     RUN = "run"
+    MANY = "many"
     CHECK = "check"
     DEAD_LETTERS = "dead letters"
 
@@ -77,6 +106,8 @@ class Options:
     log_format: str
     metrics_listen: tuple[str, int] | None
     json: bool
+    many: Path | None
+    """File of the twins, when there are many."""
     warnings: tuple[str, ...]
     """To be logged at the start."""
 
@@ -111,14 +142,16 @@ def parse(argv: Sequence[str]) -> Options:
     """
     found = build_parser().parse(argv)
     action = _action(found)
-    if found.json and action is Action.RUN:
+    if found.json and action in (Action.RUN, Action.MANY):
         raise UsageError("--json needs --check or --dead-letters")
+    if found.many is not None:
+        _check_many(found)
     twins = found.twins
     if twins == "":
         raise UsageError("--twins: is empty; use a file or a URL")
     options = Options(
         action=action,
-        identity=_identity(found) if action is not Action.DEAD_LETTERS else None,
+        identity=None if found.many or action is Action.DEAD_LETTERS else _identity(found),
         relays=arguments.relay_urls(found.relay or arguments.DEFAULT_RELAYS, domains=True),
         substrate=arguments.substrate_urls(found.substrate or arguments.DEFAULT_SUBSTRATE),
         twins=twins,
@@ -131,6 +164,7 @@ def parse(argv: Sequence[str]) -> Options:
         log_format=found.log_format,
         metrics_listen=_listen(found.metrics_listen),
         json=found.json,
+        many=None if found.many is None else arguments.at_home(found.many),
         warnings=_warnings(found),
     )
     _check_together(options, found)
@@ -208,17 +242,35 @@ def _add_work(group: argparse._ArgumentGroup) -> None:
         default=0,
         help="log debug lines; -dd: also those of libraries",
     )
+    add(
+        "--many",
+        metavar="FILE",
+        help="serve all twins of this TOML file, over one connection to each relay; see below",
+    )
     add("--check", action="store_true", help="check keys, twin, chain, relays and Redis, then end")
     add("--dead-letters", action="store_true", help="print malformed requests, then end")
     add("--json", action="store_true", help="print JSON (with --check or --dead-letters)")
 
 
 def _action(found: argparse.Namespace) -> Action:
+    if found.many is not None and not found.check:
+        return Action.MANY
     if found.check and found.dead_letters:
         raise UsageError("use --check or --dead-letters, not both")
     if found.check:
         return Action.CHECK
     return Action.DEAD_LETTERS if found.dead_letters else Action.RUN
+
+
+def _check_many(found: argparse.Namespace) -> None:
+    """Refuse options that the file has in their place."""
+    usual = build_parser().parse([])
+    for name in _NOT_WITH_MANY:
+        if getattr(found, name) != getattr(usual, name):
+            option = f"--{name.replace('_', '-')}"
+            field = _IN_FILE.get(name)
+            remedy = f"; set {field} in the file" if field else ""
+            raise UsageError(f"{option} cannot be used with --many{remedy}")
 
 
 def _identity(found: argparse.Namespace) -> Identity:

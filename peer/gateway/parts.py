@@ -29,11 +29,11 @@ def open_twins(options: Options) -> TwinSource:
         raise UsageError(f"--twins: {error}") from None
 
 
-def token_maker(identity: Identity, twin: Twin) -> Callable[[], str]:
-    """Makes tokens of the own twin's session without an id, which is the gateway's."""
+def token_maker(identity: Identity, twin: Twin, sid: str | None = None) -> Callable[[], str]:
+    """Makes tokens of the own twin's session, by default the one without an id."""
 
     def make() -> str:
-        return tokens.issue(identity.key, twin.id, None, int(time.time()))
+        return tokens.issue(identity.key, twin.id, sid, int(time.time()))
 
     return make
 

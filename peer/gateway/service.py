@@ -22,7 +22,7 @@ from peer.gateway.options import Options
 from peer.gateway.parts import load_modules, open_twins, token_maker
 from peer.identity import Identity
 from peer.link import Link
-from peer.links import Links
+from peer.links import Links, MakeLink
 from peer.twins import Twin, TwinCache, TwinSource
 from proto.identity import ss58
 
@@ -48,33 +48,56 @@ async def run(options: Options) -> int:
         UsageError: something the options name cannot be used.
         StartError: it cannot start.
     """
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stopped()
     identity = options.identity
     assert identity is not None, "the options of a run have one"
     async with contextlib.AsyncExitStack() as opened:
         source = open_twins(options)
         twins = TwinCache(source)
         opened.push_async_callback(twins.aclose)
-        twin = await _unless(stop, _own_twin(options, identity, source))
+        twin = await unless(stop, own_twin(options, identity, source))
         if twin is None:
             return 0
         twins.put(twin)
-        gateway = _gateway(options, identity, twin, twins)
+        gateway = make_gateway(options, identity, twin, twins)
         if options.metrics_listen is not None:
             url = opened.enter_context(_metrics(options.metrics_listen, gateway))
             logger.info("metrics: %s", url)
-        # What was imported stays: the collector need not look at it again.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
-        await _serve(gateway, stop)
+        collect_rarely()
+        await serve(gateway, stop)
     logger.info("stopped")
     return 0
 
 
-async def _own_twin(options: Options, identity: Identity, source: TwinSource) -> Twin:
+def stopped() -> asyncio.Event:
+    """Return what is set when the process is told to stop."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+def collect_rarely() -> None:
+    """Spare the collector what was imported: that stays."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+
+
+async def own_twin(
+    options: Options, identity: Identity, source: TwinSource, level: int = logging.INFO
+) -> Twin:
+    """Return the own twin, updated on the chain where the options say so.
+
+    Args:
+        options: of the gateway.
+        identity: its keys.
+        source: where the twin is looked up.
+        level: of the log line that says which it is.
+
+    Raises:
+        StartError: there is none, or it could not be changed.
+    """
     twin = await startup.own_twin(identity, source)
     wrong = startup.differences(twin, identity, options.domains)
     if wrong and options.update:
@@ -84,18 +107,39 @@ async def _own_twin(options: Options, identity: Identity, source: TwinSource) ->
             logger.warning("twin %d lists %s", twin.id, difference)
     account = ss58.encode(twin.account)
     fields = {"twin": twin.id, "account": account, "relays": sorted(twin.relays)}
-    logger.info("twin: %d, account %s", twin.id, account, extra=fields)
+    logger.log(level, "twin: %d, account %s", twin.id, account, extra=fields)
     return twin
 
 
-def _gateway(options: Options, identity: Identity, twin: Twin, twins: TwinCache) -> Gateway:
-    token = token_maker(identity, twin)
+def make_gateway(
+    options: Options,
+    identity: Identity,
+    twin: Twin,
+    twins: TwinCache,
+    *,
+    sid: str | None = None,
+    make_link: MakeLink | None = None,
+) -> Gateway:
+    """Return a gateway of a twin.
+
+    Args:
+        options: of it.
+        identity: its keys.
+        twin: the own twin.
+        twins: all twins.
+        sid: of its session; None: the one that is meant by the twin's id alone.
+        make_link: makes links to relays; a websocket of its own for each unless given.
+
+    Raises:
+        UsageError: a module cannot be loaded.
+    """
+    token = token_maker(identity, twin, sid)
 
     def make_links(on_message: Callable[[bytes], None], on_change: Callable[[Link], None]) -> Links:
-        return Links(options.relays, token, on_message, on_change)
+        return Links(options.relays, token, on_message, on_change, make_link=make_link)
 
     modules = load_modules(options)
-    return Gateway(identity, twin, twins, make_links, options.redis_url, modules)
+    return Gateway(identity, twin, twins, make_links, options.redis_url, modules, sid)
 
 
 def _metrics(address: tuple[str, int], gateway: Gateway) -> contextlib.AbstractContextManager[str]:
@@ -109,7 +153,7 @@ def _metrics(address: tuple[str, int], gateway: Gateway) -> contextlib.AbstractC
     return metrics.serving(address, read, {**COUNTERS, **GAUGES})
 
 
-async def _serve(gateway: Gateway, stop: asyncio.Event) -> None:
+async def serve(gateway: Gateway, stop: asyncio.Event) -> None:
     """Run it; one that does not end in time after the signal, as its Redis is away, is left."""
     running, stopping = asyncio.create_task(gateway.run(stop)), asyncio.create_task(stop.wait())
     try:
@@ -126,7 +170,7 @@ async def _serve(gateway: Gateway, stop: asyncio.Event) -> None:
         await asyncio.gather(running, stopping, return_exceptions=True)
 
 
-async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T | None:
+async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T | None:
     """What some work gives; None when the process was told to stop before."""
     doing, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
     try:

@@ -5,6 +5,7 @@ Other commands of the prefix are not answered, as by rmb-peer 1.5.
 
 from __future__ import annotations
 
+import functools
 import json
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
@@ -14,6 +15,7 @@ from peer.modules.api import JSON_SCHEMA, NO_ANSWER, Answer, Module, Request, Re
 PACKAGE: Final = "rmb-relay-platform"
 
 
+@functools.cache
 def package_version() -> str:
     """The version of the installed package; of sources that are not installed nobody knows it."""
     try:
