@@ -25,6 +25,8 @@ from peer.rpc import RpcError, RpcPeer, Service, connect
 PATH: Final = "/calls"
 TOKEN_VARIABLE: Final = "RMB_TOKEN"
 ANSWER_S: Final = 30.0
+FEW: Final = 20
+"""Of so many operations the parameters are shown too."""
 FOLLOWED: Final = {
     "alarms": "followAlarms",
     "counters": "followCounters",
@@ -144,10 +146,6 @@ async def _list(peer: RpcPeer, options: argparse.Namespace, as_json: bool) -> No
             print(printable(f"{'':<{width}}  {params}"))
 
 
-FEW: Final = 20
-"""Of so many operations the parameters are shown too."""
-
-
 def _shown(param: Mapping[str, Any]) -> str:
     return f"{param['name']}=" if param["required"] else f"[{param['name']}=]"
 
@@ -196,9 +194,8 @@ def _params(pairs: Sequence[str], known: Sequence[Mapping[str, Any]]) -> dict[st
             raise UsageError(f"{printable(pair):.60}: must be name=value")
         if known and name not in types:
             near = difflib.get_close_matches(name, types, n=1)
-            hint = (
-                f"; did you mean {near[0]}?" if near else f" (known: {', '.join(types) or 'none'})"
-            )
+            names = ", ".join(types) or "none"
+            hint = f"; did you mean {near[0]}?" if near else f" (known: {names})"
             raise UsageError(f"unknown parameter {printable(name):.60}{hint}")
         params[name] = _value(name, text, types.get(name, "string"))
     return params

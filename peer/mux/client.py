@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
@@ -20,6 +21,9 @@ OPEN_S: Final = 10.0
 CLOSE_S: Final = 2.0
 HIGH_WATER_BYTES: Final = 256 * 1024
 MAX_FRAGMENTS: Final = 4096
+
+_picows_logger: Final = logging.getLogger("peer.mux.picows")
+_picows_logger.setLevel(logging.WARNING)  # a line for each connection is for debugging
 
 
 class _Wire(WSListener):
@@ -167,6 +171,7 @@ async def connect(
                 enable_auto_pong=False,
                 max_redirects=0,
                 use_aiofastnet=False,  # see `peer.link`
+                logger_name=_picows_logger,
             )
         if not wire.has_begun:  # picows returns all the same when it is cut off before
             hint = "; the server may require a client certificate" if is_tls else ""

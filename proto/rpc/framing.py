@@ -22,7 +22,7 @@ _BLANK: Final = b" \t\r\n"
 
 
 def _no_number(name: str) -> Never:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 _DECODER: Final = json.JSONDecoder(parse_constant=_no_number)  # by itself it takes NaN
