@@ -103,7 +103,10 @@ class Operation:
                 known = ", ".join([*places, *(["body"] if self.body else [])]) or "none"
                 raise ValueError(f"{name:.80}: is not a parameter of {self.id} (known: {known})")
             if place == "path":
-                path = path.replace(f"{{{name}}}", quote(_text(name, value), safe=""))
+                text = _text(name, value)
+                if text in ("", ".", "..") or "/" in text:
+                    raise ValueError(f"{name}: must not be empty, a dot, or contain a slash")
+                path = path.replace(f"{{{name}}}", quote(text, safe=""))
             elif value is not None:
                 query.append((name, _text(name, value)))
         for each in self.parameters:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -14,6 +15,10 @@ from proto.rpc.errors import ErrorCode
 from relay.calls import requests
 from relay.calls.operations import EVENTS, HEADERS, Operation, operations
 
+AGAIN_S: Final = 1.0
+"""Before a stream that the site ended is asked for again."""
+LAST_EVENT: Final = "end"
+"""Kind of the event after which a stream has nothing more."""
 CONFIRM_S: Final = 60.0
 MAX_ANSWER_BYTES: Final = 1_000_000
 """Of one result: what a message may have, less what is around it."""
@@ -72,28 +77,43 @@ class Calls:
     async def _once(self, operation: Operation, params: dict[str, Any]) -> Any:
         request = await self._request(operation, params)
         async with requests.answer(self._site, self._scope, request) as (head, parts):
-            body = b"".join([part async for part in parts])
+            body = await _whole(parts)
         self._judge(operation, head, body)
-        if len(body) > MAX_ANSWER_BYTES:
-            raise PublicError(
-                f"the answer has {len(body)} bytes, more than {MAX_ANSWER_BYTES}: "
-                "use a smaller limit"
-            )
         return json.loads(body) if body else None
 
     async def _parts(self, operation: Operation, params: dict[str, Any]) -> AsyncIterator[Any]:
         request = await self._request(operation, params)
+        if operation.content == EVENTS:
+            async for event in self._events(operation, request):
+                yield event
+            return
         async with requests.answer(self._site, self._scope, request) as (head, parts):
             if head.status >= HTTPStatus.BAD_REQUEST:
-                self._judge(operation, head, b"".join([part async for part in parts]))
+                self._judge(operation, head, await _whole(parts))
             self._counts[operation.id, "ok"] += 1
-            if operation.content == EVENTS:
-                async for event in _events(parts):
-                    yield event
-                return
             is_text = operation.content.startswith("text/") or "json" in operation.content
             async for part in parts:
                 yield {"text": part.decode()} if is_text else {"base64": _base64(part)}
+
+    async def _events(
+        self, operation: Operation, request: requests.Request
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Server-sent events; asks again where the site ends the stream, which it does after an
+        hour, in an outage, and when the token may not have it any more."""
+        last_id = ""
+        while True:
+            headers = {**request.headers, **({"last-event-id": last_id} if last_id else {})}
+            again = request._replace(headers=headers)
+            async with requests.answer(self._site, self._scope, again) as (head, parts):
+                if head.status >= HTTPStatus.BAD_REQUEST:
+                    self._judge(operation, head, await _whole(parts))
+                self._counts[operation.id, "ok"] += not last_id
+                async for event_id, kind, data in _parsed(parts):
+                    last_id = event_id
+                    yield {"event": kind, **data}
+                    if kind == LAST_EVENT:
+                        return
+            await asyncio.sleep(AGAIN_S)
 
     async def _request(self, operation: Operation, params: dict[str, Any]) -> requests.Request:
         """The request that the call stands for, when it may be made.
@@ -168,15 +188,32 @@ class Calls:
         raise PublicError(text, code, details=details)
 
 
-async def _events(parts: AsyncIterator[bytes]) -> AsyncIterator[Any]:
-    """The data of server-sent events, each with the name of its event."""
+async def _whole(parts: AsyncIterator[bytes]) -> bytes:
+    """All of an answer.
+
+    Raises:
+        PublicError: it is too long for one message.
+    """
+    body = bytearray()
+    async for part in parts:
+        body += part
+        if len(body) > MAX_ANSWER_BYTES:
+            raise PublicError(
+                f"the answer has more than {MAX_ANSWER_BYTES} bytes: use a smaller limit"
+            )
+    return bytes(body)
+
+
+async def _parsed(parts: AsyncIterator[bytes]) -> AsyncIterator[tuple[str, str, dict[str, Any]]]:
+    """Id, kind and data of server-sent events."""
     kept = b""
     async for part in parts:
         *whole, kept = (kept + part).split(b"\n\n")
         for event in whole:
             fields = dict(line.split(b": ", 1) for line in event.split(b"\n") if b": " in line)
             if b"data" in fields:
-                yield {"event": fields.get(b"event", b"").decode(), **_object(fields[b"data"])}
+                kind, last_id = fields.get(b"event", b""), fields.get(b"id", b"")
+                yield last_id.decode(), kind.decode(), _object(fields[b"data"])
 
 
 def _object(data: bytes) -> dict[str, Any]:

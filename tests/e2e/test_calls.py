@@ -16,6 +16,7 @@ from peer.rpc import RpcPeer, RpcRemoteError, Service, connect
 from relay.calls.operations import operations
 from relay.ops import counters
 from relay.queues import keys
+from tests.e2e.test_operators import manage
 from tests.support.operator_site import OperatorSite
 from tests.support.peer_process import CLI, run_program
 from tests.support.relay_process import RelayProcess, eventually
@@ -70,6 +71,8 @@ async def test_refusals_are_those_of_rest(site: OperatorSite) -> None:
             await peer.call("nothing")
         with pytest.raises(RpcRemoteError, match=r"limt: is not a parameter of list_sessions"):
             await peer.call("list_sessions", {"limt": 1})
+        with pytest.raises(RpcRemoteError, match="twin: must not be empty"):
+            await peer.call("get_limit", {"twin": "7/waiting"})
         with pytest.raises(RpcRemoteError, match="twin: is missing"):
             await peer.call("get_twin")
 
@@ -128,8 +131,9 @@ async def test_streams(site: OperatorSite) -> None:
                     pass
             # The stream of a token that is revoked ends.
             assert site.ask("POST", f"/tokens/{made['id']}/revoke").status == 200
-            async for _ in stream:
-                pass
+            with pytest.raises(RpcRemoteError, match="revoked"):
+                async for _ in stream:
+                    pass
 
 
 async def test_the_log_of_a_worker(site: OperatorSite) -> None:
@@ -198,3 +202,26 @@ async def test_the_command(site: OperatorSite, tmp_path: Path) -> None:
         assert "add --yes" in error and "was not confirmed" in error
         await ops("call", "kick_twin", f"twin={twin.id}", "body={}", "--yes")
         assert (await client.closed())[0] == 4003
+
+
+async def test_commands_show_a_relay_elsewhere(site: OperatorSite, tmp_path: Path) -> None:
+    twin, absent = fresh_twins(2)
+    token = tmp_path / "token"
+    token.write_text(site.token)
+    elsewhere = ("--url", f"http://127.0.0.1:{site.relay.admin_port}", "--token-file", str(token))
+    shown = json.loads(await manage(site.relay, "rmb_top", "--json", "--count", "1", *elsewhere))
+    assert [each["boot_id"] for each in shown["workers"]] == list(site.relay.worker_hashes())
+    made = site.ask("POST", "/traces", {"kind": "twin", "subject": str(twin.id)}).json()
+    async with session(site.relay.url, twin) as client:
+        following = asyncio.create_task(
+            manage(site.relay, "rmb_trace", "follow", made["id"], "--json", *elsewhere)
+        )
+        async with asyncio.timeout(30):
+            while not (found := site.ask("GET", f"/traces/{made['id']}/events").json()["items"]):
+                await client.request((absent.id, None), b"x")
+                await client.barrier()
+                await asyncio.wait({following}, timeout=0.5)
+        site.ask("POST", f"/traces/{made['id']}/stop")
+        lines = [json.loads(line) for line in (await following).splitlines()]
+    assert lines[0]["uid"] == found[0]["uid"]
+    assert lines[0]["stage"] == found[0]["stage"]

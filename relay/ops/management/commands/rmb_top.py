@@ -14,12 +14,14 @@ from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormat
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.management.base import CommandError
 from redis.exceptions import RedisError
 
-from relay.ops import screen
+from relay.calls import remote
+from relay.ops import counters, screen
 from relay.ops.command import RelayCommand
 from relay.ops.load import Snapshot, look, rates, total
 from relay.ops.redis_client import client
@@ -32,6 +34,8 @@ quit.
 Workers publish figures once a second; a shorter interval shows nothing new. Latencies are the upper
 bounds of histogram buckets.
 
+With --url the command shows a relay elsewhere, through its operator site, once a second at most.
+
 With --count or --json, or if standard output is not a terminal, the command prints plain lines.
 """
 
@@ -40,8 +44,37 @@ _ALTERNATE: Final = "\x1b[?1049h\x1b[?25l"
 _MAIN: Final = "\x1b[?25h\x1b[?1049l"
 
 
+class _Here:
+    """The relay whose Redis this command reads."""
+
+    @property
+    def title(self) -> str:
+        return ", ".join(settings.RMB.relay.domains)
+
+    def look(self) -> Snapshot:
+        return look(client())
+
+
+class _Elsewhere:
+    """A relay whose operator site this command asks."""
+
+    def __init__(self, stream: remote.RemoteStream, url: str) -> None:
+        self.title = urlsplit(url).hostname or url
+        self._stream = stream
+
+    def look(self) -> Snapshot:
+        document = self._stream.newest()
+        document.pop("event", None)
+        try:
+            return counters.snapshot(document)
+        except (TypeError, KeyError):
+            raise CommandError("the relay is of another release") from None
+
+
 class Command(RelayCommand):
     """Draws until it is told to stop."""
+
+    _source: _Here | _Elsewhere = _Here()
 
     help = "Show live figures of the relay in the terminal."
 
@@ -53,12 +86,20 @@ class Command(RelayCommand):
         )
         parser.add_argument("--count", type=_count, help="print this many readings, then end")
         parser.add_argument("--json", action="store_true", help="one JSON object per reading")
+        remote.add_options(parser)
 
     def handle(self, *args: Any, interval: float, count: int | None, **options: Any) -> None:
         drawn = sys.stdout.isatty() and sys.stdin.isatty()
+        with contextlib.ExitStack() as stack:
+            if options["url"]:
+                call = remote.RemoteStream(options, "followCounters", {})
+                self._source = _Elsewhere(stack.enter_context(call), options["url"])
+            self._show(interval, count, options["json"], drawn)
+
+    def _show(self, interval: float, count: int | None, as_json: bool, drawn: bool) -> None:
         try:
-            if options["json"] or count or not drawn:
-                self._print(interval, count or 1, options["json"])
+            if as_json or count or not drawn:
+                self._print(interval, count or 1, as_json)
             else:
                 self._draw(interval)
         except KeyboardInterrupt:
@@ -67,37 +108,35 @@ class Command(RelayCommand):
             raise CommandError(f"redis does not answer: {error}") from None
 
     def _print(self, interval: float, count: int, as_json: bool) -> None:
-        before = look(client())
+        before = self._source.look()
         for _ in range(count):
             time.sleep(interval)
-            after = look(client())
+            after = self._source.look()
             if as_json:
                 self.stdout.write(json.dumps(_document(before, after)))
             else:
-                self.stdout.write("\n".join(_lines(before, after)) + "\n")
+                lines = screen.lines(before, after, self._source.title, time.time())
+                self.stdout.write("\n".join(lines) + "\n")
             self.stdout.flush()
             before = after
 
     def _draw(self, interval: float) -> None:
         with _own_screen():
-            before = after = look(client())
+            before = after = self._source.look()
             note = ""
             while True:
                 size = shutil.get_terminal_size()
-                shown = screen.fit([*_lines(before, after), note], size.columns, size.lines)
+                lines = screen.lines(before, after, self._source.title, time.time())
+                shown = screen.fit([*lines, note], size.columns, size.lines)
                 sys.stdout.write(_CLEAR + "\r\n".join(shown).rstrip())
                 sys.stdout.flush()
                 if _asked_to_stop(interval):
                     return
                 try:
-                    before, after, note = after, look(client()), ""
+                    before, after, note = after, self._source.look(), ""
                 except RedisError as error:
                     # It may come back: what is shown stays, and says that it is old.
                     note = f"redis does not answer: {error}; the figures above are old"
-
-
-def _lines(before: Snapshot, after: Snapshot) -> list[str]:
-    return screen.lines(before, after, ", ".join(settings.RMB.relay.domains), time.time())
 
 
 def _document(before: Snapshot, after: Snapshot) -> dict[str, Any]:

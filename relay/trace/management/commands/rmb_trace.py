@@ -13,11 +13,13 @@ from django.core.management.base import CommandError
 
 from relay.access.actor import of_command
 from relay.access.faces import in_command
+from relay.calls import remote
 from relay.ops.command import RelayCommand
 from relay.trace import bounds, services, texts
-from relay.trace.events import Event
+from relay.trace.events import Event, Stage
 from relay.trace.exchange import ExchangeError, events_of
 from relay.trace.models import TraceOrder
+from relay.trace.services import Noted
 
 DESCRIPTION = """\
 Follow one message by its uid, or all messages of a twin or of one session. A trace shows when each
@@ -105,6 +107,7 @@ class Command(RelayCommand):
         follow = verbs.add_parser("follow", help="print events as they happen")
         follow.add_argument("trace", help="id of the trace")
         follow.add_argument("--json", action="store_true", help="one JSON object a line")
+        remote.add_options(follow)
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:
         with in_command():
@@ -157,6 +160,9 @@ class Command(RelayCommand):
             self.stdout.write(line)
 
     def _follow(self, options: dict[str, Any]) -> None:
+        if options.get("url"):
+            self._follow_elsewhere(options)
+            return
         with contextlib.suppress(KeyboardInterrupt):
             for page in services.follow(options["trace"]):
                 for noted in page:
@@ -167,6 +173,22 @@ class Command(RelayCommand):
                 self.stdout.flush()
         (trace,) = services.look([services.find(options["trace"])])
         self.stderr.write(texts.trace_line(trace))
+
+    def _follow_elsewhere(self, options: dict[str, Any]) -> None:
+        """Follow a trace of a relay elsewhere, through its operator site."""
+        params = {"trace": options["trace"]}
+        stream = remote.RemoteStream(options, "followTrace", params)
+        with contextlib.suppress(KeyboardInterrupt), stream:
+            for item in stream:
+                if item.pop("event", "") == "end":
+                    break
+                cursor = item.pop("cursor")
+                noted = Noted(cursor, Event(**{**item, "stage": Stage(item["stage"])}))
+                as_json = options["json"]
+                self.stdout.write(
+                    texts.noted_line(noted) if as_json else texts.event_line(noted.event)
+                )
+                self.stdout.flush()
 
 
 def _duration(text: str) -> int:

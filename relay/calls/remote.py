@@ -1,0 +1,139 @@
+"""Operators' calls of another machine's relay, for commands: streams as plain iterators."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import queue
+import ssl
+import threading
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
+
+from django.core.management.base import CommandError
+
+from peer.mux import ConnectionEndedError, StreamFailedError
+from peer.rpc import RpcError, connect
+
+PATH: Final = "/calls"
+TOKEN_VARIABLE: Final = "RMB_TOKEN"
+_KEPT: Final = 1000
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """Add the options that name another machine's relay."""
+    parser.add_argument(
+        "--url", metavar="URL", help="operator site of a relay elsewhere, such as https://host:8081"
+    )
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help=f"file with the API token for --url (default: the variable {TOKEN_VARIABLE})",
+    )
+    parser.add_argument("--ca", metavar="FILE", help="certificates to trust for --url")
+
+
+class RemoteStream:
+    """The items of a streaming call, as they come; a context manager.
+
+    Raises:
+        CommandError: the site cannot be used, or refuses the call.
+    """
+
+    def __init__(self, options: dict[str, Any], method: str, params: dict[str, Any]) -> None:
+        """
+        Args:
+            options: of the command: those of `add_options`.
+        """
+        self._url = _socket_url(options["url"])
+        self._headers = {"Authorization": f"Bearer {_token(options['token_file'])}"}
+        self._tls = _tls(options["ca"])
+        self._call = (method, params)
+        self._items: queue.Queue[Any] = queue.Queue(_KEPT)
+        self._loop = asyncio.new_event_loop()
+        self._following: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._run, name="calls", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with contextlib.suppress(RuntimeError):  # it has ended
+            self._loop.call_soon_threadsafe(self._stop)
+        while self._thread.is_alive():  # it may wait for room
+            while not self._items.empty():
+                self._items.get_nowait()
+            self._thread.join(0.05)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        while (item := self._items.get()) is not None:
+            if isinstance(item, Exception):
+                raise CommandError(str(item))
+            yield item
+
+    def newest(self) -> dict[str, Any]:
+        """The newest item; waits for one.
+
+        Raises:
+            CommandError: the stream has ended.
+        """
+        items = iter(self)
+        found = next(items, None)
+        while found is not None and not self._items.empty():
+            found = next(items, None)
+        if found is None:
+            raise CommandError("the operator site ended the stream")
+        return found
+
+    def _run(self) -> None:
+        self._following = self._loop.create_task(self._follow())
+        try:
+            self._loop.run_until_complete(self._following)
+        except asyncio.CancelledError:
+            pass
+        except (ConnectionEndedError, StreamFailedError, RpcError, OSError) as error:
+            self._items.put(error)
+        finally:
+            self._items.put(None)
+            self._loop.close()
+
+    def _stop(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+
+    async def _follow(self) -> None:
+        method, params = self._call
+        async with connect(self._url, tls=self._tls, headers=self._headers) as peer:
+            async for item in peer.stream(method, params):
+                await asyncio.to_thread(self._items.put, item)
+
+
+def _socket_url(text: str) -> str:
+    parts = urlsplit(text)
+    scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
+    if scheme is None or not parts.hostname or parts.query or parts.fragment:
+        raise CommandError(f"--url {text:.80}: must be https://host or http://host:port")
+    path = parts.path.rstrip("/")
+    return f"{scheme}://{parts.netloc}{path if path.endswith(PATH) else path + PATH}"
+
+
+def _token(file: str | None) -> str:
+    try:
+        text = Path(file).expanduser().read_text() if file else os.environ.get(TOKEN_VARIABLE, "")
+    except (OSError, UnicodeError) as error:
+        raise CommandError(f"--token-file {file}: {error}") from None
+    if not text.strip():
+        raise CommandError(f"the API token is missing: use --token-file, or set {TOKEN_VARIABLE}")
+    return text.strip()
+
+
+def _tls(ca: str | None) -> ssl.SSLContext | None:
+    try:
+        return ssl.create_default_context(cafile=ca) if ca else None
+    except OSError as error:
+        raise CommandError(f"--ca {ca}: {error}") from None
