@@ -133,6 +133,11 @@ class StreamSocket:
         return self._connection.remote
 
     @property
+    def connection_number(self) -> int:
+        """The number of its connection at the worker."""
+        return self._connection.number
+
+    @property
     def last_received(self) -> float:
         return math.inf if self._is_paused else self._connection.last_received
 

@@ -43,8 +43,18 @@ Reason = Annotated[
 
 Protocol = Literal["rmb", "sbd"]
 """Of `models.PROTOCOLS`."""
+Carrier = Annotated[
+    Literal["websocket", "streams"],
+    Field(description="Only sessions on websockets of their own, or on streams of connections."),
+]
+"""Of `models.CARRIERS`."""
 _TWIN: Final = "Null for SBD: its clients are not twins."
 _SID: Final = "Session id; null: the session without one, which is not an empty id."
+_CONNECTION: Final = (
+    "Number, at its worker, of the connection whose stream carries it; null: a websocket of its "
+    "own does."
+)
+_STREAM: Final = "Id of the stream in its connection; null: a websocket of its own."
 _PEER: Final = "Public key of an SBD client, in base64url without padding; null for RMB."
 
 
@@ -59,6 +69,8 @@ class LiveSessionOut(Schema):
     epoch: int = Field(description="Number of the connection.")
     worker: str = Field(description="Boot id of the worker that holds it.")
     slot: str
+    connection: int | None = Field(description=_CONNECTION)
+    stream: int | None = Field(description=_STREAM)
     address: str
     user_agent: str
     opened_at: datetime
@@ -97,6 +109,8 @@ class SessionOut(Schema):
     epoch: int = Field(description="Order of the connections of one session.")
     worker: str = Field(description="Boot id of the worker.")
     slot: str
+    connection: int | None = Field(description=_CONNECTION)
+    stream: int | None = Field(description=_STREAM)
     address: str = Field(alias="remote")
     user_agent: str
     opened_at: datetime
@@ -134,6 +148,7 @@ class LiveQuery(PageQuery):
     peer: PeerBeginning | None = None
     worker: str | None = Field(None, max_length=64, description="Boot id.")
     address: str | None = Field(None, max_length=MAX_REMOTE_CHARS)
+    carrier: Carrier | None = None
     order: LiveOrder = "-opened"
 
 
@@ -149,6 +164,7 @@ class SessionQuery(PageQuery):
     )
     worker: str | None = Field(None, max_length=64, description="Boot id.")
     address: str | None = Field(None, max_length=MAX_REMOTE_CHARS)
+    carrier: Carrier | None = None
     reason: str | None = Field(None, max_length=32, description="Of their end.")
     since: Stamp | None = None
     until: Stamp | None = None
@@ -209,6 +225,7 @@ def list_sessions(request: Request, query: Query[LiveQuery]) -> Any:
         peer=query.peer or "",
         worker=query.worker or "",
         address=query.address or "",
+        carrier=query.carrier or "",
         order=query.order,
         limit=query.limit,
         cursor=query.cursor or "",
@@ -235,6 +252,7 @@ def list_session_history(request: Request, query: Query[SessionQuery]) -> Any:
         peer=query.peer or "",
         reason=query.reason or "",
         address=query.address or "",
+        carrier=query.carrier or "",
         worker=query.worker or "",
         open=None if query.open is None else query.open == "true",
         since=query.since,

@@ -49,13 +49,20 @@ MAX_WAITING: Final = 200_000
 
 
 class SessionOpened(NamedTuple):
-    """A session that is held from now on."""
+    """A session that is held from now on.
+
+    Attributes:
+        connection, stream: number of the connection and id of the stream that carry it; None: a
+            websocket of its own does.
+    """
 
     key: SessionKey | Peer
     epoch: int
     since: float
     remote: str = ""
     user_agent: str = ""
+    connection: int | None = None
+    stream: int | None = None
 
 
 class SessionProgress(NamedTuple):
@@ -95,7 +102,9 @@ _CHANGING: Final = (*COUNTERS, "closed_at", "close_reason")
 _IDENTITY: Final = ("twin", "epoch", "sid_present", "sid")
 _OWNER: Final = ("protocol", "peer", *_IDENTITY)
 _PEER_IDENTITY: Final = ("protocol", "peer", "epoch")
-_ORIGIN: Final = ("worker", "slot", "remote", "user_agent", "opened_at")
+_ORIGIN: Final = (
+    "worker", "slot", "remote", "user_agent", "connection", "stream", "opened_at",
+)  # fmt: skip
 
 
 class SessionHistory:
@@ -231,6 +240,8 @@ class SessionHistory:
             self._slot,
             _storable(opened.remote)[: models.MAX_REMOTE_CHARS],
             _storable(opened.user_agent)[: models.MAX_USER_AGENT_CHARS],
+            opened.connection,
+            opened.stream,
             _storable_moment(opened.since),
         )
 

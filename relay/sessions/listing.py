@@ -24,7 +24,7 @@ from relay.ops import keyset, paging
 from relay.ops.paging import Page
 from relay.ops.redis_client import client
 from relay.sessions import directory, published_rates, ranking
-from relay.sessions.models import PROTOCOLS, RMB, SBD, Session, moment
+from relay.sessions.models import CARRIERS, PROTOCOLS, RMB, SBD, WEBSOCKET, Session, moment
 from relay.sessions.published_rates import Published, owner_of
 from relay.sessions.ranking import Part, Ranking
 from relay.sessions.rates import Rates
@@ -64,6 +64,8 @@ class LiveSession:
         peer: public key of a client of SBD; None for one of RMB.
         epoch: of the connection.
         worker, slot: boot id of the worker that holds it, and its place on its host.
+        connection, stream: number of the connection and id of the stream that carry it; None: a
+            websocket of its own does.
         messages_in, ...: since it was opened, up to 15 s old.
         backlog: messages on their way to the client at the last look.
         drops: messages from or to it that ended undelivered.
@@ -81,6 +83,8 @@ class LiveSession:
     epoch: int
     worker: str
     slot: str
+    connection: int | None
+    stream: int | None
     address: str
     user_agent: str
     opened_at: datetime
@@ -105,6 +109,7 @@ def live(
     peer: str = "",
     worker: str = "",
     address: str = "",
+    carrier: str = "",
     order: str = "-opened",
     limit: int = 100,
     cursor: str = "",
@@ -118,6 +123,7 @@ def live(
         peer: those of the SBD clients whose key begins so.
         worker: those of the worker with this boot id.
         address: those from this address, with its port or without.
+        carrier: one of `models.CARRIERS`.
         order: one of `ORDERS`, with a minus for the largest or newest first.
         limit: items on the page.
         cursor: of the page before.
@@ -131,7 +137,7 @@ def live(
     rows = Session.objects.filter(closed_at=None)
     given = {"twin": twin, "worker": worker or None}
     rows = rows.filter(**{key: value for key, value in given.items() if value is not None})
-    rows = _of(rows, protocol, peer)
+    rows = _carried(_of(rows, protocol, peer), carrier)
     if address:
         rows = rows.filter(_from(address))
     if sid is not None:
@@ -215,6 +221,7 @@ def history(
     reason: str = "",
     address: str = "",
     worker: str = "",
+    carrier: str = "",
     open: bool | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
@@ -222,13 +229,13 @@ def history(
     """Sessions that were, and those that are, by what the database knows.
 
     Args:
-        twin, sid, protocol, peer, address, worker: as in `live`.
-
-    Raises:
-        Invalid: there is no such protocol.
+        twin, sid, protocol, peer, address, worker, carrier: as in `live`.
         reason: of their end.
         open: only those without an end, or only the others.
         since, until: when they were opened.
+
+    Raises:
+        Invalid: there is no such protocol or carrier.
     """
     given: dict[str, Any] = {
         "twin": twin,
@@ -241,7 +248,7 @@ def history(
     if sid is not None:
         given |= {"sid_present": True, "sid": sid}
     chosen = {name: value for name, value in given.items() if value is not None}
-    rows = _of(Session.objects.filter(**chosen), protocol, peer)
+    rows = _carried(_of(Session.objects.filter(**chosen), protocol, peer), carrier)
     return rows.filter(_from(address)) if address else rows
 
 
@@ -264,6 +271,17 @@ def _of(rows: QuerySet[Session], protocol: str = "", peer: str = "") -> QuerySet
     elif protocol:
         rows = rows.filter(twin=None, protocol=protocol)
     return rows.filter(twin=None, peer__startswith=peer) if peer else rows
+
+
+def _carried(rows: QuerySet[Session], carrier: str) -> QuerySet[Session]:
+    """Rows of sessions on one carrier.
+
+    Raises:
+        Invalid: there is no such carrier.
+    """
+    if carrier not in ("", *CARRIERS):
+        raise Invalid(fields={"carrier": f"must be one of {', '.join(CARRIERS)}"})
+    return rows.filter(stream__isnull=carrier == WEBSOCKET) if carrier else rows
 
 
 def _from(address: str) -> Q:
@@ -333,6 +351,8 @@ def _shown(row: Session, rates: Rates) -> LiveSession:
         epoch=row.epoch,
         worker=row.worker,
         slot=row.slot,
+        connection=row.connection,
+        stream=row.stream,
         address=row.remote,
         user_agent=row.user_agent,
         opened_at=row.opened_at,

@@ -23,6 +23,10 @@ MAX_PEER_CHARS = 64
 RMB = "rmb"
 SBD = "sbd"
 PROTOCOLS = (RMB, SBD)
+WEBSOCKET = "websocket"
+STREAMS = "streams"
+CARRIERS = (WEBSOCKET, STREAMS)
+"""What carries a session: a websocket of its own, or a stream of a connection."""
 
 
 class Peer(NamedTuple):
@@ -62,6 +66,16 @@ class Session(models.Model):
     )
     worker = models.CharField(max_length=64, db_index=True, help_text="Boot id of the worker.")
     slot = models.CharField(max_length=16, blank=True, default="")
+    connection = models.PositiveBigIntegerField(
+        null=True,
+        blank=True,
+        help_text="Number, at the worker, of the connection whose stream carries the session.",
+    )
+    stream = models.PositiveBigIntegerField(
+        null=True,
+        blank=True,
+        help_text="Id of the stream in its connection; empty: a websocket of its own.",
+    )
     remote = models.CharField("address", max_length=MAX_REMOTE_CHARS, blank=True, default="")
     user_agent = models.CharField(max_length=MAX_USER_AGENT_CHARS, blank=True, default="")
     opened_at = models.DateTimeField("connected", db_index=True)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable
 
 from proto.rmb.reasons import SessionReason
+from relay.mux.stream_socket import StreamSocket
 from relay.sessions.history import SessionHistory, SessionOpened, SessionProgress
 from relay.sessions.session import Session
 
@@ -34,6 +35,9 @@ class HistoryReporter:
             text = session.destination.text
             log.debug("session %s from %s opened", text, session.address,
                       extra=connection_of(session))  # fmt: skip
+        connection = stream = None
+        if isinstance(session.socket, StreamSocket):
+            connection, stream = session.socket.connection_number, session.socket.id
         self._history.opened(
             SessionOpened(
                 session.destination.key,
@@ -41,6 +45,8 @@ class HistoryReporter:
                 session.opened_at,
                 session.address,
                 session.user_agent,
+                connection,
+                stream,
             )
         )
 

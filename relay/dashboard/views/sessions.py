@@ -41,11 +41,9 @@ from relay.ops.wording import counted
 from relay.sbd.options import MEANINGS, EndReason
 from relay.sessions import directory, listing, services
 from relay.sessions.listing import LiveSession
-from relay.sessions.models import PROTOCOLS, RMB, SBD, Session
+from relay.sessions.models import CARRIERS, PROTOCOLS, RMB, SBD, Session
 
 _OLD: Final = "up to 15 s old"
-_SBD: Final = ("protocol", "peer")
-"""Columns shown unless chosen otherwise where SBD is served."""
 _ADDRESS: Final = (
     Column("protocol", "Protocol", Cell.LINE, optional=True),
     Column("twin", "Twin", Cell.CODE, order="twin"),
@@ -53,9 +51,11 @@ _ADDRESS: Final = (
     Column("peer", "SBD key", Cell.CODE, optional=True, hint="public key of an SBD client"),
     Column("key", "Key", Cell.CODE, optional=True, hint="twin:session id, sbd:key"),
     Column("address", "Address", Cell.CODE),
+    Column("carrier", "Carrier", Cell.LINE,
+           hint="websocket: its own; stream: one of many on a connection"),
     Column("worker", "Worker", hint="host/number"),
     Column("boot_id", "Boot id", Cell.CODE, optional=True, hint="of the worker"),
-)
+)  # fmt: skip
 _COUNTERS: Final = (
     Column("messages_in", "Messages in", Kind.NUMBER, order="messages_in", optional=True,
            hint=f"from its client, since it was opened; {_OLD}"),
@@ -133,6 +133,7 @@ def sessions(request: HttpRequest) -> HttpResponseBase:
             peer=ask.filters["peer"],
             worker=ask.filters["worker"],
             address=ask.filters["address"],
+            carrier=ask.filters["carrier"],
             order=ask.order,
             limit=ask.limit,
             cursor=ask.cursor,
@@ -165,6 +166,7 @@ def history(request: HttpRequest) -> HttpResponseBase:
             peer=ask.filters["peer"],
             worker=ask.filters["worker"],
             address=ask.filters["address"],
+            carrier=ask.filters["carrier"],
             reason=ask.filters["reason"],
             open=False,
         )
@@ -259,8 +261,13 @@ def words(reason: str) -> str:
 
 def _columns(columns: tuple[Column, ...]) -> tuple[Column, ...]:
     """Columns as this relay shows them."""
-    hidden = not settings.RMB.sbd.enabled
-    return tuple(replace(each, optional=hidden) if each.key in _SBD else each for each in columns)
+    config = settings.RMB
+    sbd, mux = config.sbd.enabled, config.mux.enabled
+    served = {"protocol": sbd, "peer": sbd, "carrier": mux}
+    return tuple(
+        replace(each, optional=not served[each.key]) if each.key in served else each
+        for each in columns
+    )
 
 
 def _filters(workers: dict[str, str]) -> tuple[Filter, ...]:
@@ -270,6 +277,7 @@ def _filters(workers: dict[str, str]) -> tuple[Filter, ...]:
         Filter("sid", "Session id"),
         Filter("peer", "SBD key", hint="or its beginning"),
         Filter("address", "Address", hint="host or host:port"),
+        Filter("carrier", "Carrier", [(each, each) for each in CARRIERS]),
         Filter("worker", "Worker", tuple(workers.items()), hint="boot id of the worker"),
     )
 
@@ -325,6 +333,7 @@ def _common(
         "sid": '""' if sid == "" else sid,
         "peer": session.peer or None,
         "key": key,
+        "carrier": "websocket" if session.stream is None else f"stream {session.stream}",
         "worker": workers.get(session.worker, session.slot),
         "boot_id": session.worker,
     }

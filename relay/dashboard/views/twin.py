@@ -34,7 +34,17 @@ Value = TypeVar("Value")
 Names = Callable[[], dict[str, str]]
 """Names of workers by boot id, asked for once a page."""
 
-LIVE: Final = ("sid", "address", "worker", "opened_at", "rate_in", "rate_out", "backlog", "drops")
+LIVE: Final = (
+    "sid",
+    "address",
+    "carrier",
+    "worker",
+    "opened_at",
+    "rate_in",
+    "rate_out",
+    "backlog",
+    "drops",
+)
 ENDED: Final = ("sid", "address", "closed_at", "lasted_s", "reason", "drops")
 
 

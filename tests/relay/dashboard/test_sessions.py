@@ -93,6 +93,22 @@ def test_live_sessions(sign_in: SignIn, hold: Hold, add_worker: AddWorker) -> No
     assert "twin: must be a whole number" in shown(client, f"{LIVE}?twin=x", 422)
 
 
+def test_sessions_on_streams(sign_in: SignIn, hold: Hold, settings: Any) -> None:
+    hold(7, "own")
+    hold(7, "one of many", epoch=6, connection=3, stream=12)
+    client = sign_in("viewer")
+    text = shown(client, LIVE)
+    assert "stream 12" in text and ">websocket<" in text
+    assert "stream 12" in shown(client, "/console/twins/7/")
+    assert listed(client, LIVE, carrier="streams") == ["7:one of many"]
+    assert listed(client, LIVE, carrier="websocket") == ["7:own"]
+    assert "carrier: must be one of" in shown(client, f"{LIVE}?carrier=pigeon", 422)
+    Session.objects.update(closed_at=timezone.now())
+    assert listed(client, ENDED, carrier="streams") == ["7:one of many"]
+    settings.RMB = replace(settings.RMB, mux=replace(settings.RMB.mux, enabled=False))
+    assert "stream 12" not in shown(client, ENDED)
+
+
 def test_the_file_says_what_the_table_does(sign_in: SignIn, hold: Hold) -> None:
     hold(7, "=cmd", messages_in=12, user_agent="a,b")
     answer = sign_in("viewer").get(f"{LIVE}?twin=7&export=csv")

@@ -55,6 +55,17 @@ def test_sessions(server: RedisServer) -> None:
             run("rmb_sessions", *wrong)
 
 
+def test_sessions_on_streams(server: RedisServer) -> None:
+    Session.objects.filter(sid="x").update(connection=3, stream=12)
+    (found,) = json.loads(run("rmb_sessions", "--carrier", "streams", "--json"))
+    assert (found["key"], found["connection"], found["stream"]) == ("7:x", 3, 12)
+    heads, line = run("rmb_sessions", "--carrier", "streams").splitlines()
+    assert line[heads.index("STREAM") :].split() == ["12", "'7:x'"]
+    (row,) = json.loads(run("rmb_sessions", "--history", "--carrier", "streams", "--json"))
+    assert (row["connection"], row["stream"]) == (3, 12)
+    assert "7:x" not in run("rmb_sessions", "--carrier", "websocket")
+
+
 def test_sessions_of_sbd_clients(server: RedisServer) -> None:
     identity = Identity(1)
     peer = path_of_key(identity.key)

@@ -57,6 +57,14 @@ def test_a_session_from_its_beginning_to_its_end(history: SessionHistory) -> Non
     assert row().closed_at == datetime.fromtimestamp(END, UTC)
 
 
+def test_what_carries_a_session(history: SessionHistory) -> None:
+    history.opened(opened(7))
+    history.opened(opened(8)._replace(connection=3, stream=2**62 - 1))
+    history.flush()
+    assert (row().connection, row().stream) == (None, None)
+    assert (row(8).connection, row(8).stream) == (3, 2**62 - 1)
+
+
 def test_a_short_session_is_one_write(history: SessionHistory) -> None:
     history.opened(opened(7))
     history.progress([SessionProgress((7, None), 1, 1)])

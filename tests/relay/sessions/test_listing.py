@@ -102,6 +102,20 @@ def test_filters(add: Add) -> None:
     assert listing.history(since=BEGAN + timedelta(seconds=2), address="192.0.2.2").count() == 2
 
 
+def test_by_what_carries_them(add: Add, add_peer: Callable[..., Session]) -> None:
+    add(1, connection=3, stream=0)
+    add(2)
+    peer = add_peer(4)
+    assert listed(carrier="streams") == ["1"]
+    assert listed(carrier="websocket") == [peer.key_text, "2"]
+    (found,) = listing.live(twin=1).items
+    assert (found.connection, found.stream) == (3, 0)
+    assert listing.history(carrier="streams").count() == 1
+    for of in (listing.live, listing.history):
+        with pytest.raises(Invalid, match="carrier: must be one of websocket, streams"):
+            of(carrier="pigeon")
+
+
 @pytest.mark.parametrize("order", ["opened", "-opened", "twin", "-messages_in", "backlog"])
 def test_pages_come_to_everything_once(add: Add, order: str) -> None:
     for number in range(9):

@@ -19,7 +19,7 @@ from relay.ops.printable import shown
 from relay.ops.screen import amount, span
 from relay.sessions import listing
 from relay.sessions.listing import LiveSession
-from relay.sessions.models import PROTOCOLS, Session
+from relay.sessions.models import CARRIERS, PROTOCOLS, Session
 from relay.sessions.rates import WINDOW_S
 from relay.twins.fields import FieldError, parse_id
 
@@ -35,7 +35,8 @@ List connected sessions, the newest first; with --history ended ones too.
   rmb_sessions 7 --history                  sessions of twin 7 with start, end and reason
 
 A new session appears after about a second. Counters are up to 15 s old. IN/S and OUT/S are messages
-per second from and to the client, over the last {WINDOW_S} s. To end a session, use rmb_kick.
+per second from and to the client, over the last {WINDOW_S} s. STREAM is the stream of a connection
+that carries the session; -: a websocket of its own. To end a session, use rmb_kick.
 
 exit code: 0 done, 1 Redis or the database does not answer, 2 usage
 """
@@ -63,6 +64,12 @@ class Command(RelayCommand):
         parser.add_argument("--address", default="", help="only sessions from this address")
         parser.add_argument("--worker", default="", help="only sessions of this worker (boot id)")
         parser.add_argument(
+            "--carrier",
+            choices=CARRIERS,
+            default="",
+            help="only sessions on websockets of their own, or on streams of connections",
+        )
+        parser.add_argument(
             "--order",
             default="-opened",
             help=f"{', '.join(listing.ORDERS)}; with - in descending order",
@@ -83,6 +90,7 @@ class Command(RelayCommand):
                 "peer": options["peer"],
                 "address": options["address"],
                 "worker": options["worker"],
+                "carrier": options["carrier"],
             }
             with faces.in_command():
                 if options["history"]:
@@ -101,7 +109,8 @@ class Command(RelayCommand):
             return
         now = time.time()
         self.stdout.write(
-            "    UP   IN/S  OUT/S     IN    OUT BACKLOG  DROPS  ADDRESS          SLOT  SESSION"
+            "    UP   IN/S  OUT/S     IN    OUT BACKLOG  DROPS  "
+            "ADDRESS          STREAM  SLOT  SESSION"
         )
         for session in page.items:
             self.stdout.write(_line(session, now))
@@ -135,15 +144,16 @@ def _line(session: LiveSession, now: float) -> str:
         f"{span(now - session.opened_at.timestamp()):>6} {amount(session.rate_in):>6} "
         f"{amount(session.rate_out):>6} {amount(session.messages_in):>6} "
         f"{amount(session.messages_out):>6} {amount(session.backlog):>7} "
-        f"{amount(session.drops):>6}  {shown(session.address):<16} {session.slot:>4}  "
+        f"{amount(session.drops):>6}  {shown(session.address):<16} "
+        f"{'-' if session.stream is None else session.stream:>6}  {session.slot:>4}  "
         f"{session.key!r}"
     )
 
 
 def _row(session: Session) -> dict[str, Any]:
     names = (
-        "protocol", "twin", "peer", "epoch", "worker", "slot", "remote", "user_agent",
-        "opened_at", "closed_at", "close_reason", "messages_in", "messages_out", "bytes_in",
+        "protocol", "twin", "peer", "epoch", "worker", "slot", "connection", "stream", "remote",
+        "user_agent", "opened_at", "closed_at", "close_reason", "messages_in", "messages_out", "bytes_in",
         "bytes_out", "drops", "slowed",
     )  # fmt: skip
     return {"key": session.key_text, **{name: getattr(session, name) for name in names}}
