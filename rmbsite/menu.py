@@ -62,6 +62,8 @@ _BELONGS: Final = {
     "audit": "audit",
     "chain": "chain",
     "chart": "overview",
+    "connection": "sessions",
+    "connections": "sessions",
     "first": "first_steps",
     "letter": "letters",
     "limit": "limits",

@@ -14,6 +14,7 @@ from proto.rmb.reasons import SESSIONS, SessionReason
 from proto.websocket.budget import MessageBudget
 from relay.mux.connection import Connection
 from relay.mux.options import LINGER_S, MuxServerCounts, mux_options
+from relay.mux.report import ConnectionReports
 from relay.mux.stream_socket import State, StreamSocket
 from relay.server.conversation import FAILED
 from relay.server.deadlines import Deadlines
@@ -54,17 +55,18 @@ class MuxServer:
         self._numbers = itertools.count(1)
         self._ended = MuxCounts()  # of connections that have ended
         self._stuck: dict[Connection, tuple[int, float]] = {}  # unsent bytes, and since when
-        self._checking: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin to check the connections."""
-        self._checking = self._loop.create_task(self._check())
+        """Begin to check the connections, and to publish them."""
+        reports = ConnectionReports(self.connections, self._worker)
+        self._tasks = [self._loop.create_task(each) for each in (self._check(), reports.run())]
 
     async def stop(self) -> None:
         """End all connections; their sessions have ended before."""
-        if self._checking is not None:
-            self._checking.cancel()
-            await asyncio.gather(self._checking, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         for connection in list(self.connections):
             self._end(connection, SessionReason.DRAINED)
 
@@ -164,6 +166,7 @@ class MuxServer:
         opening = Opening()
         key = admitted.key
         session = worker.open(key, socket, admitted.twin, connection.user_agent, opening)
+        socket.session_text = session.destination.text
         try:
             await opening.claimed()
             socket.accept()

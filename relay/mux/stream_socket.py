@@ -17,11 +17,10 @@ from collections.abc import Hashable
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from proto.mux.messages import MessageReader, MessageTooLargeError, framed
-
 from proto.mux import varint
 from proto.mux.events import FailReason
 from proto.mux.frames import Half
+from proto.mux.messages import MessageReader, MessageTooLargeError, framed
 from proto.mux.stream import Stream, WriteState
 from proto.websocket.errors import CloseCode, Fault, Refusal
 from proto.websocket.frames import frame_header, framed_bytes
@@ -55,18 +54,20 @@ class StreamSocket:
         id: of the stream.
         stream: the machine.
         state: of the session.
+        session_text: key of the session; empty before the sign-in.
         written: see `RelaySocket`.
         account, charged_bytes: see `proto.websocket.budget.Holder`.
     """
 
     __slots__ = ("_acknowledged", "_at", "_code", "_connection", "_detail", "_early",
                  "_ends_on_accept", "_is_full", "_is_paused", "_reader", "_receiver", "_seen",
-                 "_sent", "_told_code", "_unconfirmed", "account", "charged_bytes", "id", "state",
-                 "stream", "written")  # fmt: skip
+                 "_sent", "_told_code", "_unconfirmed", "account", "charged_bytes", "id",
+                 "session_text", "state", "stream", "written")  # fmt: skip
 
     def __init__(self, connection: Connection, stream: Stream) -> None:
         self.id = stream.id
         self.state = State.SIGNING_IN
+        self.session_text = ""
         self.written = 0
         self.account: Hashable | None = None
         self.charged_bytes = 0
@@ -133,9 +134,9 @@ class StreamSocket:
         return self._connection.remote
 
     @property
-    def connection_number(self) -> int:
-        """The number of its connection at the worker."""
-        return self._connection.number
+    def connection(self) -> Connection:
+        """The connection that it is a stream of."""
+        return self._connection
 
     @property
     def last_received(self) -> float:

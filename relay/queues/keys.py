@@ -110,6 +110,16 @@ def rates(boot_id: str) -> str:
     return f"relay:rates:{boot_id}"
 
 
+def connections(boot_id: str) -> str:
+    """The string with the connections of a worker that carry sessions (`relay.mux.report`)."""
+    return f"relay:connections:{boot_id}"
+
+
+def streams(boot_id: str) -> str:
+    """The string with the streams of these connections."""
+    return f"relay:streams:{boot_id}"
+
+
 def burial(boot_id: str) -> str:
     """Who frees what a dead worker held."""
     return f"relay:burial:{boot_id}"

@@ -41,6 +41,7 @@ RETRY_AFTER_S: Final = 5
 ROUTERS: Final = (
     "relay.alarms.api",
     "relay.sessions.api",
+    "relay.mux.api",
     "relay.queues.api",
     "relay.twins.api",
     "relay.limits.api",

@@ -37,7 +37,7 @@ class HistoryReporter:
                       extra=connection_of(session))  # fmt: skip
         connection = stream = None
         if isinstance(session.socket, StreamSocket):
-            connection, stream = session.socket.connection_number, session.socket.id
+            connection, stream = session.socket.connection.number, session.socket.id
         self._history.opened(
             SessionOpened(
                 session.destination.key,

@@ -43,6 +43,8 @@ from relay.sessions import directory, listing, services
 from relay.sessions.listing import LiveSession
 from relay.sessions.models import CARRIERS, PROTOCOLS, RMB, SBD, Session
 
+CONNECTIONS: Final = "connections"
+"""Name of the address of the list of connections."""
 _OLD: Final = "up to 15 s old"
 _ADDRESS: Final = (
     Column("protocol", "Protocol", Cell.LINE, optional=True),
@@ -149,7 +151,7 @@ def sessions(request: HttpRequest) -> HttpResponseBase:
         twin = whole_number("twin", table.filter("twin").value)
     if kickable and twin is not None:
         actions.append(Action(f"Kick all of twin {twin}", _kick_twin_url(twin), danger=True))
-    context = {"tabs": _tabs(0), "actions": actions}
+    context = {"tabs": tabs("sessions"), "actions": actions}
     return respond(request, table, "relay_dashboard/table_page.html", "Sessions", context)
 
 
@@ -179,7 +181,7 @@ def history(request: HttpRequest) -> HttpResponseBase:
         filters=(*_filters(workers), Filter("reason", "End", reasons)),
         empty="No session has ended yet.",
     )  # fmt: skip
-    context = {"tabs": _tabs(1)}
+    context = {"tabs": tabs("session_history")}
     return respond(request, table, "relay_dashboard/table_page.html", "Sessions", context)
 
 
@@ -282,12 +284,23 @@ def _filters(workers: dict[str, str]) -> tuple[Filter, ...]:
     )
 
 
-def _tabs(current: int) -> list[Tab]:
-    names = (("Connected now", "sessions"), ("Ended", "session_history"))
+def tabs(current: str) -> list[Tab]:
+    """The lists of the page.
+
+    Args:
+        current: the one that is shown, by the name of its address.
+    """
+    names = {"sessions": "Connected now", "session_history": "Ended"}
+    if settings.RMB.mux.enabled:
+        names[CONNECTIONS] = "Connections with streams"
     return [
-        Tab(label, reverse(f"console:{name}"), place == current)
-        for place, (label, name) in enumerate(names)
+        Tab(label, reverse(f"console:{name}"), name == current) for name, label in names.items()
     ]
+
+
+def connection_url(worker: str, number: int) -> str:
+    """Where the connection with a number at a worker is shown."""
+    return reverse("console:connection", args=[worker, number])
 
 
 def _live(session: LiveSession, workers: dict[str, str], kickable: bool) -> Row:
@@ -304,7 +317,11 @@ def _live(session: LiveSession, workers: dict[str, str], kickable: bool) -> Row:
     if kickable:
         url = reverse("console:session_kick", args=[session.key])
         actions.append(Action("Kick", f"{url}?epoch={session.epoch}", danger=True))
-    return Row(values, _links(session.twin), actions)
+    links = _links(session.twin)
+    if session.stream is not None and session.connection is not None:
+        url = connection_url(session.worker, session.connection)
+        links["carrier"] = f"{url}?stream={session.stream}"
+    return Row(values, links, actions)
 
 
 def _ended(session: Session, workers: dict[str, str]) -> Row:

@@ -14,6 +14,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error as DatabaseError
 
 from relay.access import faces
+from relay.mux import listing as connections
 from relay.ops.command import RelayCommand
 from relay.ops.printable import shown
 from relay.ops.screen import amount, span
@@ -32,6 +33,7 @@ List connected sessions, the newest first; with --history ended ones too.
   rmb_sessions --order=-rate_in             sessions that send most messages per second now
   rmb_sessions --address 192.0.2.1 --json   sessions from one address, as JSON
   rmb_sessions --protocol sbd               sessions of SBD clients
+  rmb_sessions --connections                connections whose streams carry sessions
   rmb_sessions 7 --history                  sessions of twin 7 with start, end and reason
 
 A new session appears after about a second. Counters are up to 15 s old. IN/S and OUT/S are messages
@@ -78,6 +80,11 @@ class Command(RelayCommand):
             "--limit", type=int, default=LISTED, help=f"maximum number of rows (default {LISTED})"
         )
         parser.add_argument("--history", action="store_true", help="ended sessions too")
+        parser.add_argument(
+            "--connections",
+            action="store_true",
+            help="connections whose streams carry sessions, instead of sessions",
+        )
         parser.add_argument("--json", action="store_true", help="one JSON array")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -93,7 +100,9 @@ class Command(RelayCommand):
                 "carrier": options["carrier"],
             }
             with faces.in_command():
-                if options["history"]:
+                if options["connections"]:
+                    self._connections(options)
+                elif options["history"]:
                     self._history(chosen, options)
                 else:
                     self._live(chosen, options)
@@ -117,6 +126,25 @@ class Command(RelayCommand):
         self.stderr.write(
             f"{len(page.items)} of {listing.total(chosen['protocol'])} sessions shown"
         )
+
+    def _connections(self, options: dict[str, Any]) -> None:
+        found = connections.live(
+            worker=options["worker"], address=options["address"], limit=options["limit"]
+        ).items
+        if options["json"]:
+            self._write_json(map(asdict, found))
+            return
+        now = time.time()
+        self.stdout.write(
+            "    UP STREAMS SESSIONS QUEUED   HELD UNSENT STALLS  ADDRESS  CONNECTION"
+        )
+        for each in found:
+            self.stdout.write(
+                f"{span(now - each.opened_at.timestamp()):>6} {each.streams:>7} "
+                f"{each.sessions:>8} {amount(each.queued_bytes):>6} {amount(each.held_bytes):>6} "
+                f"{amount(each.unsent_bytes):>6} {amount(each.stalls):>6}  "
+                f"{shown(each.address)}  {each.id}"
+            )
 
     def _history(self, chosen: dict[str, Any], options: dict[str, Any]) -> None:
         limit = options["limit"]
@@ -153,7 +181,7 @@ def _line(session: LiveSession, now: float) -> str:
 def _row(session: Session) -> dict[str, Any]:
     names = (
         "protocol", "twin", "peer", "epoch", "worker", "slot", "connection", "stream", "remote",
-        "user_agent", "opened_at", "closed_at", "close_reason", "messages_in", "messages_out", "bytes_in",
-        "bytes_out", "drops", "slowed",
+        "user_agent", "opened_at", "closed_at", "close_reason", "messages_in", "messages_out",
+        "bytes_in", "bytes_out", "drops", "slowed",
     )  # fmt: skip
     return {"key": session.key_text, **{name: getattr(session, name) for name in names}}
