@@ -68,6 +68,7 @@ urlpatterns = [
     path("sessions/<key:key>/kick/", sessions.kick, name="session_kick"),
     path("connections/", connections.connections, name="connections"),
     path("connections/<str:worker>/<int:number>/", connections.connection, name="connection"),
+    path("connections/<str:worker>/<int:number>/kick/", connections.kick, name="connection_kick"),
     path("queues/", queues.queues, name="queues"),
     path("queues/<key:key>/", queue.queue, name="queue"),
     path("queues/<key:key>/export/", queue.export, name="queue_export"),

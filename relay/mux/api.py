@@ -8,12 +8,13 @@ from typing import Annotated, Any, Literal
 
 from ninja import Field, Path, Query, Router, Schema
 
-from relay.mux import listing
+from relay.mux import listing, services
 from relay.mux.listing import Stream
 from relay.rest.caller import Request
-from relay.rest.operation import get
+from relay.rest.operation import get, post
 from relay.rest.paging import listed
-from relay.rest.schema import Page, PageQuery
+from relay.rest.schema import Body, Page, PageQuery
+from relay.sessions.api import Reason
 from relay.sessions.models import MAX_REMOTE_CHARS
 
 router = Router(tags=["sessions"])
@@ -50,6 +51,18 @@ class StreamOut(Schema):
     credit: int = Field(description="Bytes that the client has granted and that were not sent.")
     queued_bytes: int = Field(description="Bytes that wait until the client grants them.")
     held_bytes: int = Field(description="Bytes from the client that wait to be processed.")
+
+
+class KickConnectionIn(Body):
+    """Why."""
+
+    reason: Reason = ""
+
+
+class KickedConnection(Schema):
+    """What ends."""
+
+    sessions: int = Field(description="Sessions that the connection carried at the last look.")
 
 
 class ConnectionQuery(PageQuery):
@@ -94,6 +107,18 @@ def list_connections(request: Request, query: Query[ConnectionQuery]) -> Any:
 def get_connection(request: Request, worker: Path[BootId], number: Path[Number]) -> Any:
     """One connection."""
     return asdict(listing.get(worker, number))
+
+
+@post(router, "/connections/{worker}/{number}/kick", action="session.kick", answer=KickedConnection)
+def kick_connection(
+    request: Request, worker: Path[BootId], number: Path[Number], body: KickConnectionIn
+) -> Any:
+    """End a connection and all its sessions, within a second.
+
+    Its client may connect again at once.
+    """
+    found = services.kick(worker, number, actor=request.actor, reason=body.reason)
+    return KickedConnection(sessions=found.sessions)
 
 
 @get(

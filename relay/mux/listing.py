@@ -33,6 +33,8 @@ _ORDERS: Final[dict[str, Callable[[Connection], float]]] = {
     "bytes_out": lambda each: each.bytes_out,
 }
 ORDERS: Final = tuple(_ORDERS)
+MAX_TOLD: Final = 5
+"""Connections that an error names."""
 _STREAM_ORDERS: Final[dict[str, Callable[[Stream], float]]] = {
     "id": lambda each: each.id,
     "credit": lambda each: each.credit,

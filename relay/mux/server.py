@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +17,7 @@ from relay.mux.connection import Connection
 from relay.mux.options import LINGER_S, MuxServerCounts, mux_options
 from relay.mux.report import ConnectionReports
 from relay.mux.stream_socket import State, StreamSocket
+from relay.ops.control import KICK_CONNECTION_PREFIX
 from relay.server.conversation import FAILED
 from relay.server.deadlines import Deadlines
 from relay.sessions.admission import Admission, Refusal, refusal_for
@@ -98,6 +100,33 @@ class MuxServer:
             self._stuck.pop(connection, None)
             self.counts.ended[reason] += 1
             _add(self._ended, connection.mux.counts)
+
+    def decide(self, fields: Mapping[str, str], banned: object) -> None:
+        """End the connections that operators kicked.
+
+        Args:
+            fields: all of `relay:control`.
+        """
+        own = f"{KICK_CONNECTION_PREFIX}{self._worker.boot_id}:"
+        kicked = {name.removeprefix(own) for name in fields if name.startswith(own)}
+        for connection in list(self.connections) if kicked else ():
+            if str(connection.number) in kicked:
+                self._kick(connection)
+
+    def _kick(self, connection: Connection, is_last: bool = False) -> None:
+        """End the sessions of a connection; then the connection, when their clients have had time
+        to acknowledge what they were sent."""
+        own = [
+            session
+            for session in self._worker.sessions
+            if isinstance(session.socket, StreamSocket) and session.socket.connection is connection
+        ]
+        for session in own:
+            self._worker.end(session, SessionReason.KICKED)
+        if own and not is_last:
+            self._loop.call_later(LINGER_S, self._kick, connection, True)
+        else:
+            self._end(connection, SessionReason.KICKED)
 
     # --- streams ----------------------------------------------------------------------------------
 

@@ -35,6 +35,8 @@ NETWORK_LIMIT_PREFIX: Final = "limit_address:"
 """Of keys of SBD, and of networks in SBD: kilobits a second."""
 KICK_PREFIX: Final = "kick:"
 KICK_TWIN_PREFIX: Final = "kick_twin:"
+KICK_CONNECTION_PREFIX: Final = "kick_connection:"
+"""Of a connection with streams: the boot id of its worker, and its number there."""
 DRAIN_PREFIX: Final = "drain:"
 RELAY_PREFIX: Final = "relay:"
 """Of another relay, by its domain: what `relay.federation.services` publishes."""
@@ -76,6 +78,19 @@ def kick_twin(twin: int, epoch: int, reason: str = "kicked") -> None:
         ControlError: Redis does not answer.
     """
     _order_kick(f"{KICK_TWIN_PREFIX}{twin}", epoch, reason)
+
+
+def kick_connection(worker: str, number: int, reason: str = "kicked") -> None:
+    """End a connection with streams, and so its sessions.
+
+    Args:
+        worker: boot id of the worker that serves it.
+        number: of the connection there; no other one ever has it.
+
+    Raises:
+        ControlError: Redis does not answer.
+    """
+    _order_kick(f"{KICK_CONNECTION_PREFIX}{worker}:{number}", number, reason)
 
 
 def _order_kick(field: str, epoch: int, reason: str) -> None:

@@ -114,6 +114,7 @@ class Runtime:
         self.mux: MuxServer | None = None
         if config.mux.enabled:
             self.mux = MuxServer(config, self.worker, self.admission)
+            self.worker.upkeep.control.listeners.append(self.mux.decide)
         self._log = LogFeed()
         self._tasks: list[asyncio.Task[None]] = []
 

@@ -10,12 +10,24 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 
+from relay.access.actor import Actor
+from relay.dashboard.acts import Question, act, posted
 from relay.dashboard.figures import Kind
-from relay.dashboard.pages import page
+from relay.dashboard.pages import may, page
 from relay.dashboard.states import State, Tone
-from relay.dashboard.tables import Ask, Cell, Column, Filter, Row, Table, respond, respond_all
+from relay.dashboard.tables import (
+    Action,
+    Ask,
+    Cell,
+    Column,
+    Filter,
+    Row,
+    Table,
+    respond,
+    respond_all,
+)
 from relay.dashboard.views import sessions
-from relay.mux import listing
+from relay.mux import listing, services
 from relay.mux.listing import Connection, Stream
 from relay.ops.paging import Page
 
@@ -65,6 +77,7 @@ _STATES: Final = {
 @page("session.view")
 def connections(request: HttpRequest) -> HttpResponseBase:
     """Connections that are open now."""
+    kickable = may(request, "session.kick")
     workers = sessions.worker_names()
 
     def fetch(ask: Ask) -> Page[Row]:
@@ -75,7 +88,7 @@ def connections(request: HttpRequest) -> HttpResponseBase:
             limit=ask.limit,
             cursor=ask.cursor,
         )
-        return Page([_row(each, workers) for each in found.items], found.next)
+        return Page([_row(each, workers, kickable) for each in found.items], found.next)
 
     table = Table(
         request, "connections", COLUMNS, fetch, order="-streams", live=True,
@@ -120,11 +133,38 @@ def connection(request: HttpRequest, worker: str, number: int) -> HttpResponseBa
             empty="The worker describes no such stream.",
         ),
     ]  # fmt: skip
+    context = {}
+    if may(request, "session.kick"):
+        context["actions"] = [Action("Kick connection", _kick_url(shown), danger=True)]
     title = f"Connection {number}"
-    return respond_all(request, tables, "relay_dashboard/tables.html", title)
+    return respond_all(request, tables, "relay_dashboard/tables.html", title, context)
 
 
-def _row(connection: Connection, workers: dict[str, str]) -> Row:
+@page("session.kick")
+def kick(request: HttpRequest, worker: str, number: int) -> HttpResponseBase:
+    """End one connection and its sessions."""
+    shown = listing.get(worker, number)
+    form = sessions.ReasonForm(posted(request))
+
+    def perform(actor: Actor) -> str:
+        services.kick(worker, number, actor=actor, reason=form.cleaned_data["reason"])
+        return f"Connection {shown.id} will end within a second"
+
+    question = Question(
+        f"Kick the connection from {shown.address}",
+        "Kick",
+        f"The relay closes the connection and all its sessions, now {shown.sessions:,}, within a "
+        "second (code 4003). The client may reconnect at once; to keep it out, ban its address. No "
+        "message is lost: undelivered ones wait in the queues.",
+    )
+    return act(request, question, perform, reverse("console:connections"), form)
+
+
+def _kick_url(connection: Connection) -> str:
+    return reverse("console:connection_kick", args=[connection.worker, connection.number])
+
+
+def _row(connection: Connection, workers: dict[str, str], kickable: bool = False) -> Row:
     names = [each.key for each in (*_FIGURES, COLUMNS[-1])]
     values = {
         **{name: getattr(connection, name) for name in names},
@@ -132,7 +172,9 @@ def _row(connection: Connection, workers: dict[str, str]) -> Row:
         "address": connection.address,
         "worker": workers.get(connection.worker, connection.worker),
     }
-    return Row(values, {"address": sessions.connection_url(connection.worker, connection.number)})
+    links = {"address": sessions.connection_url(connection.worker, connection.number)}
+    actions = [Action("Kick", _kick_url(connection), danger=True)] if kickable else []
+    return Row(values, links, actions)
 
 
 def _stream(stream: Stream) -> Row:

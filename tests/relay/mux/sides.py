@@ -10,7 +10,7 @@ from typing import Any
 from proto.limits.addresses import BannedNetworks
 from proto.mux.bounds import MuxBounds
 from proto.mux.messages import MessageReader, framed
-from proto.rmb.reasons import SessionReason
+from proto.rmb.reasons import SESSIONS, SessionReason
 from relay.mux.connection import Connection
 from relay.mux.options import MuxServerCounts
 from relay.mux.server import MuxServer
@@ -58,6 +58,7 @@ class Session:
 
     def __init__(self, socket: StreamSocket) -> None:
         self.socket = socket
+        self.destination = SimpleNamespace(text="7")
         self.messages: list[bytes] = []
         self.ended: tuple[int, str | None] | None = None
         self.rooms = 0
@@ -95,6 +96,8 @@ class Gate:
 class Workers:
     """A worker, as far as the server of streams needs one."""
 
+    boot_id = "boot"
+
     def __init__(self) -> None:
         self.sessions: list[Session] = []
         self.draining = False
@@ -111,6 +114,10 @@ class Workers:
         self.sessions.append(Session(socket))
         opening.claim_made()
         return self.sessions[-1]
+
+    def end(self, session: Session, reason: SessionReason) -> None:
+        close = SESSIONS[reason]
+        session.socket.close(close.close_code or 1000, close.text)
 
 
 class Pair:

@@ -12,24 +12,11 @@ import pytest
 from proto.mux import frames, varint
 from relay.mux import report
 from relay.mux.connection import Connection
-from relay.mux.options import mux_options
 from relay.mux.report import ConnectionFigures, ConnectionReports, StreamFigures, describe
 from relay.queues import keys
-from rmbsite.config import Config
+from tests.relay.mux.sides import Pair, Wire
 
 GRANT = 1000
-
-
-class Wire:
-    """A websocket that takes everything."""
-
-    remote = "192.0.2.1:5000"
-
-    def buffered_bytes(self) -> int:
-        return 7
-
-    def send_messages(self, payloads: list[bytes]) -> int:
-        return 0
 
 
 class Redis:
@@ -45,33 +32,26 @@ class Redis:
         self.commands.append(payload.split(b"\r\n")[2::2])
 
 
-@pytest.fixture
-async def connect() -> Callable[..., Connection]:
-    """`connect(3, streams=2)`: a connection with a number, whose client has opened streams."""
-    server = cast(Any, SimpleNamespace(
-        options=mux_options(Config()), opened=lambda *_: None, budget=None
-    ))  # fmt: skip
-
-    def connect(number: int, streams: int = 0) -> Connection:
-        connection = Connection(server, number, cast(Any, Wire()), "192.0.2.1", "client/1")
-        for each in range(streams):
-            opening = frames.ack(varint.encode(2 * each), GRANT)
-            connection.messages_received([opening])
-        return connection
-
-    return connect
+def connect(pair: Pair, streams: int) -> Connection:
+    """One more connection, whose client has opened streams."""
+    wire: Any = Wire()
+    connection = pair.server.open(wire, "127.0.0.1", "client/1")
+    connection.messages_received(
+        [frames.ack(varint.encode(2 * number), GRANT) for number in range(streams)]
+    )
+    return connection
 
 
-async def test_the_figures_of_a_connection(connect: Callable[..., Connection]) -> None:
-    connection = connect(3, streams=3)
+async def test_the_figures_of_a_connection() -> None:
+    connection = connect(Pair(), streams=3)
     connection.sockets[2].session_text = "7:x"
     connection.sockets[2].accept()  # 4 bytes are written
     connection.messages_received([frames.data(varint.encode(4), b"\x05to")])  # of a token
     figures, streams = describe(connection, 2)
     assert figures == ConnectionFigures(
-        number=3, address="192.0.2.1:5000", user_agent="client/1",
+        number=2, address="127.0.0.1:5", user_agent="client/1",
         opened_at=connection.opened_at, streams=3, sessions=1, queued_bytes=4, held_bytes=0,
-        unsent_bytes=7, stalls=0, bytes_in=3, bytes_out=0,
+        unsent_bytes=0, stalls=0, bytes_in=3, bytes_out=0,
     )  # fmt: skip
     assert streams == [
         StreamFigures(2, "7:x", "open", GRANT, 4, 0),  # what waits first
@@ -79,16 +59,14 @@ async def test_the_figures_of_a_connection(connect: Callable[..., Connection]) -
     ]
 
 
-async def test_a_report_is_bounded(
-    connect: Callable[..., Connection], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_report_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each connection gets its share of the streams; what small ones leave, large ones get."""
     monkeypatch.setattr(report, "MAX_CONNECTIONS", 3)
     monkeypatch.setattr(report, "MAX_STREAMS", 10)
     redis = Redis()
-    sizes = {1: 2, 2: 40, 3: 0, 4: 40}
+    pair = Pair()
     reports = ConnectionReports(
-        [connect(number, streams) for number, streams in sizes.items()], cast(Any, redis)
+        [connect(pair, streams) for streams in (2, 40, 0, 40)], cast(Any, redis)
     )
     reports.publish()
     (_, name, listed, *expiry), (_, details_name, details, *_) = redis.commands
@@ -97,14 +75,14 @@ async def test_a_report_is_bounded(
         keys.streams("boot"),
     )
     assert expiry == [b"EX", b"10"]
-    assert sorted(ConnectionFigures(*each).number for each in json.loads(listed)) == [1, 2, 4]
+    assert sorted(ConnectionFigures(*each).number for each in json.loads(listed)) == [2, 3, 5]
     shares = {number: len(streams) for number, streams in json.loads(details).items()}
-    assert shares == {"1": 2, "2": 4, "4": 4}
+    assert shares == {"2": 2, "3": 4, "5": 4}
 
 
-async def test_nothing_is_published_of_nothing(connect: Callable[..., Connection]) -> None:
+async def test_nothing_is_published_of_nothing() -> None:
     redis = Redis()
-    connections = [connect(1)]
+    connections = [connect(Pair(), 1)]
     reports = ConnectionReports(connections, cast(Any, redis))
     redis.commit.pipe.usable = False
     reports.publish()

@@ -1,0 +1,63 @@
+"""Ending connections that carry sessions on streams.
+
+A kick is an order in Redis that names the connection by its worker and its number there, which no
+other one ever has: the worker ends it within a second.
+"""
+
+from __future__ import annotations
+
+from relay.access.actor import Actor
+from relay.access.errors import Conflict, NotFound
+from relay.audit import services as audit
+from relay.mux import listing
+from relay.mux.listing import Connection
+from relay.ops import control
+
+
+def kick(worker: str, number: int, *, actor: Actor, reason: str = "") -> Connection:
+    """End one connection and all its sessions.
+
+    Args:
+        worker: boot id of the worker that serves it.
+        number: of the connection there.
+        actor: who wants it.
+        reason: for the audit log.
+
+    Returns:
+        The connection, as it was at the last look.
+
+    Raises:
+        Denied, Away
+        NotFound: it is not open, or not among those that its worker publishes.
+    """
+    with audit.change(actor, "session.kick", target=f"{worker}/{number}") as change:
+        found = listing.get(worker, number)
+        change.before = {
+            "address": found.address, "streams": found.streams, "sessions": found.sessions,
+        }  # fmt: skip
+        change.after = {"reason": reason}
+        control.kick_connection(worker, number, reason or f"kicked by {actor.name}")
+    return found
+
+
+def find(text: str) -> Connection:
+    """The connection that an operator means.
+
+    Args:
+        text: its id, or an address that only one connection has.
+
+    Raises:
+        Away
+        NotFound: there is none.
+        Conflict: there are several.
+    """
+    worker, slash, number = text.rpartition("/")
+    if slash and number.isascii() and number.isdecimal():
+        return listing.get(worker, int(number[:20]))
+    found = listing.live(address=text, limit=listing.MAX_TOLD).items
+    if not found:
+        raise NotFound(f"there is no connection from {text}")
+    if len(found) > 1:
+        ids = ", ".join(each.id for each in found)
+        raise Conflict(f"several connections are from {text}; name one of them: {ids}")
+    return found[0]
