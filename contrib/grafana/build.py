@@ -103,6 +103,43 @@ RELAY: Final[dict[str, tuple[Panel, ...]]] = {
             (("sum(relay_sessions_full)", "full"),),
         ),
     ),
+    "Streams": (
+        Panel(
+            "Connections with streams",
+            "short",
+            "Connections that carry sessions, and their open streams.",
+            (("sum(mux_connections)", "connections"), ("sum(mux_streams)", "streams")),
+        ),
+        Panel(
+            "Opened and refused",
+            "cps",
+            "Streams that clients opened, and those that were refused, by reason.",
+            (
+                (rate("mux_streams_opened_total"), "opened"),
+                (rate("mux_streams_refused_total", "reason"), "refused: {{reason}}"),
+                (rate("mux_refused_total", "reason"), "connections refused: {{reason}}"),
+            ),
+        ),
+        Panel(
+            "Bytes of streams",
+            "Bps",
+            "Bytes from clients and to clients.",
+            (
+                (rate("mux_received_bytes_total"), "in"),
+                (rate("mux_sent_bytes_total"), "out"),
+            ),
+        ),
+        Panel(
+            "Resets, ends and stalls",
+            "cps",
+            "By whom and with which code; connections by reason; clients that do not read.",
+            (
+                (rate("mux_resets_total", "by", "code"), "reset by {{by}}: {{code}}"),
+                (rate("mux_ended_total", "reason"), "connections ended: {{reason}}"),
+                (rate("mux_stalls_total"), "stalls"),
+            ),
+        ),
+    ),
     "SBD": (
         Panel(
             "SBD connections",

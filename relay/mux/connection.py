@@ -29,6 +29,7 @@ from proto.mux.events import (
     StreamOpened,
 )
 from proto.mux.stream import WriteState
+from proto.rmb.reasons import SessionReason
 from proto.websocket.budget import MessageBudget
 from relay.mux.stream_socket import State, StreamSocket
 
@@ -258,7 +259,7 @@ class Connection:
             case HalfFailed(_, half, code, reason):
                 socket.failed(half, code, reason)
                 if reason is FailReason.PEER:
-                    self._server.counts.resets["client"] += 1
+                    self._server.reset("client", code)
             case StreamEnded():
                 del self.sockets[socket.id]
                 self.empty_since = self._loop.time()
@@ -267,7 +268,8 @@ class Connection:
         try:
             token = socket.take_token()
         except ValueError as error:
-            self._server.refuse(socket, 401, f"invalid jwt: {error}")
+            text = f"invalid jwt: {error}"
+            self._server.refuse(socket, 401, text, SessionReason.UNAUTHORIZED)
             return
         if token is not None:
             self._server.sign_in(self, socket, token)

@@ -49,8 +49,9 @@ class MuxServerCounts:
         refused: connections, by reason.
         ended: connections, by reason.
         streams: that clients opened.
-        refused_streams: of these, by the status of the answer.
-        resets: streams that ended with an error code, by who reset them.
+        refused_streams: of these, by the reason.
+        resets: streams that the relay ended with an error code, and halves of streams that clients
+            reset; by who did and the code.
         received_bytes, sent_bytes: of streams.
         stalls: times that a stream had bytes to send and its client had not granted any.
     """
@@ -59,8 +60,8 @@ class MuxServerCounts:
     refused: Counter[str] = field(default_factory=Counter)
     ended: Counter[str] = field(default_factory=Counter)
     streams: int = 0
-    refused_streams: int = 0
-    resets: Counter[str] = field(default_factory=Counter)
+    refused_streams: Counter[str] = field(default_factory=Counter)
+    resets: Counter[tuple[str, str]] = field(default_factory=Counter)
     received_bytes: int = 0
     sent_bytes: int = 0
     stalls: int = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +19,7 @@ from relay.mux.options import LINGER_S, MuxServerCounts, mux_options
 from relay.mux.report import ConnectionReports
 from relay.mux.stream_socket import State, StreamSocket
 from relay.ops.control import KICK_CONNECTION_PREFIX
+from relay.ops.metric_names import series
 from relay.server.conversation import FAILED
 from relay.server.deadlines import Deadlines
 from relay.sessions.admission import Admission, Refusal, refusal_for
@@ -31,6 +33,13 @@ logger = logging.getLogger(__name__)
 
 CHECK_S: Final = 1.0
 REQUEST_TIMEOUT: Final = 408
+MAX_STREAMS: Final = "max_streams"
+"""Why a stream above `mux.max_streams` is refused."""
+FAILURE: Final = "failure"
+"""Why a stream is refused whose sign-in met a defect."""
+OTHER: Final = "other"
+_CODES: Final = {0, *(end.close_code for end in SESSIONS.values())}
+"""Codes that are counted one by one."""
 
 
 class MuxServer:
@@ -141,17 +150,22 @@ class MuxServer:
         self._signing_in.remove(socket)
         self._worker.spawn(self._sign_in(connection, socket, token))
 
-    def refuse(self, socket: StreamSocket, status: int, text: str) -> None:
+    def refuse(self, socket: StreamSocket, status: int, text: str, reason: str) -> None:
         """Refuse a sign-in."""
         self._signing_in.remove(socket)
-        self.counts.refused_streams += 1
+        self.counts.refused_streams[reason] += 1
         socket.refuse(status, text)
 
     def finished(self, connection: Connection, socket: StreamSocket, code: int) -> None:
         """A stream ends."""
         self._signing_in.remove(socket)
         self.lingering.remove(socket)
-        self.counts.resets["relay"] += code != NORMAL_CLOSURE
+        if code != NORMAL_CLOSURE:
+            self.reset("relay", code)
+
+    def reset(self, by: str, code: int) -> None:
+        """Count a reset; clients choose their codes."""
+        self.counts.resets[by, str(code) if code in _CODES else OTHER] += 1
 
     # --- for operators ----------------------------------------------------------------------------
 
@@ -161,18 +175,24 @@ class MuxServer:
         for each in (self._ended, *(connection.mux.counts for connection in self.connections)):
             _add(total, each)
         counts = self.counts
+        refused_streams = Counter(counts.refused_streams)
+        if total.refused:
+            refused_streams[MAX_STREAMS] = total.refused
         return {
             "mux_connections": len(self.connections),
             "mux_streams": sum(len(connection.sockets) for connection in self.connections),
             "mux_opened_total": counts.opened,
-            "mux_refused_total": counts.refused.total(),
             "mux_streams_opened_total": counts.streams,
-            "mux_streams_refused_total": counts.refused_streams + total.refused,
-            "mux_resets_client_total": counts.resets["client"],
-            "mux_resets_relay_total": counts.resets["relay"],
             "mux_received_bytes_total": total.received_bytes,
             "mux_sent_bytes_total": total.sent_bytes,
             "mux_stalls_total": total.stalls,
+            **_by_reason("mux_refused_total", counts.refused),
+            **_by_reason("mux_ended_total", counts.ended),
+            **_by_reason("mux_streams_refused_total", refused_streams),
+            **{
+                series("mux_resets_total", by=by, code=code): count
+                for (by, code), count in counts.resets.items()
+            },
         }
 
     # --- details ----------------------------------------------------------------------------------
@@ -183,11 +203,11 @@ class MuxServer:
             admitted = await self._admission.admit(token or None, connection.address)
         except Refusal as refusal:
             self._admission.note_refusal(refusal, connection.address)
-            self.refuse(socket, refusal.status, refusal.text)
+            self.refuse(socket, refusal.status, refusal.text, refusal.reason)
             return
         except Exception:
             logger.exception("a sign-in on a stream failed")
-            self.refuse(socket, 500, FAILED)
+            self.refuse(socket, 500, FAILED, FAILURE)
             return
         if socket.state is not State.SIGNING_IN:
             return  # the client has gone
@@ -206,7 +226,7 @@ class MuxServer:
     def _refuse_late(self, connection: Connection, socket: StreamSocket) -> None:
         refusal = Refusal(REQUEST_TIMEOUT, "no token in time", SessionReason.HANDSHAKE_TIMEOUT)
         self._admission.note_refusal(refusal, connection.address)
-        self.refuse(socket, refusal.status, refusal.text)
+        self.refuse(socket, refusal.status, refusal.text, refusal.reason)
 
     def _end(self, connection: Connection, reason: SessionReason) -> None:
         end = SESSIONS[reason]
@@ -245,6 +265,10 @@ class MuxServer:
         if not connection.has_signed_in:
             return SessionReason.HANDSHAKE_TIMEOUT if silent_s > self.options.sign_in_s else None
         return SessionReason.IDLE if 0 < self.options.idle_s < silent_s else None
+
+
+def _by_reason(name: str, counts: Counter[str]) -> dict[str, float]:
+    return {series(name, reason=reason): count for reason, count in counts.items()}
 
 
 def _add(total: MuxCounts, more: MuxCounts) -> None:

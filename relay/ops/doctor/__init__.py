@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from relay.ops.doctor import certificates, machine, recorded, remote, running, sbd, stores
+from relay.ops.doctor import certificates, machine, mux, recorded, remote, running, sbd, stores
 from relay.ops.doctor.finding import Check, Finding, Level, fault
 from relay.ops.redis_client import may_be_given_up
 
@@ -35,6 +35,8 @@ CHECKS: Final[tuple[Check, ...]] = (
     running.addresses,
     running.celery,
     running.alarms,
+    mux.listeners,
+    mux.limits,
     sbd.listeners,
     sbd.hook,
     sbd.clients,

@@ -10,16 +10,12 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db import Error as DatabaseError
-from redis.exceptions import RedisError
 
 from proto.limits.addresses import read_network
 from proto.sbd.rate import KBIT_NANOS
 from relay.limits import sbd
-from relay.ops.doctor import running
+from relay.ops.doctor import running, served
 from relay.ops.doctor.finding import Finding, fault, ok, warning
-from relay.ops.redis_client import client
-from relay.ops.workers import list_workers
-from relay.server.listen import ListenError, parse_listen
 from relay.server.summary import SPARE_FILES
 
 _PORTS: Final = {"http": 80, "https": 443}
@@ -56,27 +52,7 @@ def hook() -> Iterator[Finding]:
 
 def listeners() -> Iterator[Finding]:
     """SBD is served: by every worker, and on the listeners of its own."""
-    config = settings.RMB.sbd
-    if not config.enabled:
-        return
-    try:
-        live = [worker for worker in list_workers(client()) if not worker.late()]
-    except RedisError:
-        return  # told by the check of Redis
-    without = [each for each in live if "sbd_connections" not in each.metrics]
-    if without:
-        names = ", ".join(f"{each.host}/{each.slot}" for each in without[: running.SHOWN])
-        yield warning(
-            "sbd.workers",
-            f"sbd.enabled is on, and these workers do not serve SBD: {names}",
-            "restart the relay with these settings (systemctl restart, or kill -HUP)",
-        )
-    here = any(worker.host == socket.gethostname() for worker in live)
-    closed = list(_closed(config.listen)) if here else []
-    yield from closed
-    if live and not without and not closed:
-        own = f" and on {', '.join(config.listen)}" if config.listen else ""
-        yield ok("sbd.listener", f"SBD is served on the public listener{own}")
+    yield from served.everywhere("sbd", "SBD")
 
 
 def clients() -> Iterator[Finding]:
@@ -107,17 +83,6 @@ def limits() -> Iterator[Finding]:
         return
     found = [*_settings_at_odds(), *_limits_without_effect()]
     yield from found or [ok("sbd.limits", "the limits of SBD agree with each other")]
-
-
-def _closed(texts: tuple[str, ...]) -> Iterator[Finding]:
-    for text in texts:
-        try:
-            if running.answers(parse_listen(text)):
-                continue
-            what, remedy = f"nothing answers at {text}", "restart the relay with these settings"
-        except ListenError as error:
-            what, remedy = str(error), "correct it"
-        yield fault("sbd.listener", f"{what}, an address of sbd.listen", remedy)
 
 
 def _settings_at_odds() -> Iterator[Finding]:

@@ -215,7 +215,7 @@ async def test_a_refusal_is_answered_and_counted() -> None:
     assert pair.read(stream_id) == [b"403 banned"]
     await pair.settle()
     assert pair.gate.refused == [SessionReason.BANNED]
-    assert pair.counts.refused_streams == 1
+    assert pair.counts.refused_streams == {SessionReason.BANNED: 1}
     assert pair.relay.sockets == {}
 
 

@@ -66,7 +66,7 @@ def sound(
         listen=f"127.0.0.1:{free_port()}",
     )
     site_redis.run("CONFIG", "SET", "appendonly", "yes")
-    add_worker("boot", {"sbd_keys": 1}, sessions=2)
+    add_worker("boot", {"sbd_keys": 1, "mux_connections": 0}, sessions=2)
     for queue in background.QUEUES:
         site_redis.run("SET", background._alive(queue), "1")
     call_command("createsuperuser", "--noinput", "--username", "one", "--email", "")

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 def serving(sound: RedisServer, add_worker: AddWorker, settings: Any) -> RedisServer:
     """A sound relay that serves SBD."""
     configured(settings, "sbd", enabled=True, max_clients=10)
-    add_worker("boot", {"sbd_connections": 0}, host=socket.gethostname())
+    add_worker("boot", {"sbd_connections": 0, "mux_connections": 0}, host=socket.gethostname())
     return sound
 
 
