@@ -17,6 +17,7 @@ from django.urls import reverse
 from relay.access.errors import ServiceError
 from relay.dashboard import pages
 from relay.federation.models import RelayNode
+from relay.mux import listing as connections
 from relay.sessions import listing as sessions
 from relay.twins import listing as twins
 
@@ -94,6 +95,15 @@ def _sessions(text: str) -> Iterator[Hit]:
         yield Hit("session", each.key, detail, reverse("console:sessions") + query, "sensors")
 
 
+def _connections(text: str) -> Iterator[Hit]:
+    if "." not in text and ":" not in text:
+        return
+    for each in connections.live(address=text, limit=MOST).items:
+        href = reverse("console:connection", args=[each.worker, each.number])
+        detail = f"{each.sessions:,} sessions on streams"
+        yield Hit("connection", each.address, detail, href, "hub")
+
+
 def _relays(text: str) -> Iterator[Hit]:
     nodes = RelayNode.objects.filter(domain__icontains=text).order_by("domain")[:MOST]
     for node in nodes:
@@ -110,6 +120,7 @@ def _messages(text: str) -> Iterator[Hit]:
 _LOOKS: Final[tuple[tuple[str, Callable[[str], Iterator[Hit]]], ...]] = (
     ("twin.view", _twins),
     ("session.view", _sessions),
+    ("session.view", _connections),
     ("relay.view", _relays),
     ("trace.view", _messages),
 )

@@ -17,6 +17,7 @@ from relay.twins.models import Twin
 from tests.proto.sbd.pairs import Identity
 from tests.relay.dashboard.conftest import SignIn
 from tests.support.identities import twin as make_twin
+from tests.support.published_connections import connection, publish_connections
 from tests.support.redis_servers import RedisServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -56,6 +57,15 @@ def test_objects(client: Client) -> None:
     assert ("message", "a" * 32) in named(client, "a" * 32)
     for hit in hits(client, "7") + hits(client, "far.ex"):
         assert client.get(hit["href"]).status_code == 200, hit
+
+
+def test_connections_by_their_address(client: Client, site_redis: RedisServer) -> None:
+    publish_connections(site_redis, "boot", [connection(3), connection(4, address="[::1]:5")])
+    for text, title in (("192.0.2.1", "192.0.2.1:5003"), ("::1", "[::1]:5")):
+        (hit,) = hits(client, text)
+        assert (hit["kind"], hit["title"]) == ("connection", title)
+        assert client.get(hit["href"]).status_code == 200
+    assert named(client, "192.0.2") == []
 
 
 def test_sbd_clients_by_their_keys(client: Client, site_redis: RedisServer) -> None:
