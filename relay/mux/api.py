@@ -47,7 +47,7 @@ class StreamOut(Schema):
 
     id: int = Field(description="Of the stream in its connection.")
     session: str | None = Field(description="Key of its session; null before the sign-in.")
-    state: Literal["signing_in", "open", "closing", "closed"]
+    state: str = Field(description="signing_in, open, closing or closed.")
     credit: int = Field(description="Bytes that the client has granted and that were not sent.")
     queued_bytes: int = Field(description="Bytes that wait until the client grants them.")
     held_bytes: int = Field(description="Bytes from the client that wait to be processed.")

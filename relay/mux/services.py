@@ -6,12 +6,17 @@ other one ever has: the worker ends it within a second.
 
 from __future__ import annotations
 
+from typing import Final
+
 from relay.access.actor import Actor
 from relay.access.errors import Conflict, NotFound
 from relay.audit import services as audit
 from relay.mux import listing
 from relay.mux.listing import Connection
 from relay.ops import control
+
+MAX_DIGITS: Final = 19
+"""Of the number of a connection."""
 
 
 def kick(worker: str, number: int, *, actor: Actor, reason: str = "") -> Connection:
@@ -52,8 +57,8 @@ def find(text: str) -> Connection:
         Conflict: there are several.
     """
     worker, slash, number = text.rpartition("/")
-    if slash and number.isascii() and number.isdecimal():
-        return listing.get(worker, int(number[:20]))
+    if slash and number.isascii() and number.isdecimal() and len(number) <= MAX_DIGITS:
+        return listing.get(worker, int(number))
     found = listing.live(address=text, limit=listing.MAX_TOLD).items
     if not found:
         raise NotFound(f"there is no connection from {text}")
