@@ -57,7 +57,8 @@ REFUSED = {"kick_twin": 404, "purge_twin": 409, "requeue_dead_letters": 404}
 ENDLESS = "stream_trace_events"
 
 UNLINKED = {
-    *("get_worker", "drain_worker", "retry_task", "forget_task"),  # made by no operation
+    *("get_worker", "drain_worker", "stream_worker_log"),  # made by no operation
+    *("retry_task", "forget_task"),
     "put_alarm_rule",  # a rule is there from the beginning
 }
 
