@@ -9,6 +9,7 @@ from time import perf_counter_ns
 import pytest
 
 from proto.rmb.types_pb2 import Envelope
+from tests.bench.bench import Bench
 from tests.bench.envelopes import HEAD, Template, ping
 from tests.bench.figures import Figure
 from tests.bench.flows import Flow, Lane, Ledger
@@ -124,3 +125,9 @@ def test_percentiles_of_a_histogram() -> None:
 )
 def test_verdicts(figure: Figure, verdict: str) -> None:
     assert figure.verdict == verdict
+
+
+def test_a_row_bounds_its_events_unless_they_were_chosen() -> None:
+    assert Bench().events_at_most(1_000_000) == 1_000_000
+    assert Bench(events=500_000).events_at_most(1_000_000) == 500_000
+    assert Bench(events=5_000_000, events_given=True).events_at_most(1_000_000) == 5_000_000

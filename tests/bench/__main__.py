@@ -13,6 +13,7 @@ from tests.bench.bench import Bench
 from tests.bench.figures import Row
 from tests.bench.generators import LoadError
 from tests.bench.rows import ROWS
+from tests.bench.rows.analytics import CLUSTER_EVENTS
 from tests.bench.targets import RelayOptions, TargetError
 
 QUICK_RUNS = 1
@@ -37,7 +38,9 @@ def arguments() -> argparse.Namespace:
         "--command", default="", help="relay to measure instead; {port} {redis} {data} filled in"
     )
     parser.add_argument(
-        "--events", type=int, default=Bench.events, help=f"of analytics ({Bench.events:,})"
+        "--events",
+        type=int,
+        help=f"of analytics ({Bench.events:,}; analytics-cluster: {CLUSTER_EVENTS:,})",
     )
     parser.add_argument(
         "--minutes", type=float, default=Bench.minutes, help=f"of soak ({Bench.minutes:g})"
@@ -61,12 +64,14 @@ def main() -> int:
     chosen = arguments()
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
+    events = chosen.events or Bench.events
     bench = Bench(
         runs=chosen.runs or (QUICK_RUNS if chosen.quick else Bench.runs),
         seconds=chosen.seconds or (QUICK_SECONDS if chosen.quick else Bench.seconds),
         quick=chosen.quick,
         options=RelayOptions(append_only=chosen.appendonly, command=chosen.command),
-        events=chosen.events // 10 if chosen.quick else chosen.events,
+        events=events // 10 if chosen.quick else events,
+        events_given=bool(chosen.events),
         events_in=chosen.events_in,
         minutes=chosen.minutes,
     )

@@ -38,6 +38,7 @@ class Bench:
         quick: a short look with fewer sessions, not comparable with a full run.
         options: how the relay is started.
         events: of the rows about analytics.
+        events_given: whether `--events` chose that number.
         events_in: a folder where these are kept for the next run.
         minutes: length of the soak.
     """
@@ -47,6 +48,7 @@ class Bench:
     quick: bool = False
     options: RelayOptions = field(default_factory=RelayOptions)
     events: int = 5_000_000
+    events_given: bool = False
     events_in: Path | None = None
     minutes: float = 60.0
 
@@ -58,6 +60,10 @@ class Bench:
     def many(self, count: int) -> int:
         """A number of sessions or repetitions: a tenth of it in a quick run."""
         return max(count // QUICK_DIVISOR, 1) if self.quick else count
+
+    def events_at_most(self, bound: int) -> int:
+        """The events of a row that takes too long with more, unless `--events` chose them."""
+        return self.events if self.events_given else min(self.events, bound)
 
     @contextmanager
     def yardstick(self) -> Iterator[Target]:
