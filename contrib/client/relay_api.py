@@ -7,10 +7,10 @@
         print(session.key, session.messages_in)
     api.ban(7, reason="noise")
 
-Lists are iterators over all pages. What is refused is an `ApiError` that names the fields. A
-request that is turned away for a while (429, 503), or is lost, is sent again; every POST has an
-`Idempotency-Key` of its own, so that it is done once all the same. `events` follows a stream and
-comes back for what it missed when the connection breaks.
+Lists are iterators over all pages. A refused request raises an `ApiError` that names the
+fields. The client repeats requests that are lost or answered with 429 or 503; every POST has its
+own `Idempotency-Key`, so it runs only once. `events` follows a stream; when the connection breaks,
+it reconnects and continues after the last event.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class UnreachableError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Session:
-    """A session that is held now; of SBD `peer` is the public key, and `twin` is None."""
+    """An open session; in SBD, `peer` is the public key and `twin` is None."""
 
     key: str
     protocol: str
@@ -110,7 +110,7 @@ class Twin:
 
 @dataclasses.dataclass(frozen=True)
 class Limit:
-    """What is decided about a twin."""
+    """Limits, ban and note of a twin."""
 
     twin: int
     count: int | None
@@ -125,7 +125,7 @@ class Limit:
 
 @dataclasses.dataclass(frozen=True)
 class Relay:
-    """What is decided about another relay."""
+    """Decisions about a partner relay."""
 
     domain: str
     trusted: bool
@@ -138,7 +138,7 @@ class Relay:
 
 @dataclasses.dataclass(frozen=True)
 class Queue:
-    """What waits for one session."""
+    """Queue of one session."""
 
     key: str
     twin: int
@@ -151,7 +151,7 @@ class Queue:
 
 @dataclasses.dataclass(frozen=True)
 class Letter:
-    """Headers of a message for another relay that waits, or died."""
+    """Headers of a waiting message for a partner relay, or of a dead letter."""
 
     entry: str
     shard: int
@@ -232,11 +232,11 @@ class RelayApi:
         content: bytes | None = None,
         media_type: str = "application/json",
     ) -> Any:
-        """One request, for what has no method of its own here.
+        """Send a request, for operations without a method here.
 
         Args:
             path: below `/api/v1`.
-            query: values that are None are left out.
+            query: values that are None are skipped.
             body: sent as JSON.
             etag: the change is made only if the resource is still this one.
             content: sent as it is, in place of a body.
@@ -272,11 +272,11 @@ class RelayApi:
     # Sessions and queues
 
     def sessions(self, **filters: Any) -> Iterator[Session]:
-        """Sessions that are held now; filters as `twin=7`, `worker=...`, `order="-messages_in"`."""
+        """Open sessions; filters as `twin=7`, `worker=...`, `order="-messages_in"`."""
         return self._all(Session, "/sessions", filters)
 
     def history(self, **filters: Any) -> Iterator[PastSession]:
-        """Sessions that were, and those that are."""
+        """Open and past sessions."""
         return self._all(PastSession, "/sessions/history", filters)
 
     def kick(self, key: str, *, epoch: int | None = None, reason: str = "") -> None:
@@ -285,7 +285,7 @@ class RelayApi:
         self.request("POST", "/sessions/kick", body=body)
 
     def kick_twin(self, twin: int, *, reason: str = "") -> int:
-        """End all sessions of a twin; how many there were."""
+        """End all sessions of a twin and return their number."""
         answer = self.request("POST", f"/twins/{twin}/kick", body={"reason": reason})
         return int(answer["sessions"])
 
@@ -294,7 +294,7 @@ class RelayApi:
         return self._all(Queue, "/queues", filters)
 
     def purge_queue(self, key: str, up_to: str | None = None) -> int:
-        """Delete what waits for a session that is not connected; how much it was."""
+        """Delete the queue of a session that is not connected; return the number of messages."""
         body = {"key": key, "up_to": up_to}
         return int(self.request("POST", "/queues/purge", body=body)["purged"])
 
@@ -317,7 +317,7 @@ class RelayApi:
         *,
         etag: str = "",
     ) -> Twin:
-        """Add a twin, or change all of it."""
+        """Add a twin, or replace it."""
         body = {"account": account, "pk": pk, "relays": list(relays)}
         return _read(Twin, self.request("PUT", f"/twins/{twin}", body=body, etag=etag))
 
@@ -326,7 +326,7 @@ class RelayApi:
         self.request("DELETE", f"/twins/{twin}", etag=etag)
 
     def import_twins(self, csv: str, *, keep_going: bool = False) -> dict[str, Any]:
-        """Add and change twins by the text of a CSV file; what was done."""
+        """Add and change twins from the text of a CSV file; return the result."""
         found: dict[str, Any] = self.request(
             "POST",
             "/twins/import",
@@ -337,11 +337,11 @@ class RelayApi:
         return found
 
     def limits(self, **filters: Any) -> Iterator[Limit]:
-        """Twins with limits of their own, a ban or a note."""
+        """Twins with a limit of their own, a ban or a note."""
         return self._all(Limit, "/limits", filters)
 
     def limit(self, twin: int) -> Limit:
-        """What is decided about a twin."""
+        """Get the limits, ban and note of a twin."""
         return self._one(Limit, f"/limits/{twin}")
 
     def put_limit(
@@ -354,9 +354,9 @@ class RelayApi:
         unknown: bool = False,
         etag: str = "",
     ) -> Limit:
-        """Give a twin limits of its own: messages and bytes a minute.
+        """Set the limits of a twin: messages and bytes a minute.
 
-        A twin that the relay never met is refused without `unknown`.
+        The relay refuses a twin that it does not know, unless `unknown` is true.
         """
         body = {"count": count, "size": size, "note": note, "unknown": unknown}
         return _read(Limit, self.request("PUT", f"/limits/{twin}", body=body, etag=etag))
@@ -366,24 +366,24 @@ class RelayApi:
     ) -> Limit:
         """Ban a twin; `until` needs a time zone.
 
-        A twin that the relay never met is refused without `unknown`.
+        The relay refuses a twin that it does not know, unless `unknown` is true.
         """
         ends = until.isoformat() if until else None
         body = {"reason": reason, "until": ends, "unknown": unknown}
         return _read(Limit, self.request("POST", f"/limits/{twin}/ban", body=body))
 
     def lift_ban(self, twin: int) -> Limit:
-        """Let a banned twin in again."""
+        """Lift the ban of a twin."""
         return _read(Limit, self.request("POST", f"/limits/{twin}/lift-ban"))
 
     # Other relays
 
     def relays(self, **filters: Any) -> Iterator[Relay]:
-        """Other relays."""
+        """Partner relays."""
         return self._all(Relay, "/relays", filters)
 
     def relay(self, domain: str) -> Relay:
-        """What is decided about another relay."""
+        """Get the decisions about a partner relay."""
         return self._one(Relay, f"/relays/{_quoted(domain)}")
 
     def act_on_relay(self, domain: str, verb: str) -> Relay:
@@ -392,16 +392,16 @@ class RelayApi:
         return _read(Relay, self.request("POST", path))
 
     def dead_letters(self) -> Iterator[Letter]:
-        """Messages that failed for good."""
+        """Dead letters, the latest first."""
         return self._all(Letter, "/dead-letters", {})
 
     def requeue(self, entry: str) -> str:
-        """Send a dead letter again; its new id in the outbox."""
+        """Send a dead letter again; return its new id in the outbox."""
         path = f"/dead-letters/{_quoted(entry)}/requeue"
         return str(self.request("POST", path)["entry"])
 
     def requeue_all(self, domain: str) -> int:
-        """Send the dead letters of a relay again, a thousand at most; how many they were."""
+        """Send the dead letters of a relay again, at most 1000; return their number."""
         return int(self.request("POST", f"/relays/{_quoted(domain)}/requeue")["count"])
 
     # What happened
@@ -411,7 +411,7 @@ class RelayApi:
         return self._all(AuditEntry, "/audit", filters)
 
     def events(self, path: str, last_id: str = "") -> Iterator[Event]:
-        """Follow a stream, such as `/alarms/events`, for ever; it comes back when it breaks.
+        """Follow a stream, such as `/alarms/events`, for ever; reconnect when it breaks.
 
         Raises:
             ApiError: the relay refuses it.
@@ -536,7 +536,7 @@ def _quoted(text: str) -> str:
 
 
 def _read(kind: type[Found], document: Mapping[str, Any]) -> Found:
-    """A dataclass out of JSON; fields a newer relay adds are left out."""
+    """A dataclass from JSON; unknown fields of newer relays are ignored."""
     hints = typing.get_type_hints(kind)
     values = {
         field.name: _value(hints[field.name], document[field.name])

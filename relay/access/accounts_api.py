@@ -49,7 +49,7 @@ Permissions = Annotated[list[Permission], Field(max_length=MAX_PERMISSIONS)]
 
 
 class AccountOut(Schema):
-    """Somebody who can sign in, or whom programs act for."""
+    """An account that people sign in with, or that programs act for."""
 
     id: int
     username: str
@@ -84,7 +84,7 @@ class AccountIn(Body):
 
 
 class AccountChange(Body):
-    """What is to change; the rest stays."""
+    """Fields to change; missing fields keep their values."""
 
     username: AccountName | None = None
     email: Email | None = None
@@ -128,7 +128,7 @@ class GroupIn(Body):
 
 
 class GroupChange(Body):
-    """What is to change; the rest stays."""
+    """Fields to change; missing fields keep their values."""
 
     name: GroupName | None = None
     permissions: Permissions | None = None
@@ -142,7 +142,7 @@ class GroupQuery(PageQuery):
 
 @get(router, "/accounts", action="account.view", answer=Page[AccountOut])
 def list_accounts(request: Request, query: Query[AccountQuery]) -> Any:
-    """Accounts that can sign in."""
+    """List accounts that can sign in."""
     rows = User.objects.prefetch_related("groups", "user_permissions__content_type")
     if query.active is not None:
         rows = rows.filter(is_active=query.active == "true")
@@ -153,15 +153,16 @@ def list_accounts(request: Request, query: Query[AccountQuery]) -> Any:
 
 @get(router, "/accounts/{account}", action="account.view", answer=AccountOut, tagged=True)
 def get_account(request: Request, account: RowId) -> Any:
-    """One account."""
+    """Get an account."""
     return _account(accounts.get_account(account))
 
 
 @post(router, "/accounts", action="account.add", answer=AccountOut, status=201)
 def create_account(request: Request, body: AccountIn) -> Any:
-    """Make an account.
+    """Add an account.
 
-    It may not be allowed more than who asks; a superuser is made on the site or by a command.
+    It cannot get permissions that the caller does not have. Superusers are added with the console
+    or a command.
     """
     return _account(accounts.create_account(**body.model_dump(), actor=request.actor))
 
@@ -177,8 +178,8 @@ def create_account(request: Request, body: AccountIn) -> Any:
 def change_account(request: Request, account: RowId, body: AccountChange) -> Any:
     """Change an account.
 
-    It holds from its next request on, and for its tokens. The last owner stays one, and no owner
-    takes this role from their own account.
+    The change applies to the next request of the account and of its tokens. The last owner cannot
+    lose the role, and an owner cannot remove it from their own account.
     """
     values = {name: value for name, value in body.model_dump().items() if value is not None}
     with audit.exclusive():
@@ -207,7 +208,7 @@ def set_account_password(request: Request, account: RowId, body: PasswordIn) -> 
     answer=AccountOut,
 )
 def reset_second_factor(request: Request, account: RowId) -> Any:
-    """Take the second factor of an account away, for who lost it."""
+    """Remove the second factor of an account, such as after its loss."""
     accounts.reset_second_factor(account, actor=request.actor)
     return _account(accounts.get_account(account))
 
@@ -219,7 +220,7 @@ def reset_second_factor(request: Request, account: RowId) -> Any:
     answer=AccountOut,
 )
 def end_account_sessions(request: Request, account: RowId) -> Any:
-    """Sign an account out in all browsers; its API tokens stay valid."""
+    """End all browser sessions of an account; its API tokens stay valid."""
     accounts.end_sessions(account, actor=request.actor)
     return _account(accounts.get_account(account))
 
@@ -246,7 +247,7 @@ def delete_account(request: Request, account: RowId) -> Any:
 
 @get(router, "/groups", action="group.view", answer=Page[GroupOut])
 def list_groups(request: Request, query: Query[GroupQuery]) -> Any:
-    """Groups of accounts, and what they may."""
+    """List groups of accounts with their permissions."""
     rows = Group.objects.prefetch_related("permissions__content_type")
     orders = {"id": "pk", "name": "name"}
     return page(query, rows, orders, show=lambda found: map(_group, found))
@@ -254,13 +255,13 @@ def list_groups(request: Request, query: Query[GroupQuery]) -> Any:
 
 @get(router, "/groups/{group}", action="group.view", answer=GroupOut, tagged=True)
 def get_group(request: Request, group: RowId) -> Any:
-    """One group."""
+    """Get a group."""
     return _group(groups.get_group(group))
 
 
 @post(router, "/groups", action="group.add", answer=GroupOut, status=201)
 def create_group(request: Request, body: GroupIn) -> Any:
-    """Make a group. It may not be allowed more than who asks."""
+    """Add a group. It cannot get permissions that the caller does not have."""
     made = groups.create_group(body.name, body.permissions, actor=request.actor)
     return _group(made)
 
@@ -274,7 +275,7 @@ def create_group(request: Request, body: GroupIn) -> Any:
     conflicts=True,
 )
 def change_group(request: Request, group: RowId, body: GroupChange) -> Any:
-    """Change a group. The three roles stay as they are."""
+    """Change a group. The groups of the three roles cannot be changed."""
     with audit.exclusive():
         etag.check_match(request, _group(groups.get_group(group)))
         return _group(groups.change_group(group, **body.model_dump(), actor=request.actor))
@@ -290,7 +291,7 @@ def change_group(request: Request, group: RowId, body: GroupChange) -> Any:
     conflicts=True,
 )
 def delete_group(request: Request, group: RowId) -> Any:
-    """Delete a group; its members have its permissions no more."""
+    """Delete a group; its members lose its permissions."""
     with audit.exclusive():
         etag.check_match(request, _group(groups.get_group(group)))
         groups.delete_group(group, actor=request.actor)

@@ -35,7 +35,7 @@ Permission = Annotated[
 
 
 class MeOut(Schema):
-    """Who asks, and what they may."""
+    """Account of a request, and its permissions."""
 
     name: str = Field(description="An account, or one token of it: `account/rmb_<id>`.")
     address: str
@@ -43,7 +43,7 @@ class MeOut(Schema):
 
 
 class TokenOut(Schema):
-    """An API token; its text is shown once, when it is made."""
+    """An API token; its text is shown only once, when it is added."""
 
     id: str
     label: str
@@ -93,7 +93,7 @@ class TokenQuery(PageQuery):
 
 @get(router, "/me", action=None, answer=MeOut)
 def get_me(request: Request) -> Any:
-    """Who asks, and what they may."""
+    """Get the account of the request and its permissions."""
     actor = request.actor
     may = matrix.all_permissions() if actor.permissions is None else actor.permissions
     return MeOut(name=actor.name, address=actor.address, permissions=sorted(may))
@@ -101,7 +101,7 @@ def get_me(request: Request) -> Any:
 
 @get(router, "/tokens", action="token.view", answer=Page[TokenOut])
 def list_tokens(request: Request, query: Query[TokenQuery]) -> Any:
-    """API tokens, without their text."""
+    """List API tokens, without their texts."""
     rows = services.search_tokens(account=query.account or "", state=query.state or "")
     orders = {"created": "created", "expires": "expires"}
     return page(query, rows, orders, show=lambda found: map(services.shown, found))
@@ -109,9 +109,9 @@ def list_tokens(request: Request, query: Query[TokenQuery]) -> Any:
 
 @post(router, "/tokens", action="token.create", answer=TokenMade, status=201, secret=True)
 def create_token(request: Request, body: TokenIn) -> Any:
-    """Make a token for the account that asks.
+    """Add a token for the account of the request.
 
-    Its text is in this answer and nowhere else: a repeat with the same `Idempotency-Key` gets 409.
+    Only this answer contains its text: a repeat with the same `Idempotency-Key` gets 409.
     """
     made = services.create_token(
         request.actor.account,
@@ -126,7 +126,7 @@ def create_token(request: Request, body: TokenIn) -> Any:
 
 @get(router, "/tokens/{token}", action="token.view", answer=TokenOut)
 def get_token(request: Request, token: TokenId) -> Any:
-    """One API token, without its text."""
+    """Get an API token, without its text."""
     name = token.removeprefix("rmb_")
     found = ApiToken.objects.select_related("account").filter(public_id=name).first()
     if found is None:
@@ -136,5 +136,5 @@ def get_token(request: Request, token: TokenId) -> Any:
 
 @post(router, "/tokens/{token}/revoke", action="token.revoke", answer=TokenOut)
 def revoke_token(request: Request, token: TokenId) -> Any:
-    """Let a token be one no more, from its next request on."""
+    """Revoke a token; its next request is refused."""
     return services.shown(services.revoke_token(token, actor=request.actor))

@@ -87,7 +87,7 @@ def change_group(
 
 
 def delete_group(pk: int, *, actor: Actor) -> None:
-    """Delete a group; its members have its permissions no more.
+    """Delete a group; its members lose its permissions.
 
     Raises:
         Denied, NotFound, Away

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 
 class Role(StrEnum):
-    """The groups, the lowest first."""
+    """Roles, the one with the fewest permissions first."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"

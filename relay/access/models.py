@@ -22,21 +22,22 @@ class ApiToken(models.Model):
         "id",
         max_length=PUBLIC_ID_CHARS,
         unique=True,
-        help_text="The part of the token that may be seen: in logs, and by secret scanners.",
+        help_text="Public part of the token, which logs and secret scanners show.",
     )
-    label = models.CharField(max_length=MAX_LABEL_CHARS, help_text="What it is for.")
+    label = models.CharField(max_length=MAX_LABEL_CHARS, help_text="Purpose of the token.")
     account = models.ForeignKey(
         settings.AUTH_USER_MODEL,
         on_delete=models.CASCADE,
         related_name="api_tokens",
-        help_text="It acts for this account, and never may more than it.",
+        help_text="Account that the token acts for; it never has more permissions than the "
+        "account.",
     )
     role = models.CharField(
         max_length=16,
         blank=True,
         default="",
         choices=[(role.value, role.value) for role in Role],
-        help_text="It may what this role may; empty: the permissions below.",
+        help_text="Role of the token; empty: the permissions below.",
     )
     permissions = models.JSONField(default=list, blank=True)
     secret_hash = models.CharField(max_length=64, editable=False)
@@ -69,7 +70,8 @@ class AccountUse(models.Model):
         max_length=64,
         blank=True,
         default="",
-        help_text="Mark of the password that the account has to replace at its next sign-in.",
+        help_text="Mark of the one-time password, which the account must replace at its next "
+        "sign-in.",
     )
 
     class Meta:

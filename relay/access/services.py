@@ -130,7 +130,7 @@ def check_token(
 
 
 def revoke_token(public_id: str, *, actor: Actor) -> ApiToken:
-    """Let a token be one no more, from its next request on.
+    """Revoke a token; its next request is refused.
 
     Args:
         public_id: with or without its prefix.

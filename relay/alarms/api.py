@@ -58,9 +58,9 @@ EVENT_ID: Final = re.compile("[0-9]{1,18}")
 
 @get(router, path="/alarms", action="alarm.view", answer=Page[AlarmOut])
 def list_alarms(request: Request, query: Query[AlarmQuery]) -> Any:
-    """Alarms, those that are over too.
+    """List alarms, including resolved ones.
 
-    The newest change first, unless ordered otherwise.
+    The alarm that changed last comes first, unless `order` says otherwise.
     """
     rows = Alarm.objects.all()
     for name in ("state", "severity", "rule", "subject"):
@@ -73,7 +73,7 @@ def list_alarms(request: Request, query: Query[AlarmQuery]) -> Any:
 
 @get(router, path="/alarms/history", action="alarm.history", answer=Page[AlarmEventOut])
 def list_alarm_events(request: Request, query: Query[EventQuery]) -> Any:
-    """What happened to alarms."""
+    """List the events of alarms."""
     rows = AlarmEvent.objects.all()
     for name in ("kind", "rule", "subject"):
         value = getattr(query, name)
@@ -84,22 +84,22 @@ def list_alarm_events(request: Request, query: Query[EventQuery]) -> Any:
 
 @get(router, path="/alarms/events", action="alarm.history", answer=AlarmEventOut, events=True)
 async def stream_alarm_events(request: Request) -> Any:
-    """What happens to alarms, as it happens.
+    """Stream the events of alarms as they happen.
 
-    Each event is named by its kind; its id goes on from the history's.
+    The name of an event is its kind. Its id is the id of the same event in `/alarms/history`.
     """
     return await events.stream(request, "alarm.history", _feed, ids=EVENT_ID)
 
 
 @get(router, path="/alarms/rules", action="rule.view", answer=list[RuleOut])
 def list_alarm_rules(request: Request) -> Any:
-    """All rules as they are in force."""
+    """List all rules with the values in force."""
     return [documents.rule(each) for each in services.list_rules()]
 
 
 @get(router, path="/alarms/rules/{rule}", action="rule.view", answer=RuleOut, tagged=True)
 def get_alarm_rule(request: Request, rule: RuleKey) -> Any:
-    """One rule."""
+    """Get a rule."""
     return documents.rule(services.get_rule(rule))
 
 
@@ -107,7 +107,7 @@ def get_alarm_rule(request: Request, rule: RuleKey) -> Any:
 def put_alarm_rule(request: Request, rule: RuleKey, body: RuleBody) -> Any:
     """Change a rule.
 
-    It counts at once. An empty object is the rule as delivered.
+    The change applies at once. An empty object resets the rule to its defaults.
     """
     with audit.exclusive():
         before = RuleOut.model_validate(documents.rule(services.get_rule(rule)))
@@ -117,7 +117,7 @@ def put_alarm_rule(request: Request, rule: RuleKey, body: RuleBody) -> Any:
 
 @get(router, path="/alarms/silences", action="silence.view", answer=Page[SilenceOut])
 def list_silences(request: Request, query: Query[SilenceQuery]) -> Any:
-    """Silences, those that ended within the last hour too."""
+    """List silences, including those that ended within the last hour."""
     orders = {"id": "pk", "until": "until"}
     rows = Silence.objects.all()
     return page(query, rows, orders, show=lambda found: map(documents.silence, found))
@@ -125,7 +125,7 @@ def list_silences(request: Request, query: Query[SilenceQuery]) -> Any:
 
 @post(router, path="/alarms/silences", action="silence.add", answer=SilenceOut, status=201)
 def add_silence(request: Request, body: SilenceBody) -> Any:
-    """Have receivers hear nothing of alarms that match."""
+    """Silence the alarms that match: receivers get no notices about them."""
     made = services.silence(
         body.rule, body.subject, until=body.until, note=body.note, actor=request.actor
     )
@@ -134,13 +134,13 @@ def add_silence(request: Request, body: SilenceBody) -> Any:
 
 @delete(router, path="/alarms/silences/{silence}", action="silence.end", answer=None, status=204)
 def end_silence(request: Request, silence: RowId) -> Any:
-    """End a silence: receivers hear of what fires."""
+    """End a silence: receivers get notices about firing alarms again."""
     services.end_silence(silence, actor=request.actor)
 
 
 @get(router, path="/alarms/notices", action="notice.view", answer=Page[NoticeOut])
 def list_notices(request: Request, query: Query[NoticeQuery]) -> Any:
-    """What receivers were told, and what waits for them."""
+    """List the notices that receivers got and those that wait for them."""
     rows = Delivery.objects.select_related("receiver")
     for name in ("receiver", "outcome"):
         value = getattr(query, name)
@@ -170,7 +170,7 @@ def list_receivers(request: Request, query: Query[ReceiverQuery]) -> Any:
 def add_receiver(request: Request, body: ReceiverBody) -> Any:
     """Add a receiver of alarms.
 
-    The secret that signs its webhooks is in this answer and in no other.
+    Only this answer contains the secret that signs its webhooks.
     """
     added = receivers.add_receiver(**body.model_dump(), actor=request.actor)
     return Status(201, {**documents.receiver(added.receiver, 0), "secret": added.secret})
@@ -184,7 +184,7 @@ def add_receiver(request: Request, body: ReceiverBody) -> Any:
     tagged=True,
 )
 def get_receiver(request: Request, receiver: RowId) -> Any:
-    """One receiver."""
+    """Get a receiver."""
     return _receivers([receivers.get_receiver(receiver)])[0]
 
 
@@ -199,7 +199,7 @@ def get_receiver(request: Request, receiver: RowId) -> Any:
 def change_receiver(request: Request, receiver: RowId, body: ReceiverPatch) -> Any:
     """Change a receiver.
 
-    Switched off, it is not told what waits for it either.
+    A receiver that is switched off does not get the notices that wait for it either.
     """
     fields = {
         name: value
@@ -222,7 +222,7 @@ def change_receiver(request: Request, receiver: RowId, body: ReceiverPatch) -> A
     tagged=True,
 )
 def remove_receiver(request: Request, receiver: RowId) -> Any:
-    """Tell a receiver nothing any more, and forget what it was told."""
+    """Delete a receiver and the record of its notices."""
     with audit.exclusive():
         before = ReceiverOut.model_validate(_receivers([receivers.get_receiver(receiver)])[0])
         etag.check_match(request, before)
@@ -231,9 +231,10 @@ def remove_receiver(request: Request, receiver: RowId) -> Any:
 
 @post(router, path="/alarms/receivers/{receiver}/test", action="receiver.test", answer=TestOut)
 def test_receiver(request: Request, receiver: RowId) -> Any:
-    """Send a receiver a test.
+    """Send a test notice to a receiver.
 
-    It goes out at once, past what waits, and is marked; the answer says what came of it.
+    The notice is marked as a test and sent at once, before those that wait. The answer contains
+    the result.
     """
     return receivers.send_test(receiver, actor=request.actor)._asdict()
 
@@ -243,19 +244,19 @@ def test_receiver(request: Request, receiver: RowId) -> Any:
 
 @get(router, path="/alarms/{alarm}", action="alarm.view", answer=AlarmOut)
 def get_alarm(request: Request, alarm: RowId) -> Any:
-    """One alarm."""
+    """Get an alarm."""
     return documents.alarm(services.get_alarm(alarm))
 
 
 @post(router, path="/alarms/{alarm}/acknowledge", action="alarm.acknowledge", answer=AlarmOut)
 def acknowledge_alarm(request: Request, alarm: RowId, body: NoteBody) -> Any:
-    """Say that somebody looks after an alarm, until it ends."""
+    """Acknowledge an alarm: receivers get no reminders until it ends."""
     return documents.alarm(services.acknowledge(alarm, note=body.note, actor=request.actor))
 
 
 @post(router, path="/alarms/{alarm}/unacknowledge", action="alarm.unacknowledge", answer=AlarmOut)
 def unacknowledge_alarm(request: Request, alarm: RowId) -> Any:
-    """Take an acknowledgement back."""
+    """Withdraw the acknowledgement of an alarm."""
     return documents.alarm(services.unacknowledge(alarm, actor=request.actor))
 
 

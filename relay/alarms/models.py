@@ -39,9 +39,9 @@ class Alarm(models.Model):
     subject = models.CharField(max_length=bounds.MAX_SUBJECT_CHARS, blank=True, default="")
     severity = models.CharField(max_length=10, choices=[(each, each) for each in Severity])
     state = models.CharField(max_length=12, choices=State.choices, db_index=True)
-    since = models.DateTimeField(help_text="When it began to be in this state.")
+    since = models.DateTimeField(help_text="Time at which the alarm entered this state.")
     fired_at = models.DateTimeField(null=True)
-    value = models.FloatField(null=True, help_text="The last reading; empty when it is unknown.")
+    value = models.FloatField(null=True, help_text="Last reading; empty: unknown.")
     detail = models.CharField(max_length=bounds.MAX_DETAIL_CHARS, blank=True, default="")
     acknowledged_by = models.CharField(max_length=bounds.MAX_ACTOR_CHARS, blank=True, default="")
     acknowledged_at = models.DateTimeField(null=True)
@@ -141,7 +141,9 @@ class Silence(models.Model):
         max_length=MAX_KEY_CHARS, help_text="Key of a rule; * and ? stand for any.", default="*"
     )
     subject = models.CharField(
-        max_length=bounds.MAX_SUBJECT_CHARS, default="*", help_text="The same, for the subject."
+        max_length=bounds.MAX_SUBJECT_CHARS,
+        default="*",
+        help_text="Subject; * and ? stand for any.",
     )
     until = models.DateTimeField()
     note = models.CharField(max_length=bounds.MAX_NOTE_CHARS, blank=True, default="")
@@ -194,7 +196,7 @@ class Receiver(models.Model):
         max_length=MAX_SECRET_CHARS,
         blank=True,
         default="",
-        help_text="Webhooks are signed with it. Empty: one is made, and shown once.",
+        help_text="Key that signs webhooks. Empty: the relay generates one and shows it once.",
     )
     min_severity = models.CharField(
         max_length=10, choices=[(each, each) for each in Severity], default=Severity.WARNING

@@ -25,29 +25,32 @@ Number = Annotated[float, Field(ge=0, le=1e12, strict=False)]
 
 
 class AlarmOut(Schema):
-    """One subject of one rule that is or was in trouble."""
+    """State of one rule for one subject."""
 
     id: int
-    rule: str = Field(description="Key of its rule.")
+    rule: str = Field(description="Key of the rule.")
     title: str
     severity: str
-    subject: str = Field(description="What it is about; empty where there is only one.")
+    subject: str = Field(
+        description="Subject of the alarm, such as a worker or a relay; empty if the rule has only "
+        "one."
+    )
     state: str = Field(description="pending, firing, acknowledged, silenced or resolved.")
-    since: datetime = Field(description="When it began to be in this state.")
+    since: datetime = Field(description="Time at which it entered this state.")
     fired_at: datetime | None
-    value: float | None = Field(description="The last reading; null where it is unknown.")
+    value: float | None = Field(description="Last reading; null: unknown.")
     unit: str
     detail: str
     acknowledged_by: str
     acknowledged_at: datetime | None
     note: str
     silenced_until: datetime | None
-    repeats: int = Field(description="How often it came back within an hour of its end.")
-    runbook: str = Field(description="What it means and what to do.")
+    repeats: int = Field(description="Times it fired again within an hour of its end.")
+    runbook: str = Field(description="Meaning of the alarm and what to do.")
 
 
 class AlarmEventOut(Schema):
-    """Something that happened to an alarm."""
+    """An event of an alarm."""
 
     id: int
     at: datetime
@@ -57,31 +60,37 @@ class AlarmEventOut(Schema):
     severity: str
     value: float | None
     detail: str
-    by: str = Field(description="Who did it; empty where it happened by itself.")
+    by: str = Field(description="Actor; empty for events without one.")
 
 
 class RuleOut(Schema):
-    """A rule as it is in force."""
+    """A rule with the values in force."""
 
     key: str
     title: str
     severity: str
-    unit: str = Field(description="Of its readings; empty where they are yes or no.")
-    subject: str = Field(description="What each of its alarms is about.")
-    rising: bool = Field(description="Whether large readings are the bad ones.")
+    unit: str = Field(description="Unit of the readings; empty for readings that are yes or no.")
+    subject: str = Field(description="Kind of subject that its alarms have.")
+    rising: bool = Field(description="Whether high readings fire the alarm; if not, low ones do.")
     threshold: float
-    clear: float = Field(description="An alarm ends beyond this.")
-    hold_s: float = Field(description="Seconds the reading is bad before it fires.")
-    clear_hold_s: float = Field(description="Seconds it is good before it ends.")
+    clear: float = Field(description="Reading beyond which an alarm ends.")
+    hold_s: float = Field(
+        description="Seconds a reading must be beyond the threshold before the alarm fires."
+    )
+    clear_hold_s: float = Field(
+        description="Seconds a reading must be beyond `clear` before the alarm ends."
+    )
     enabled: bool
-    changed: bool = Field(description="Whether anything is not as delivered.")
-    unknown_since: Live[datetime | None] = Field(description="Since when it cannot be measured.")
-    error: Live[str] = Field(description="Why it cannot.")
+    changed: bool = Field(description="Whether any value differs from its default.")
+    unknown_since: Live[datetime | None] = Field(
+        description="Time since which the reading is unavailable; null: it is available."
+    )
+    error: Live[str] = Field(description="Reason why the reading is unavailable.")
     runbook: str
 
 
 class SilenceOut(Schema):
-    """Receivers hear nothing of alarms that match, until a time."""
+    """A time during which receivers get no notices about matching alarms."""
 
     id: int
     rule: str
@@ -98,13 +107,13 @@ class ReceiverOut(Schema):
     id: int
     name: str
     kind: str
-    target: str = Field(description="An address, or the beginning of a URL.")
+    target: str = Field(description="E-mail address, or the beginning of the webhook's URL.")
     min_severity: str
     enabled: bool
     revision: str = Field(
-        description="Changes with every change, also of fields that are not shown."
+        description="Value that differs after every change, also of fields that are not shown."
     )
-    waiting: Live[int] = Field(description="Notices it has not taken yet.")
+    waiting: Live[int] = Field(description="Notices that wait for the receiver.")
     last_success: Live[datetime | None]
     last_error: Live[str]
 
@@ -112,15 +121,17 @@ class ReceiverOut(Schema):
 class ReceiverAdded(ReceiverOut):
     """A new receiver."""
 
-    secret: str = Field(description="Signs its webhooks; shown this once. Empty for e-mail.")
+    secret: str = Field(
+        description="Secret that signs webhooks, shown only once. Empty for e-mail."
+    )
 
 
 class NoticeOut(Schema):
-    """What a receiver was told, or is to be."""
+    """A notice that a receiver got or will get."""
 
     id: int
     receiver: str
-    event: str = Field(description="Id of the event, as receivers see it.")
+    event: str = Field(description="Id of the event that receivers see.")
     type: str
     rule: str
     subject: str
@@ -132,7 +143,7 @@ class NoticeOut(Schema):
 
 
 class TestOut(Schema):
-    """What a receiver answered to a test."""
+    """Answer of a receiver to a test notice."""
 
     ok: bool
     text: str
@@ -145,7 +156,7 @@ class NoteBody(Body):
 
 
 class SilenceBody(Body):
-    """What is to be silenced."""
+    """A rule and a subject to silence."""
 
     rule: RuleKey = Field(description="Key of a rule; * and ? stand for any.")
     subject: str = Field("*", min_length=1, max_length=bounds.MAX_SUBJECT_CHARS)
@@ -154,7 +165,7 @@ class SilenceBody(Body):
 
 
 class RuleBody(Body):
-    """A whole rule; missing or null fields are reset to their defaults."""
+    """A rule; missing and null fields are reset to their defaults."""
 
     threshold: Number | None = None
     clear: Number | None = None
@@ -169,7 +180,9 @@ class ReceiverBody(Body):
     kind: Literal["webhook", "email"]
     target: str = Field(max_length=MAX_URL_CHARS)
     secret: str = Field(
-        "", max_length=MAX_SECRET_CHARS, description="Of a webhook; one is made where it is empty."
+        "",
+        max_length=MAX_SECRET_CHARS,
+        description="Secret that signs webhooks; empty: the relay generates one.",
     )
     min_severity: SeverityName = "warning"
     enabled: Flag = True

@@ -29,7 +29,7 @@ from relay.audit import services as audit
 
 
 class RuleState(NamedTuple):
-    """A rule as it is in force.
+    """A rule with the values in force.
 
     Attributes:
         enabled: it is watched.

@@ -26,37 +26,39 @@ router = Router(tags=["analytics"])
 PARQUET: Final = "application/vnd.apache.parquet"
 
 JobName = Annotated[
-    str, Field(max_length=64, description="A job, as `rmb_analytics run` knows it.")
+    str, Field(max_length=64, description="Name of a job, as `rmb_analytics run` takes it.")
 ]
 
 
 class TableOut(Schema):
-    """One table of results, and what of it is computed."""
+    """A table of results and its computed periods."""
 
     table: str
     job: str = Field(description="Job that computes the table.")
-    in_database: bool = Field(description="Whether `/analytics/results` has it; files have all.")
-    periods: int = Field(description="Days, or months, that are computed.")
-    first: str | None = Field(description="The first of them.")
-    last: str | None = Field(description="The last one.")
+    in_database: bool = Field(
+        description="Whether `/analytics/results` has the table; result files exist for all tables."
+    )
+    periods: int = Field(description="Number of computed days or months.")
+    first: str | None = Field(description="First computed day or month.")
+    last: str | None = Field(description="Last computed day or month.")
     rows: int
-    size_bytes: int = Field(description="Of its files.")
-    made: datetime | None = Field(description="When a result of it was last made.")
+    size_bytes: int = Field(description="Size of the result files.")
+    made: datetime | None = Field(description="Time of the last result.")
 
 
 class RunOut(Schema):
-    """One job, started once."""
+    """One run of a job."""
 
     name: str
     job: str
-    master: str = Field(description="Where Spark ran.")
+    master: str = Field(description="Spark master that ran the job, such as local[2].")
     first_day: date
     last_day: date
     state: RunState
     error: str
     began_at: datetime
     ended_at: datetime | None
-    periods: int = Field(description="Days or months it computed.")
+    periods: int = Field(description="Number of days or months that the run computed.")
     result_rows: int
 
 
@@ -72,24 +74,26 @@ class EventMinuteQuery(PageQuery):
     """Filters of the list."""
 
     since: Stamp | None = None
-    until: Stamp | None = Field(None, description="Not included.")
+    until: Stamp | None = Field(None, description="End of the period, which is not included.")
     kind: str | None = Field(None, max_length=MAX_WORD_CHARS)
     relay: str | None = Field(None, max_length=MAX_NAME_CHARS)
     order: Literal["minute", "-minute"] = "-minute"
 
 
 class EventMinuteOut(Schema):
-    """Events of one minute that have relay, kind, reason and remote in common."""
+    """Events of one minute with the same relay, kind, reason and remote."""
 
-    minute: datetime = Field(description="When it begins.")
+    minute: datetime = Field(description="Start of the minute.")
     relay: str
     kind: str
-    reason: str = Field(description="`none` for what went well.")
-    remote: str = Field(description="Empty: none has to do with it.")
+    reason: str = Field(description="Reason of a failure; `none` for success.")
+    remote: str = Field(description="Partner relay; empty: none took part.")
     n: int
-    size_bytes: int = Field(description="Of their envelopes.")
-    latency_us: int = Field(description="Sum of those that have one.")
-    late: int = Field(description="Delivered more than a minute after acceptance.")
+    size_bytes: int = Field(description="Bytes of the envelopes.")
+    latency_us: int = Field(
+        description="Sum of the latencies, in microseconds, of the events that have one."
+    )
+    late: int = Field(description="Messages delivered more than a minute after acceptance.")
 
 
 class BudgetQuery(Schema):
@@ -106,29 +110,35 @@ class MonthQuery(Schema):
 
 
 class BudgetOut(Schema):
-    """How another relay kept to the objective (`analytics.objective_percent`)."""
+    """A partner relay's tries against the objective (`analytics.objective_percent`)."""
 
     remote: str
     attempts: int
     ok: int
     failed: int
-    allowed: float = Field(description="Tries that may fail by the objective.")
-    left: float = Field(description="Of the error budget, 1 to 0; below it is overspent.")
-    hours: int = Field(description="In which it was tried at all.")
-    bad_hours: int = Field(description="In which fewer tries succeeded than the objective says.")
-    worst_permille: int = Field(description="Of the tries of its worst hour.")
-    worst_p95_s: float | None = Field(description="95th percentile of its slowest hour.")
+    allowed: float = Field(description="Tries that may fail within the objective.")
+    left: float = Field(
+        description="Share of the error budget that is left: 1 is all of it, below 0 is overspent."
+    )
+    hours: int = Field(description="Hours with at least one try.")
+    bad_hours: int = Field(
+        description="Hours in which fewer tries succeeded than the objective requires."
+    )
+    worst_permille: int = Field(description="Tries per thousand that succeeded in the worst hour.")
+    worst_p95_s: float | None = Field(
+        description="95th percentile of the round trips in the slowest hour, in seconds."
+    )
 
 
 @get(router, "/analytics/tables", action="analytics.view", answer=list[TableOut])
 def list_analytics_tables(request: Request) -> Any:
-    """Every table of results, and what of it is computed."""
+    """List the tables of results and their computed periods."""
     return [each._asdict() for each in computed.look()]
 
 
 @get(router, "/analytics/runs", action="analytics.view", answer=Page[RunOut])
 def list_analytics_runs(request: Request, query: Query[RunQuery]) -> Any:
-    """How the jobs ran."""
+    """List the runs of jobs."""
     rows = Run.objects.all()
     if query.job is not None:
         rows = rows.filter(job=query.job)
@@ -139,10 +149,10 @@ def list_analytics_runs(request: Request, query: Query[RunQuery]) -> Any:
 
 @get(router, "/analytics/minutes", action="analytics.view", answer=Page[EventMinuteOut])
 def list_analytics_minutes(request: Request, query: Query[EventMinuteQuery]) -> Any:
-    """What happened in the latest hours, by minute.
+    """List the events of the last three days, counted by minute.
 
-    As `rmb_analytics stream` counts it: rows of a minute grow while late events come. Kept for
-    three days; days that are over are in the tables of the jobs.
+    `rmb_analytics stream` counts them; late events change the rows of past minutes. The tables of
+    results have the days before.
     """
     rows = LiveMinute.objects.all()
     if query.since is not None:
@@ -158,7 +168,7 @@ def list_analytics_minutes(request: Request, query: Query[EventMinuteQuery]) -> 
 
 @get(router, "/analytics/budgets", action="analytics.view", answer=list[BudgetOut])
 def list_error_budgets(request: Request, query: Query[BudgetQuery]) -> Any:
-    """How other relays kept to the objective in some days, the least budget left first."""
+    """List the error budgets of partner relays, the smallest remaining budget first."""
     if not 0 <= (query.until - query.since).days < listing.MAX_DAYS:
         raise Invalid(fields={"until": f"must be at most {listing.MAX_DAYS} days from since on"})
     rows = listing.rows("federation_slo", query.since, query.until)
@@ -171,9 +181,9 @@ def list_error_budgets(request: Request, query: Query[BudgetQuery]) -> Any:
     content=(CSV,), missing=True,
 )  # fmt: skip
 def get_usage_csv(request: Request, query: Query[MonthQuery]) -> Any:
-    """What each twin used in a month, as CSV.
+    """Export what each twin used in a month, as CSV.
 
-    A line for each twin, and a last one that says `all`, how many they are, and the sums.
+    There is a line for each twin. The last line, `all`, has the number of twins and the sums.
     """
     _check(query.month)
     return lines(bills.csv_lines(query.month), CSV, f"usage-{query.month}.csv")
@@ -184,7 +194,7 @@ def get_usage_csv(request: Request, query: Query[MonthQuery]) -> Any:
     content=(PARQUET,), missing=True,
 )  # fmt: skip
 def get_usage_parquet(request: Request, query: Query[MonthQuery]) -> Any:
-    """What each twin used in a month, as a Parquet file; 503 where pyarrow is not installed."""
+    """Export what each twin used in a month, as Parquet; 503 if pyarrow is missing."""
     _check(query.month)
     name = f"usage-{query.month}.parquet"
     return FileResponse(
@@ -194,4 +204,7 @@ def get_usage_parquet(request: Request, query: Query[MonthQuery]) -> Any:
 
 def _check(month: str) -> None:
     if month not in listing.periods("usage"):
-        raise NotFound(f"the usage of {month} is not computed")
+        raise NotFound(
+            f"the usage of {month} is not computed; `GET /analytics/tables` lists the "
+            f"computed months"
+        )

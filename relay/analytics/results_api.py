@@ -88,8 +88,8 @@ def _declare(name: str, grain: str) -> None:
 
 def _told(grain: str) -> str:
     return (
-        f"Rows of the {grain}s that are computed (`GET /analytics/tables`), the latest first. All "
-        f"rows of a {grain} are replaced when it is computed again."
+        f"Rows of the computed {grain}s (`GET /analytics/tables` lists them), the "
+        f"latest first. If a {grain} is computed again, all its rows are replaced."
     )
 
 

@@ -75,7 +75,7 @@ class Budget(NamedTuple):
 
     @property
     def left(self) -> float:
-        """Of the error budget, 1 to 0; below it is overspent."""
+        """Share of the error budget that is left: 1 is all of it, below 0 is overspent."""
         if not self.failed:
             return 1.0
         return 1 - self.failed / self.allowed if self.allowed else -1.0

@@ -28,13 +28,13 @@ class EntryOut(Schema):
     number: int
     at: datetime
     actor: str
-    face: str = Field(description="The way it came: admin, rest, cli or system.")
+    face: str = Field(description="Interface of the change: admin, rest, cli or system.")
     address: str
     action: str
     target: str
-    before: Any = Field(description="What there was; null for nothing.")
-    after: Any = Field(description="What there is since.")
-    previous: str = Field(description="Hash of the entry before.")
+    before: Any = Field(description="Value before; null: absent.")
+    after: Any = Field(description="Value after; null: absent.")
+    previous: str = Field(description="Hash of the previous entry.")
     hash: str
 
 
@@ -67,25 +67,25 @@ class EntryQuery(EntryFilter, PageQuery):
 
 
 class Verified(Schema):
-    """What a check of the whole log found."""
+    """Result of a check of the whole log."""
 
     intact: bool
-    entries: int = Field(description="How many there are; 0 where it is broken.")
-    hash: str = Field(description="Hash of the last entry, for keeping elsewhere.")
-    problem: str = Field(description="Where it is broken; empty where it is not.")
+    entries: int = Field(description="Number of entries; 0 if the log is broken.")
+    hash: str = Field(description="Hash of the last entry, to store elsewhere.")
+    problem: str = Field(description="Place and kind of the damage; empty if the log is intact.")
 
 
 @get(router, "/audit", action="audit.view", answer=Page[EntryOut])
 def list_audit(request: Request, query: Query[EntryQuery]) -> Any:
-    """Who changed what, from what to what."""
+    """List entries of the audit log: who changed what, and the values before and after."""
     return page(query, _filtered(query), ORDERS)
 
 
 @get(router, "/audit/export", action="audit.export", answer=None, content=EXPORTED)
 def export_audit(request: Request, query: Query[AuditExportQuery]) -> Any:
-    """The log as lines of JSON or CSV, the oldest entry first.
+    """Export the audit log as lines of JSON or CSV, the oldest entry first.
 
-    That it was exported is an entry as well.
+    The export adds an entry of its own.
     """
     rows = _filtered(query).order_by("number")
     found = services.export(rows, query.form, actor=request.actor)
@@ -96,7 +96,7 @@ def export_audit(request: Request, query: Query[AuditExportQuery]) -> Any:
 def verify_audit(request: Request) -> Any:
     """Check the hash of every entry.
 
-    A long log takes a while: about ten thousand entries in a second. One at a time.
+    It checks about ten thousand entries a second; only one check runs at a time.
     """
     try:
         head = services.verify_alone()
@@ -108,7 +108,7 @@ def verify_audit(request: Request) -> Any:
 
 @get(router, "/audit/{number}", action="audit.view", answer=EntryOut)
 def get_audit_entry(request: Request, number: RowId) -> Any:
-    """One entry of the log."""
+    """Get an entry of the audit log."""
     found = AuditEntry.objects.filter(pk=number).first()
     if found is None:
         raise NotFound(f"there is no entry {number}")

@@ -28,7 +28,7 @@ class AuditEntry(models.Model):
     face = models.CharField(
         max_length=8,
         choices=[(face.value, face.value) for face in Face],
-        help_text="The way it came.",
+        help_text="Interface of the change.",
     )
     address = models.CharField(max_length=MAX_ADDRESS_CHARS, blank=True, default="")
     action = models.CharField(max_length=MAX_ACTION_CHARS, db_index=True)
@@ -36,7 +36,7 @@ class AuditEntry(models.Model):
     # The text that was hashed: a database that parses JSON would give back another one.
     before_json = models.TextField(default="null")
     after_json = models.TextField(default="null")
-    previous = models.CharField(max_length=HASH_CHARS, help_text="Hash of the entry before.")
+    previous = models.CharField(max_length=HASH_CHARS, help_text="Hash of the previous entry.")
     hash = models.CharField(max_length=HASH_CHARS)
 
     class Meta:

@@ -29,35 +29,48 @@ ORDERS: Final = {"domain": "domain", "updated": "updated"}
 
 Domain = Annotated[
     str,
-    Field(max_length=domains.MAX_DOMAIN_BYTES, description="Domain of a relay, in any spelling."),
+    Field(
+        max_length=domains.MAX_DOMAIN_BYTES,
+        description="Domain of a relay; upper and lower case are the same.",
+    ),
     AfterValidator(domains.fold),
 ]
 
 
 class Held(Schema):
-    """What waits for twins that list this relay alone."""
+    """Messages that wait for twins whose only relay is this one."""
 
     messages: int
     size_bytes: int
 
 
 class RelayLiveOut(Schema):
-    """How a relay does, as Redis says now."""
+    """Present state of a partner relay, read from Redis."""
 
-    kind: str = Field(description="`ours`, `reference` or `unknown`, by its answers.")
-    failures: int = Field(description="In the ranker's period.")
-    rate_per_hour: float = Field(description="Its rank: the relay with the lowest is tried first.")
-    in_a_row: int = Field(description="Failures since the last success.")
-    retry_at: datetime | None = Field(description="Nothing is sent to it before.")
+    kind: str = Field(
+        description="Implementation, derived from its answers: `ours`, `reference` or `unknown`."
+    )
+    failures: int = Field(description="Failed tries within `federation.ranker_period_s`.")
+    rate_per_hour: float = Field(
+        description="Rank in failures an hour: the relay with the lowest rank is tried first."
+    )
+    in_a_row: int = Field(description="Failed tries since the last success.")
+    retry_at: datetime | None = Field(
+        description="End of the back-off: this relay sends nothing before it; null: no back-off."
+    )
     last_success: datetime | None
     last_failure: datetime | None
     last_error: str
-    heard: datetime | None = Field(description="When something it sent was last accepted.")
+    heard: datetime | None = Field(
+        description="Time at which this relay last accepted a message from it."
+    )
     sent: int
     received: int
     latency_ms: float
     held: Held
-    oldest: datetime | None = Field(description="When the oldest of what waits was stored.")
+    oldest: datetime | None = Field(
+        description="Time at which the oldest waiting message was stored; null: none waits."
+    )
 
     @staticmethod
     def of(state: PartnerState) -> RelayLiveOut:
@@ -80,24 +93,26 @@ class RelayLiveOut(Schema):
 
 
 class RelayOut(Schema):
-    """What is decided about a relay. This is what its ETag covers."""
+    """Stored decisions about a partner relay. The ETag covers these fields."""
 
     domain: str
-    trusted: bool = Field(description="What it sends is not checked for its twins' signatures.")
-    paused: bool = Field(description="Nothing is sent to it; what waits for it waits on.")
-    blocked: bool = Field(description="Nothing is sent to it, and nothing is taken from it.")
+    trusted: bool = Field(
+        description="Messages from it are accepted without a check of the senders' signatures."
+    )
+    paused: bool = Field(description="Nothing is sent to it; its messages keep waiting.")
+    blocked: bool = Field(description="Nothing is sent to it and nothing is accepted from it.")
     note: str
     updated: datetime
 
 
 class RelayRow(RelayOut):
-    """A relay in a list, with how it does."""
+    """A partner relay in a list, with its present state."""
 
     live: RelayLiveOut
 
 
 class RelayIn(Body):
-    """All decisions about a relay; missing fields are off."""
+    """All decisions about a partner relay; missing fields are false or empty."""
 
     trusted: Flag = False
     paused: Flag = False
@@ -106,7 +121,7 @@ class RelayIn(Body):
 
 
 class RelayChange(Body):
-    """What is to change; the rest stays."""
+    """Fields to change; missing fields keep their values."""
 
     trusted: Flag | None = None
     paused: Flag | None = None
@@ -125,9 +140,9 @@ class RelayQuery(PageQuery):
 
 @get(router, "/relays", action="relay.view", answer=Page[RelayRow])
 def list_relays(request: Request, query: Query[RelayQuery]) -> Any:
-    """Other relays.
+    """List partner relays with their present state.
 
-    Those this one has dealt with and those entered by hand, with how they do now.
+    They are the relays that this one has exchanged messages with, and those an operator added.
     """
     services.discover()
     rows = RelayNode.objects.all()
@@ -148,38 +163,38 @@ def list_relays(request: Request, query: Query[RelayQuery]) -> Any:
 
 @get(router, "/relays/{domain}", action="relay.view", answer=RelayOut, tagged=True)
 def get_relay(request: Request, domain: Domain) -> Any:
-    """What is decided about a relay."""
+    """Get the decisions about a partner relay."""
     return _out(_node(domain))
 
 
 @get(router, "/relays/{domain}/live", action="relay.view", answer=RelayLiveOut)
 def get_relay_live(request: Request, domain: Domain) -> Any:
-    """How a relay does now."""
+    """Get the present state of a partner relay."""
     _node(domain)
     return RelayLiveOut.of(_states([domain])[domain])
 
 
 @put(router, "/relays/{domain}", action="relay.put", answer=RelayOut, tagged=True)
 def put_relay(request: Request, domain: Domain, body: RelayIn) -> Any:
-    """Decide about a relay.
+    """Set the decisions about a partner relay.
 
-    It need not be known yet. Workers go by it within a second.
+    A relay that is not known yet is added. Workers apply the decisions within a second.
     """
     return _save(request, domain, body.model_dump(), known=False)
 
 
 @patch(router, "/relays/{domain}", action="relay.put", answer=RelayOut, tagged=True)
 def patch_relay(request: Request, domain: Domain, body: RelayChange) -> Any:
-    """Change what is decided about a relay."""
+    """Change some decisions about a partner relay."""
     values = {name: value for name, value in body.model_dump().items() if value is not None}
     return _save(request, domain, values, known=True)
 
 
 @delete(router, "/relays/{domain}", action="relay.forget", answer=None, status=204, tagged=True)
 def forget_relay(request: Request, domain: Domain) -> Any:
-    """Forget a relay.
+    """Delete a partner relay with its decisions, rank and back-off.
 
-    What was decided about it, its rank and its back-off. One that is used comes back.
+    It is listed again, without decisions, once this relay exchanges messages with it.
     """
     with audit.exclusive():
         etag.check_match(request, _out(_node(domain)))
@@ -199,13 +214,25 @@ def _declare(verb: str, decide: Callable[..., None], text: str) -> None:
 
 
 for _verb, _decide, _text in (
-    ("reset", services.reset, "End the back-off of a relay and forget its failures."),
-    ("pause", services.pause, "Send nothing to a relay for now."),
-    ("resume", services.resume, "Send to a relay again, at once."),
-    ("block", services.block, "Neither send to a relay nor accept anything from it."),
-    ("unblock", services.unblock, "Treat a blocked relay as any other again."),
-    ("trust", services.trust, "Accept what a relay sends without the signatures of its twins."),
-    ("distrust", services.distrust, "Check the signatures of a relay's twins again."),
+    ("reset", services.reset, "End the back-off of a partner relay and delete its failures."),
+    ("pause", services.pause, "Pause a partner relay: send nothing to it until it is resumed."),
+    ("resume", services.resume, "Resume sending to a paused partner relay."),
+    (
+        "block",
+        services.block,
+        "Block a partner relay: send nothing to it and accept nothing from it.",
+    ),
+    ("unblock", services.unblock, "Unblock a partner relay."),
+    (
+        "trust",
+        services.trust,
+        "Trust a partner relay: accept its messages without checking their signatures.",
+    ),
+    (
+        "distrust",
+        services.distrust,
+        "Stop trusting a partner relay: check the signatures of its messages.",
+    ),
 ):
     _declare(_verb, _decide, _text)
 
@@ -234,7 +261,7 @@ def _node(domain: str) -> RelayNode:
 
 
 def _unknown(domain: str) -> NotFound:
-    return NotFound(f"no relay {domain} is known here")
+    return NotFound(f"there is no partner relay {domain}")
 
 
 def _out(node: RelayNode) -> RelayOut:

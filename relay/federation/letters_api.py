@@ -37,20 +37,20 @@ class TryOut(Schema):
 
 
 class LetterOut(Schema):
-    """Headers of a message; its payload is never shown."""
+    """Headers of a message, without its payload."""
 
     entry: str
     shard: int
-    at: datetime | None = Field(description="When it was stored, or died.")
+    at: datetime | None = Field(description="Time at which it was stored, or became a dead letter.")
     relays: str = Field(description="The relays it is for, joined by `_`.")
-    why: str = Field(description="Reason of its death; empty while it waits.")
+    why: str = Field(description="Reason why it is a dead letter; empty while it waits.")
     source: str
     destination: str
     kind: str
     command: str
     uid: str
     tags: str
-    deadline: datetime | None = Field(description="When it expires, by its own account.")
+    deadline: datetime | None = Field(description="Time at which it expires, as its sender set it.")
     size_bytes: int
     tries: list[TryOut]
 
@@ -80,7 +80,9 @@ class LetterOut(Schema):
 class LetterQuery(PageQuery):
     """Pages of messages; a page may hold fewer than its limit where payloads are large."""
 
-    limit: int = Field(50, ge=1, le=letters.MAX_SHOWN, description="Most items of the page.")
+    limit: int = Field(
+        50, ge=1, le=letters.MAX_SHOWN, description="Highest number of items on the page."
+    )
 
 
 class ShardOut(Schema):
@@ -99,20 +101,20 @@ class ShardsOut(Schema):
 
 
 class Requeued(Schema):
-    """Where a dead letter is now."""
+    """Place of a requeued dead letter."""
 
-    entry: str = Field(description="Its new id in the outbox.")
+    entry: str = Field(description="New id in the outbox.")
 
 
 class RequeuedAll(Schema):
-    """Dead letters that are in the outbox again."""
+    """Number of dead letters that are in the outbox again."""
 
     count: int
 
 
 @get(router, "/outbox", action="letter.view", answer=ShardsOut)
 def get_outbox(request: Request) -> Any:
-    """How much waits in the outbox."""
+    """Get the number of messages that wait in the outbox."""
     with client().pipeline(transaction=False) as pipe:
         live.queue_heads(pipe, 1)
         pipe.xlen(keys.DEAD_LETTERS)
@@ -126,7 +128,7 @@ def get_outbox(request: Request) -> Any:
 
 @get(router, "/outbox/messages", action="letter.view", answer=Page[LetterOut])
 def list_outbox(request: Request, query: Query[LetterQuery]) -> Any:
-    """Messages that wait for other relays, the oldest first."""
+    """List messages that wait for partner relays, the oldest first."""
     after = None
     if query.cursor is not None:
         entry, shard = decode(query.cursor, None, 2)
@@ -138,7 +140,7 @@ def list_outbox(request: Request, query: Query[LetterQuery]) -> Any:
 
 @get(router, "/outbox/messages/{shard}/{entry}", action="letter.view", answer=LetterOut)
 def get_outbox_message(request: Request, shard: Shard, entry: Entry) -> Any:
-    """One message that waits, with the tries it had."""
+    """Get a waiting message with its failed tries."""
     found = letters.pending_one(client(), shard, entry)
     if found is None:
         raise NotFound("this message does not wait, or no more")
@@ -147,7 +149,7 @@ def get_outbox_message(request: Request, shard: Shard, entry: Entry) -> Any:
 
 @get(router, "/dead-letters", action="letter.view", answer=Page[LetterOut])
 def list_dead_letters(request: Request, query: Query[LetterQuery]) -> Any:
-    """Messages that failed for good, the latest first; they are kept for a day."""
+    """List dead letters of the last day, the latest first."""
     before = ""
     if query.cursor is not None:
         before = _entry(decode(query.cursor, None, 1)[0])
@@ -158,7 +160,7 @@ def list_dead_letters(request: Request, query: Query[LetterQuery]) -> Any:
 
 @get(router, "/dead-letters/{entry}", action="letter.view", answer=LetterOut)
 def get_dead_letter(request: Request, entry: Entry) -> Any:
-    """One dead letter, with the tries it had."""
+    """Get a dead letter with its failed tries."""
     found = letters.dead_one(client(), entry)
     if found is None:
         raise NotFound(services.NO_LETTER)
@@ -175,14 +177,14 @@ def requeue_dead_letter(request: Request, entry: Entry) -> Any:
 def requeue_dead_letters(request: Request, domain: Domain) -> Any:
     """Send the dead letters of a relay again, the oldest first.
 
-    At most a thousand of them: ask again for more.
+    One request sends at most 1000 of them; repeat it for more.
     """
     return RequeuedAll(count=services.requeue_all(domain, actor=request.actor))
 
 
 @delete(router, "/dead-letters/{entry}", action="letter.delete", answer=None, status=204)
 def delete_dead_letter(request: Request, entry: Entry) -> Any:
-    """Delete a dead letter for good."""
+    """Delete a dead letter."""
     services.delete_letter(entry, actor=request.actor)
 
 

@@ -151,7 +151,7 @@ def get(domain: str) -> Relay:
     try:
         rows = {node.domain: node for node in RelayNode.objects.filter(domain=domain)}
         if not rows and not client().sismember(keys.PARTNERS, domain):
-            raise NotFound(f"no relay {domain} is known here")
+            raise NotFound(f"there is no partner relay {domain}")
         states = _states([domain])
     except RedisError as error:
         raise Away(f"Redis does not answer: {error}") from error

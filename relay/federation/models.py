@@ -27,24 +27,24 @@ def check_domain(domain: str) -> None:
 
 
 class RelayNode(models.Model):
-    """Another relay, by the domain that twins list."""
+    """A partner relay, by the domain that twins list."""
 
     domain = models.CharField(
         primary_key=True, max_length=domains.MAX_DOMAIN_BYTES, validators=[check_domain]
     )
     trusted = models.BooleanField(
         default=False,
-        help_text="What it sends is not checked for the signature of its source twin.",
+        help_text="The relay accepts its messages without checking the senders' signatures.",
     )
     paused = models.BooleanField(
         default=False,
-        help_text="Nothing is sent to it; what waits for it waits on, until it expires.",
+        help_text="The relay sends nothing to it; its messages wait until they expire.",
     )
     blocked = models.BooleanField(
-        default=False, help_text="Nothing is sent to it and nothing is accepted from it."
+        default=False, help_text="The relay sends nothing to it and accepts nothing from it."
     )
     note = models.TextField(
-        max_length=MAX_NOTE_CHARS, blank=True, default="", help_text="For operators."
+        max_length=MAX_NOTE_CHARS, blank=True, default="", help_text="Note for operators."
     )
     updated = models.DateTimeField(auto_now=True)
 

@@ -86,12 +86,12 @@ def block(domain: str, *, actor: Actor) -> None:
 
 
 def unblock(domain: str, *, actor: Actor) -> None:
-    """Treat a blocked relay as any other again."""
+    """Unblock a partner relay."""
     _decide(domain, "relay.unblock", actor, blocked=False)
 
 
 def reset(domain: str, *, actor: Actor) -> None:
-    """End the back-off of a relay and forget its failures.
+    """End the back-off of a partner relay and delete its failures.
 
     Raises:
         relay.access.errors.Away: Redis does not answer.
@@ -124,7 +124,7 @@ def requeue(entry: str, *, actor: Actor) -> str:
     """Send a dead letter again.
 
     Returns:
-        Its new id in the outbox.
+        New id in the outbox.
 
     Raises:
         relay.access.errors.NotFound: there is no such letter.
@@ -160,7 +160,7 @@ def requeue_all(domain: str, *, actor: Actor) -> int:
 
 
 def delete_letter(entry: str, *, actor: Actor) -> None:
-    """Delete a dead letter for good.
+    """Delete a dead letter.
 
     Raises:
         relay.access.errors.NotFound: there is no such letter.

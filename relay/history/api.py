@@ -24,9 +24,9 @@ class SeriesOut(Schema):
 
     key: str
     title: str
-    unit: str = Field(description="Of its values; empty for plain numbers.")
+    unit: str = Field(description="Unit of the values; empty: plain numbers.")
     kind: str = Field(description="rate, bytes, number, duration (seconds) or ratio (0 to 1).")
-    roll_up: str = Field(description="What several values become: mean, max or last.")
+    roll_up: str = Field(description="How several values are combined: mean, max or last.")
     help: str
 
 
@@ -34,31 +34,31 @@ class HistoryQuery(Schema):
     """What is wanted."""
 
     series: str = Field(
-        min_length=1, max_length=MAX_QUERY_CHARS, description="Keys of series, with commas."
+        min_length=1, max_length=MAX_QUERY_CHARS, description="Keys of series, separated by commas."
     )
-    span: Span = Field("1h", description="How far back, until now.")
+    span: Span = Field("1h", description="Length of the period, which ends now.")
 
 
 class HistoryOut(Schema):
     """Some series over a span."""
 
     span: str
-    step_s: int = Field(description="From one point to the next.")
+    step_s: int = Field(description="Seconds from one point to the next.")
     times: list[int] = Field(description="Unix seconds at which the points begin, at most 1500.")
     values: dict[str, list[float | None]] = Field(
-        description="By series, one for each time; null: nothing is known of it."
+        description="Values of each series, one for each time; null: unknown."
     )
 
 
 @get(router, "/history/series", action="worker.view", answer=list[SeriesOut])
 def list_history_series(request: Request) -> Any:
-    """Every series that is kept."""
+    """List all series."""
     return [each._asdict() for each in SERIES]
 
 
 @get(router, "/history", action="worker.view", answer=HistoryOut)
 def get_history(request: Request, query: Query[HistoryQuery]) -> Any:
-    """How the relay did: some series over the last hour, day, week or year."""
+    """Get series over the last hour, day, week or year."""
     keys = query.series.split(",")
     if len(keys) > MAX_SERIES:
         raise Invalid(fields={"series": f"at most {MAX_SERIES} at once"})

@@ -8,9 +8,9 @@ from django.db import models
 class Point(models.Model):
     """What all series came to in one minute or hour."""
 
-    resolution_s = models.PositiveIntegerField(help_text="Its length: 60 or 3600.")
-    at = models.PositiveBigIntegerField(help_text="Unix time at which it began.")
-    figures = models.BinaryField(help_text="As `relay.history.packing` writes them.")
+    resolution_s = models.PositiveIntegerField(help_text="Length in seconds: 60 or 3600.")
+    at = models.PositiveBigIntegerField(help_text="Unix time of its start.")
+    figures = models.BinaryField(help_text="Values in the form of `relay.history.packing`.")
 
     class Meta:
         ordering = ("resolution_s", "at")

@@ -30,38 +30,40 @@ ORDERS: Final = {"twin": "pk", "updated": "updated"}
 Bound = Annotated[int, Field(ge=1, le=defaults.MAX_VALUE)]
 
 _WAITING_MESSAGES: Final = (
-    "Messages that may wait for all its sessions, and as many of it in all queues; null: the "
-    "relay's bound."
+    "Bound on messages that wait for the twin, and on messages from it that wait "
+    "for others; null: the relay's bound."
 )
-_WAITING_BYTES: Final = "The same in bytes of Redis' memory."
+_WAITING_BYTES: Final = (
+    "Bound on the same messages, in bytes of Redis' memory; null: the relay's bound."
+)
 _WAY_OUT: Final = '"unknown": true'
-_UNKNOWN: Final = "Accept a twin that this relay does not know. Its id may be misspelt."
+_UNKNOWN: Final = "Accept a twin that this relay does not know. Check its id for typing errors."
 MAX_TEXT_CHARS: Final = 64
 """Of an address or network, in whichever spelling."""
 _WAITING_QUEUES: Final = (
-    "Queues of its sessions that may have messages, and as many with messages of it; null: the "
-    "relay's bound."
+    "Bound on queues of the twin that hold messages, and on queues that hold "
+    "messages from it; null: the relay's bound."
 )
 
 
 class LimitOut(Schema):
-    """What is decided about one twin."""
+    """Limits, ban and note of a twin."""
 
     twin: int
     count: int | None = Field(description="Messages a minute; null: the relay's limit.")
-    size: int | None = Field(description="Bytes a minute, and of one message.")
+    size: int | None = Field(description="Bytes a minute; also the highest size of one message.")
     waiting_messages: int | None = Field(description=_WAITING_MESSAGES)
     waiting_bytes: int | None = Field(description=_WAITING_BYTES)
     waiting_queues: int | None = Field(description=_WAITING_QUEUES)
     banned: bool
     ban_reason: str
-    banned_until: datetime | None = Field(description="The ban is lifted then; null: never.")
+    banned_until: datetime | None = Field(description="Time at which the ban ends; null: never.")
     note: str
     updated: datetime
 
 
 class LimitIn(Body):
-    """Limits of one twin: both 0 for no limit, both null for the limit of all twins."""
+    """Limits of a twin. `count` and `size`: both 0 no limit, both null the limit of all twins."""
 
     count: Count | None = None
     size: Count | None = None
@@ -76,7 +78,7 @@ class AnyBanIn(Body):
     """Why, and for how long."""
 
     reason: str = Field("", max_length=MAX_REASON_CHARS)
-    until: Stamp | None = Field(None, description="When it is lifted; null: never.")
+    until: Stamp | None = Field(None, description="Time at which the ban ends; null: never.")
 
 
 class BanIn(AnyBanIn):
@@ -99,7 +101,8 @@ class AddressBanIn(NetworkIn, AnyBanIn):
     """A ban of an address or a network."""
 
     force: Flag = Field(
-        False, description="Ban it also where it holds loopback addresses or the caller's own."
+        False,
+        description="Accept a network that contains loopback addresses or the caller's address.",
     )
 
 
@@ -108,7 +111,7 @@ class AddressBanOut(Schema):
 
     network: str
     reason: str
-    until: datetime | None = Field(description="The ban is lifted then; null: never.")
+    until: datetime | None = Field(description="Time at which the ban ends; null: never.")
     updated: datetime
 
 
@@ -118,27 +121,27 @@ class AddressBanQuery(PageQuery):
     text: str = Field(
         "",
         max_length=MAX_REASON_CHARS,
-        description="A part of the network or of the reason, or an address within the network.",
+        description="Part of the network or reason, or an address in the network, to search for.",
     )
     order: Literal["network", "-network", "updated", "-updated"] = "network"
 
 
 class KeyIn(Body):
-    """A key of SBD."""
+    """An SBD key."""
 
     key: str = Field(
         min_length=1,
         max_length=MAX_TEXT_CHARS,
-        description="As in the path its client connects to: 43 characters of base64url.",
+        description="Key in the path that its client connects to: 43 characters of base64url.",
     )
 
 
 class KeyBanIn(KeyIn, AnyBanIn):
-    """A ban of a key of SBD."""
+    """A ban of an SBD key."""
 
 
 class SbdLimitIn(Body):
-    """What a key, or each address of a network, may send in SBD."""
+    """SBD limit of a key, or of each address of a network."""
 
     subject: str = Field(
         min_length=1, max_length=MAX_TEXT_CHARS, description="A key, an address or a network."
@@ -149,7 +152,7 @@ class SbdLimitIn(Body):
 
 
 class SbdLimitOut(Schema):
-    """What is decided about a key of SBD, or about a network in SBD."""
+    """Limit and ban of an SBD key, or SBD limit of a network."""
 
     subject: str = Field(description="A key, an address or a network.")
     is_key: bool
@@ -158,7 +161,7 @@ class SbdLimitOut(Schema):
     )
     banned: bool
     ban_reason: str
-    banned_until: datetime | None = Field(description="The ban is lifted then; null: never.")
+    banned_until: datetime | None = Field(description="Time at which the ban ends; null: never.")
     updated: datetime
 
 
@@ -168,41 +171,47 @@ class SbdLimitQuery(PageQuery):
     text: str = Field(
         "",
         max_length=MAX_REASON_CHARS,
-        description="A part of the key, of the network or of the reason.",
+        description="Part of the key, network or reason to search for.",
     )
     banned: Literal["true", "false"] | None = None
     order: Literal["subject", "-subject", "updated", "-updated"] = "subject"
 
 
 class CountsOut(Schema):
-    """What waits in queues, or what may."""
+    """Messages and queues that wait, or their bounds."""
 
     messages: int
-    size_bytes: int = Field(description="Of Redis' memory.")
-    queues: int = Field(description="Queues with messages.")
-    unknown_queues: int = Field(description="Of these, of session ids that never signed in.")
+    size_bytes: int = Field(description="Bytes of Redis' memory.")
+    queues: int = Field(description="Number of queues with messages.")
+    unknown_queues: int = Field(
+        description="Queues of session ids that never connected; part of `queues`."
+    )
 
 
 class WaitingOut(Schema):
-    """What waits for a twin and what of it waits elsewhere."""
+    """Messages that wait for a twin, and messages from it that wait for others."""
 
-    received: CountsOut = Field(description="For all its sessions that do not read.")
-    sent: CountsOut = Field(description="Of it, in all queues.")
-    bounds: CountsOut = Field(description="Of either; what is above is refused.")
-    filled_percent: float = Field(description="Of the bound that is filled most.")
+    received: CountsOut = Field(
+        description="Messages that wait for the twin, in the queues of all its sessions."
+    )
+    sent: CountsOut = Field(description="Messages from the twin that wait in all queues.")
+    bounds: CountsOut = Field(
+        description="Bounds on each of the two; the relay refuses messages beyond them."
+    )
+    filled_percent: float = Field(description="Percent used of the bound that is nearest to full.")
 
 
 class DefaultOut(Schema):
-    """The limit of every twin without one of its own; both 0 for no limit."""
+    """Limit of twins without a limit of their own; both 0: no limit."""
 
     count: int = Field(description="Messages a minute.")
-    size: int = Field(description="Bytes a minute, and of one message.")
+    size: int = Field(description="Bytes a minute; also the highest size of one message.")
     source: Literal["operator", "settings"]
     updated: datetime | None
 
 
 class DefaultIn(Body):
-    """0 and 0: no limit."""
+    """Limit of all twins; both 0: no limit."""
 
     count: Count
     size: Count
@@ -212,7 +221,10 @@ class HitsQuery(PageQuery):
     """How far back, and in which order."""
 
     minutes: int = Field(
-        hits.MINUTES, ge=1, le=hits.MINUTES, description="To look back, the present one included."
+        hits.MINUTES,
+        ge=1,
+        le=hits.MINUTES,
+        description="Number of minutes to count, including the present one.",
     )
     order: Literal["messages", "-messages", "twin", "-twin"] = "-messages"
 
@@ -224,21 +236,23 @@ class AddressHitsQuery(HitsQuery):
 
 
 class TwinHitsOut(Schema):
-    """A twin that was refused messages."""
+    """A twin whose messages were refused."""
 
     twin: int
     messages: int
     banned: bool
-    limited: bool = Field(description="It has a limit of its own.")
+    limited: bool = Field(description="Whether the twin has a limit of its own.")
 
 
 class AddressHitsOut(Schema):
-    """An address that was refused something."""
+    """An address whose messages or handshakes were refused."""
 
     address: str
     messages: int
     handshakes: int
-    banned: bool = Field(description="The address is banned, alone or as a part of a network.")
+    banned: bool = Field(
+        description="Whether the address, or a network that contains it, is banned."
+    )
 
 
 class MinuteOut(Schema):
@@ -257,7 +271,7 @@ class LimitQuery(PageQuery):
 
 @get(router, "/limits", action="limit.view", answer=Page[LimitOut])
 def list_limits(request: Request, query: Query[LimitQuery]) -> Any:
-    """Twins with limits of their own, a ban or a note."""
+    """List twins that have a limit of their own, a ban or a note."""
     rows = TwinLimit.objects.all()
     if query.banned is not None:
         rows = rows.filter(banned=query.banned == "true")
@@ -267,13 +281,13 @@ def list_limits(request: Request, query: Query[LimitQuery]) -> Any:
 # Before the addresses that these words would be an id in.
 @get(router, "/limits/default", action="limit.view", answer=DefaultOut, tagged=True)
 def get_default_limit(request: Request) -> Any:
-    """The limit of every twin that has none of its own."""
+    """Get the limit of twins without a limit of their own."""
     return _default()
 
 
 @put(router, "/limits/default", action="limit.default", answer=DefaultOut, tagged=True)
 def put_default_limit(request: Request, body: DefaultIn) -> Any:
-    """Set the limit of every twin that has none of its own, within a second."""
+    """Set the limit of twins without a limit of their own; it applies within a second."""
     with audit.exclusive():
         etag.check_match(request, _default())
         defaults.put(body.count, body.size, actor=request.actor)
@@ -282,7 +296,7 @@ def put_default_limit(request: Request, body: DefaultIn) -> Any:
 
 @delete(router, "/limits/default", action="limit.default", answer=DefaultOut, tagged=True)
 def clear_default_limit(request: Request) -> Any:
-    """Go back to the limit that the settings say."""
+    """Reset that limit to the one in the settings."""
     with audit.exclusive():
         etag.check_match(request, _default())
         defaults.clear(actor=request.actor)
@@ -291,9 +305,9 @@ def clear_default_limit(request: Request) -> Any:
 
 @get(router, "/limits/hits", action="limit.hits", answer=Page[TwinHitsOut])
 def list_limit_hits(request: Request, query: Query[HitsQuery]) -> Any:
-    """Twins that were refused messages, over the last hour; the worst first.
+    """List twins whose messages the relay refused, the most refused first.
 
-    Counts grow while you read: a twin that moves up meanwhile is missing on later pages.
+    Counts change between pages: a twin whose count grows meanwhile can be missing on later pages.
     """
     orders = {"messages": itemgetter(1), "twin": itemgetter(0)}
     refused = hits.twins(query.minutes).items()
@@ -302,7 +316,7 @@ def list_limit_hits(request: Request, query: Query[HitsQuery]) -> Any:
 
 @get(router, "/limits/hits/addresses", action="limit.hits", answer=Page[AddressHitsOut])
 def list_address_hits(request: Request, query: Query[AddressHitsQuery]) -> Any:
-    """Addresses that were refused messages or handshakes, over the last hour; the worst first."""
+    """List addresses whose messages or handshakes were refused, the most refused first."""
     return page_list(
         query,
         hits.addresses(query.minutes),
@@ -314,7 +328,7 @@ def list_address_hits(request: Request, query: Query[AddressHitsQuery]) -> Any:
 
 @get(router, "/limits/addresses", action="limit.view", answer=Page[AddressBanOut])
 def list_address_bans(request: Request, query: Query[AddressBanQuery]) -> Any:
-    """Banned addresses and networks."""
+    """List banned addresses and networks."""
     return page(query, addresses.search(query.text), addresses.ORDERS)
 
 
@@ -322,8 +336,8 @@ def list_address_bans(request: Request, query: Query[AddressBanQuery]) -> Any:
 def ban_address(request: Request, body: AddressBanIn) -> Any:
     """Ban an address or a network.
 
-    Within a second the relay ends the sessions from there (code 4007), and answers every request
-    to its public listener with 403. The operator site stays within reach.
+    Within a second the relay closes the sessions from there (code 4007) and answers all requests to
+    its public listener with 403. The operator site still accepts requests from there.
     """
     return _ban_out(
         addresses.ban(body.network, body.reason, body.until, actor=request.actor, force=body.force)
@@ -332,45 +346,45 @@ def ban_address(request: Request, body: AddressBanIn) -> Any:
 
 @post(router, "/limits/addresses/lift-ban", action="ban.lift", answer=NetworkIn)
 def lift_address_ban(request: Request, body: NetworkIn) -> Any:
-    """Serve a banned address or network again."""
+    """Lift the ban of an address or network."""
     return NetworkIn(network=addresses.lift(body.network, actor=request.actor))
 
 
 @get(router, "/limits/sbd", action="limit.view", answer=Page[SbdLimitOut])
 def list_sbd_limits(request: Request, query: Query[SbdLimitQuery]) -> Any:
-    """Keys of SBD with a ban or a limit of their own, and networks with a limit in SBD."""
+    """List SBD keys with a ban or limit, and networks with a limit for SBD."""
     banned = None if query.banned is None else query.banned == "true"
     return page(query, sbd.search(query.text, banned=banned), sbd.ORDERS)
 
 
 @post(router, "/limits/sbd/limit", action="limit.set", answer=SbdLimitOut)
 def limit_sbd(request: Request, body: SbdLimitIn) -> Any:
-    """Give a key of SBD, or each address of a network, a limit of its own.
+    """Set the limit of an SBD key, or of each address of a network.
 
-    It holds within a second, for open connections as well. What a key with a limit sends does not
-    count for its address.
+    It applies within a second, also to open connections. Packets of a key with a limit do not count
+    towards the limit of its address.
     """
     return _sbd_out(sbd.set_limit(body.subject, body.kbit_per_s, actor=request.actor))
 
 
 @post(router, "/limits/sbd/ban", action="ban.set", answer=SbdLimitOut)
 def ban_sbd_key(request: Request, body: KeyBanIn) -> Any:
-    """Ban a key of SBD.
+    """Ban an SBD key.
 
-    Within a second the relay drops its connection, and answers its handshakes with 403.
+    Within a second the relay closes its connection and answers its handshakes with 403.
     """
     return _sbd_out(sbd.ban(body.key, body.reason, body.until, actor=request.actor))
 
 
 @post(router, "/limits/sbd/lift-ban", action="ban.lift", answer=KeyIn)
 def lift_sbd_key_ban(request: Request, body: KeyIn) -> Any:
-    """Let a banned key of SBD connect again."""
+    """Lift the ban of an SBD key."""
     return KeyIn(key=sbd.lift_ban(body.key, actor=request.actor))
 
 
 @get(router, "/limits/{twin}/hits", action="limit.hits", answer=list[MinuteOut])
 def list_twin_hits(request: Request, twin: TwinId) -> Any:
-    """Messages of one twin that were refused, by minute, the latest first."""
+    """List the refused messages of a twin by minute, the latest first."""
     return [
         MinuteOut(minute=moment(minute), messages=count) for minute, count in hits.of_twin(twin)
     ]
@@ -378,21 +392,21 @@ def list_twin_hits(request: Request, twin: TwinId) -> Any:
 
 @get(router, "/limits/{twin}/waiting", action="limit.view", answer=WaitingOut)
 def get_waiting(request: Request, twin: TwinId) -> Any:
-    """What waits for a twin, and of it in all queues, with its bounds."""
+    """Get how much waits for a twin and from it, with the bounds."""
     return asdict(waiting.of_twin(twin))
 
 
 @get(router, "/limits/{twin}", action="limit.view", answer=LimitOut, tagged=True)
 def get_limit(request: Request, twin: TwinId) -> Any:
-    """What is decided about a twin."""
+    """Get the limits, ban and note of a twin."""
     return _out(_row(twin))
 
 
 @put(router, "/limits/{twin}", action="limit.set", answer=LimitOut, tagged=True)
 def put_limit(request: Request, twin: TwinId, body: LimitIn) -> Any:
-    """Give a twin limits of its own.
+    """Set the limits and note of a twin.
 
-    They hold within a second. A ban stays as it is.
+    They apply within a second. A ban of the twin is not changed.
     """
     with audit.exclusive():
         limit = TwinLimit.objects.filter(twin=twin).first()
@@ -411,9 +425,9 @@ def put_limit(request: Request, twin: TwinId, body: LimitIn) -> Any:
 
 @delete(router, "/limits/{twin}", action="limit.remove", answer=None, status=204, tagged=True)
 def delete_limit(request: Request, twin: TwinId) -> Any:
-    """Forget what was decided about a twin.
+    """Delete the limits, ban and note of a twin.
 
-    The relay's limit holds for it, and a ban is lifted.
+    The limit of all twins applies to it again.
     """
     with audit.exclusive():
         etag.check_match(request, _out(_row(twin)))
@@ -424,7 +438,7 @@ def delete_limit(request: Request, twin: TwinId) -> Any:
 def ban_twin(request: Request, twin: TwinId, body: BanIn) -> Any:
     """Ban a twin.
 
-    Within a second the relay closes its sessions, and refuses new ones and its messages.
+    Within a second the relay closes its sessions and refuses its new sessions and messages.
     """
     if not body.unknown:
         twins.require_known(twin, _WAY_OUT)
@@ -434,7 +448,7 @@ def ban_twin(request: Request, twin: TwinId, body: BanIn) -> Any:
 
 @post(router, "/limits/{twin}/lift-ban", action="ban.lift", answer=LimitOut)
 def lift_ban(request: Request, twin: TwinId) -> Any:
-    """Let a banned twin in again."""
+    """Lift the ban of a twin."""
     _row(twin)
     services.lift_ban(twin, actor=request.actor)
     return _out(_row(twin))

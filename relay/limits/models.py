@@ -36,34 +36,37 @@ class TwinLimit(models.Model):
         "messages a minute",
         null=True,
         blank=True,
-        help_text="In place of the relay's limit. 0 with 0 bytes: no limit. Empty: the relay's.",
+        help_text="0 together with 0 bytes: no limit. Empty: the limit of all twins.",
     )
     size = models.PositiveBigIntegerField(
         "bytes a minute",
         null=True,
         blank=True,
-        help_text="Also the largest single message. Set both or neither.",
+        help_text="Also the largest single message. Set both limits or neither.",
     )
     waiting_messages = models.PositiveBigIntegerField(
         "messages that may wait",
         null=True,
         blank=True,
         validators=[MinValueValidator(1)],
-        help_text="For all its sessions; as many of it in all queues. Empty: the relay's bound.",
+        help_text="Bound for messages to the twin, and again for messages from it. Empty: the "
+        "relay's bound.",
     )
     waiting_bytes = models.PositiveBigIntegerField(
         "bytes that may wait",
         null=True,
         blank=True,
         validators=[MinValueValidator(1)],
-        help_text="The same in Redis' memory. Empty: the relay's bound.",
+        help_text="Bound for the same messages in bytes of Redis' memory. Empty: the relay's "
+        "bound.",
     )
     waiting_queues = models.PositiveBigIntegerField(
         "queues that may have messages",
         null=True,
         blank=True,
         validators=[MinValueValidator(1)],
-        help_text="Of its sessions, and as many with messages of it. Empty: the relay's bound.",
+        help_text="Bound for queues of the twin, and again for queues with messages from it. "
+        "Empty: the relay's bound.",
     )
     banned = models.BooleanField(
         default=False,
@@ -71,10 +74,12 @@ class TwinLimit(models.Model):
     )
     ban_reason = models.CharField(max_length=MAX_REASON_CHARS, blank=True, default="")
     banned_until = models.DateTimeField(
-        null=True, blank=True, help_text="The ban is lifted then, within a minute. Empty: never."
+        null=True,
+        blank=True,
+        help_text="Time at which the relay lifts the ban, within a minute. Empty: never.",
     )
     note = models.TextField(
-        max_length=MAX_NOTE_CHARS, blank=True, default="", help_text="For operators."
+        max_length=MAX_NOTE_CHARS, blank=True, default="", help_text="Note for operators."
     )
     updated = models.DateTimeField(auto_now=True)
 

@@ -41,12 +41,14 @@ class WorkerOut(Schema):
     started: datetime | None
     uptime_s: float
     heartbeat: datetime | None
-    sessions: int = Field(description="Of RMB.")
+    sessions: int = Field(description="Sessions of RMB.")
     sbd_sessions: int = Field(description="SBD connections whose clients have proven their keys.")
-    loop_lag_ms: float = Field(description="The worst of the last second.")
-    commit_p50_ms: float | None = Field(description="Over the last minute; null: no commit.")
+    loop_lag_ms: float = Field(description="Highest delay of the event loop in the last second.")
+    commit_p50_ms: float | None = Field(description="Median over the last minute; null: no commit.")
     commit_p99_ms: float | None
-    memory_bytes: int = Field(description="0 where its system does not say.")
+    memory_bytes: int = Field(
+        description="Memory of the process; 0: its system does not report it."
+    )
 
     @staticmethod
     def of(row: WorkerRow) -> WorkerOut:
@@ -85,43 +87,45 @@ class WorkerQuery(PageQuery):
 
 
 class Draining(Schema):
-    """What was asked of the worker."""
+    """The worker that drains."""
 
     boot_id: str
 
 
 class ProcessOut(Schema):
-    """One process of a relay; null: its system does not tell."""
+    """One process of the relay; null: its system does not report the value."""
 
     name: str
     pid: int
-    rss_bytes: int | None = Field(description="Memory in use, with what it shares.")
-    uss_bytes: int | None = Field(description="Memory that is its alone; null also above 1 GiB.")
+    rss_bytes: int | None = Field(description="Memory in use, including shared memory.")
+    uss_bytes: int | None = Field(
+        description="Memory that only this process uses; null also above 1 GiB."
+    )
     cpu: float | None = Field(description="Cores in use over the last 10 s.")
     files: int | None = Field(description="Open files and sockets.")
     files_limit: int | None
 
 
 class DiskOut(Schema):
-    """What some of the data takes, and the disk it is on."""
+    """Size of one part of the data, and its disk."""
 
     use: str
     path: str
     used_bytes: int
-    partial: bool = Field(description="There are more files than were looked at.")
+    partial: bool = Field(description="Whether there are more files than were counted.")
     free_bytes: int | None
     size_bytes: int | None
 
 
 class NodeOut(Schema):
-    """One relay on one machine, as its supervisor saw it within the last minute."""
+    """One machine of the relay, as its supervisor reported it within the last minute."""
 
     host: str
-    pid: int = Field(description="Of the supervisor.")
+    pid: int = Field(description="Process id of the supervisor.")
     at: datetime | None
     cores: int
-    load: list[float] = Field(description="Of 1, 5 and 15 minutes.")
-    memory_bytes: int = Field(description="Of the machine, or what its container may use.")
+    load: list[float] = Field(description="Average load over 1, 5 and 15 minutes.")
+    memory_bytes: int = Field(description="Memory of the machine, or the limit of its container.")
     memory_free_bytes: int | None
     processes: list[ProcessOut]
     disks: list[DiskOut]
@@ -134,14 +138,14 @@ class NodeQuery(PageQuery):
 
 
 class RedisUseOut(Schema):
-    """What Redis' memory is used for."""
+    """Use of Redis' memory."""
 
     used_bytes: int
-    rss_bytes: int = Field(description="What its process has of the machine.")
-    limit_bytes: int = Field(description="`maxmemory`; 0: none.")
+    rss_bytes: int = Field(description="Memory that the machine gives to its process.")
+    limit_bytes: int = Field(description="`maxmemory`; 0: no limit.")
     keys: int
-    sampled: int = Field(description="Keys that were measured; they stand for all.")
-    file_bytes: int = Field(description="Of the append-only file; 0 without one.")
+    sampled: int = Field(description="Number of measured keys, which the estimates are based on.")
+    file_bytes: int = Field(description="Size of the append-only file; 0: there is no such file.")
     uses: dict[str, int] = Field(description="Bytes by use, the largest first; estimates.")
 
 
@@ -149,9 +153,9 @@ class TaskQueueOut(Schema):
     """One queue of background tasks."""
 
     name: str
-    waiting: int = Field(description="Tasks nobody has taken yet.")
-    oldest_s: float | None = Field(description="Age of the first of them.")
-    taken: bool = Field(description="Whether some process takes tasks from it.")
+    waiting: int = Field(description="Tasks that no process has taken yet.")
+    oldest_s: float | None = Field(description="Age of the oldest waiting task, in seconds.")
+    taken: bool = Field(description="Whether a process takes tasks from the queue.")
 
 
 class RunningOut(Schema):
@@ -165,12 +169,13 @@ class RunningOut(Schema):
 
 
 class FailedOut(Schema):
-    """A task that ended with an error nobody expected."""
+    """A task that ended with an unexpected error."""
 
     id: str
     task: str
     arguments: list[Any] | None = Field(
-        description="null: there were too many to be kept; it cannot be started again."
+        description="Arguments of the task; null: they were too large to keep, so it cannot be "
+        "retried."
     )
     at: datetime | None
     error: str
@@ -198,13 +203,13 @@ class FailedQuery(PageQuery):
 class Retried(Schema):
     """The task that was started."""
 
-    id: str = Field(description="Of the failure; the task has a new one.")
+    id: str = Field(description="Id of the failure; the new task has another id.")
     task: str = Field(description="Its name.")
 
 
 @get(router, "/workers", action="worker.view", answer=Page[WorkerOut])
 def list_workers(request: Request, query: Query[WorkerQuery]) -> Any:
-    """Workers with a heartbeat in the last 30 s."""
+    """List workers with a heartbeat in the last 30 s."""
     orders = {
         "place": lambda row: f"{row.host}/{row.slot:>5}",
         "sessions": lambda row: row.sessions,
@@ -221,13 +226,13 @@ def list_workers(request: Request, query: Query[WorkerQuery]) -> Any:
 
 @get(router, "/workers/{worker}", action="worker.view", answer=WorkerOut)
 def get_worker(request: Request, worker: BootId) -> Any:
-    """One worker."""
+    """Get a worker."""
     return WorkerOut.of(services.get_worker(worker))
 
 
 @post(router, "/workers/{worker}/drain", action="worker.drain", answer=Draining)
 def drain_worker(request: Request, worker: BootId) -> Any:
-    """Let a worker close its sessions and end.
+    """Drain a worker: it closes its sessions and ends.
 
     Its supervisor starts another in its place.
     """
@@ -271,7 +276,7 @@ async def stream_worker_log(request: Request, worker: BootId) -> Any:
 
 @get(router, "/nodes", action="worker.view", answer=Page[NodeOut], tags=["nodes"])
 def list_nodes(request: Request, query: Query[NodeQuery]) -> Any:
-    """Machines that relays run on, with their processes and disks."""
+    """List the machines of the relay, with their processes and disks."""
     return page_list(
         query,
         nodes.list_nodes(),
@@ -283,13 +288,13 @@ def list_nodes(request: Request, query: Query[NodeQuery]) -> Any:
 
 @get(router, "/nodes/redis", action="worker.view", answer=RedisUseOut, tags=["nodes"])
 def get_redis_use(request: Request) -> Any:
-    """What Redis' memory is used for, estimated from a sample of its keys."""
+    """Get the use of Redis' memory, estimated from a sample of its keys."""
     return asdict(redis_use.look())
 
 
 @get(router, "/tasks/queues", action="task.view", answer=Page[TaskQueueOut], tags=["tasks"])
 def list_task_queues(request: Request, query: Query[TaskQueueQuery]) -> Any:
-    """Queues of background tasks, each with what waits in it."""
+    """List the queues of background tasks with their waiting tasks."""
     return page_list(
         query,
         tasks_services.queues(),
@@ -301,7 +306,7 @@ def list_task_queues(request: Request, query: Query[TaskQueueQuery]) -> Any:
 
 @get(router, "/tasks/running", action="task.view", answer=Page[RunningOut], tags=["tasks"])
 def list_running_tasks(request: Request, query: Query[RunningQuery]) -> Any:
-    """Background tasks that run now, the longest first."""
+    """List running background tasks, the longest first."""
     return page_list(
         query,
         tasks_services.running(),
@@ -313,9 +318,9 @@ def list_running_tasks(request: Request, query: Query[RunningQuery]) -> Any:
 
 @get(router, "/tasks/failed", action="task.view", answer=Page[FailedOut], tags=["tasks"])
 def list_failed_tasks(request: Request, query: Query[FailedQuery]) -> Any:
-    """The latest failures of background tasks, the newest first.
+    """List failed background tasks, the newest first.
 
-    The last two hundred are kept, for a week.
+    The relay keeps the last 200 failures, each for a week.
     """
     return page_list(
         query,
@@ -328,7 +333,7 @@ def list_failed_tasks(request: Request, query: Query[FailedQuery]) -> Any:
 
 @post(router, "/tasks/failed/{task}/retry", action="task.retry", answer=Retried, tags=["tasks"])
 def retry_task(request: Request, task: TaskId) -> Any:
-    """Start a failed task again; it is off the list then."""
+    """Retry a failed task and remove it from the list."""
     return Retried(id=task, task=tasks_services.retry(task, actor=request.actor))
 
 
@@ -336,5 +341,5 @@ def retry_task(request: Request, task: TaskId) -> Any:
     router, "/tasks/failed/{task}", action="task.forget", answer=None, status=204, tags=["tasks"]
 )
 def forget_task(request: Request, task: TaskId) -> Any:
-    """Take a failure off the list."""
+    """Remove a failed task from the list."""
     tasks_services.forget(task, actor=request.actor)

@@ -31,7 +31,7 @@ class WorkerRow:
         sbd_sessions: SBD connections whose clients have proven their keys.
         loop_lag_ms: the worst of the last second.
         commit_p50_ms, commit_p99_ms: upper bounds over the last minute; None without a commit.
-        memory_bytes: of the process; 0 where its system does not say.
+        memory_bytes: of the process; Memory of the process; 0: its system does not report it.
     """
 
     boot_id: str

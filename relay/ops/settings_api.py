@@ -24,17 +24,19 @@ Key = Annotated[str, Field(max_length=MAX_KEY_CHARS, description="`<section>.<na
 
 
 class SettingOut(Schema):
-    """One setting."""
+    """A setting."""
 
     key: str
     section: str
     kind: str
-    value: Value = Field(description="In force in the operator site; a secret is not shown.")
+    value: Value = Field(description="Value in the operator site; secrets are not shown.")
     default: Value
-    origin: str = Field(description="`default`, the file, the variable, or the command line.")
+    origin: str = Field(
+        description="Origin of the value: `default`, the file, the variable, or the command line."
+    )
     doc: str
     secret: bool
-    variable: str = Field(description="The variable of the environment that sets it.")
+    variable: str = Field(description="Environment variable of the setting.")
     minimum: float | None
     maximum: float | None
     choices: list[str]
@@ -45,14 +47,16 @@ class SettingQuery(PageQuery):
 
     section: str | None = Field(None, max_length=MAX_KEY_CHARS)
     changed: Literal["true", "false"] | None = Field(
-        None, description="Only those that are set, or only those at their default."
+        None,
+        description="true: only settings with another value than their default; false: only the "
+        "others.",
     )
     order: Literal["key", "-key"] = "key"
 
 
 @get(router, "/settings", action="setting.view", answer=Page[SettingOut])
 def list_settings(request: Request, query: Query[SettingQuery]) -> Any:
-    """Every setting: its value, where it came from, what it means."""
+    """List all settings with value, origin and meaning."""
     found = [
         each
         for each in every()
@@ -64,7 +68,7 @@ def list_settings(request: Request, query: Query[SettingQuery]) -> Any:
 
 @get(router, "/settings/{key}", action="setting.view", answer=SettingOut, tagged=True)
 def get_setting(request: Request, key: Key) -> Any:
-    """One setting."""
+    """Get a setting."""
     for each in every():
         if each.key == key:
             return each

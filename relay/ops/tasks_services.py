@@ -62,7 +62,7 @@ class RunningTask:
 
 @dataclass(frozen=True, slots=True)
 class FailedTask:
-    """A task that ended with an error nobody expected.
+    """A task that ended with an unexpected error.
 
     Attributes:
         arguments: None where there were too many to be kept; it cannot be started again.
@@ -152,7 +152,7 @@ def failed(limit: int = task_record.MAX_FAILED) -> list[FailedTask]:
 
 
 def retry(task_id: str, *, actor: Actor) -> str:
-    """Start a failed task again; it is off the list then.
+    """Retry a failed task and remove it from the list.
 
     Returns:
         Its name.
@@ -181,7 +181,7 @@ def retry(task_id: str, *, actor: Actor) -> str:
 
 
 def forget(task_id: str, *, actor: Actor) -> None:
-    """Take a failure off the list.
+    """Remove a failed task from the list.
 
     Raises:
         Denied, NotFound, Away

@@ -29,7 +29,7 @@ QueueKey = Annotated[
     Field(
         min_length=1,
         max_length=MAX_KEY_CHARS,
-        description="Of the session: `<twin>` or `<twin>:<session id>`.",
+        description="Session of the queue: `<twin>` or `<twin>:<session id>`.",
     ),
 ]
 Entry = Annotated[str, Field(pattern=ENTRY, description="Id of a message in its queue.")]
@@ -41,16 +41,16 @@ QueueOrder = Literal[
 
 
 class QueueOut(Schema):
-    """What waits for one session."""
+    """Queue of one session."""
 
     key: str
     twin: int
     sid: str | None = Field(
-        description="Session id; null: the session without one, which is not an empty id."
+        description="Session id; null: the session without an id. An empty id is another session."
     )
     connected: bool
     messages: int
-    size_bytes: int = Field(description="Of Redis' memory, estimated.")
+    size_bytes: int = Field(description="Estimated bytes of Redis' memory.")
     oldest: datetime | None
     newest: datetime | None
     newest_entry: str = Field(description="Id of the last message: `up_to` of a purge.")
@@ -66,7 +66,7 @@ class HeaderOut(Schema):
     """Headers of one message."""
 
     entry: str
-    at: datetime | None = Field(description="When it was stored.")
+    at: datetime | None = Field(description="Time at which the queue stored it.")
     size_bytes: int
     payload_bytes: int
     source: str
@@ -74,8 +74,8 @@ class HeaderOut(Schema):
     uid: str
     kind: str
     command: str
-    deadline: datetime | None = Field(description="By its own account.")
-    expired: bool = Field(description="It will not be delivered.")
+    deadline: datetime | None = Field(description="Deadline that its sender gave.")
+    expired: bool = Field(description="Whether its time is up; the relay will not deliver it.")
     tags_bytes: int
     problem: str = Field(description="What is wrong with the entry; empty: nothing.")
 
@@ -92,8 +92,10 @@ class HeaderQuery(Schema):
     """Which queue."""
 
     key: QueueKey
-    limit: int = Field(50, ge=1, le=500, description="Most items; fewer come where they are large.")
-    cursor: Entry | None = Field(None, description="`next` of the page before.")
+    limit: int = Field(
+        50, ge=1, le=500, description="Highest number of items; fewer if they are large."
+    )
+    cursor: Entry | None = Field(None, description="`next` of the previous page.")
 
 
 class KeyQuery(Schema):
@@ -109,43 +111,44 @@ class QueueExportQuery(KeyQuery):
 
 
 class PurgeIn(Body):
-    """What is to go."""
+    """Messages to delete."""
 
     key: QueueKey
     up_to: Entry | None = Field(
         None,
-        description="The last message that goes; needed but for a banned or removed twin.",
+        description="Id of the last message to delete; required unless the twin is banned or "
+        "removed.",
     )
 
 
 class Purged(Schema):
-    """What went."""
+    """Number of deleted messages."""
 
     purged: int
 
 
 class MoveIn(Body):
-    """From where to where: two sessions of one twin."""
+    """Two sessions of the same twin."""
 
     source: QueueKey
     target: QueueKey
 
 
 class MovedOut(Schema):
-    """How a move went."""
+    """Result of a move."""
 
     moved: int
-    expired: int = Field(description="Too old to be delivered anywhere; they stayed.")
+    expired: int = Field(description="Expired messages, which stayed.")
     malformed: int = Field(description="Malformed entries, which stayed.")
-    left: int = Field(description="All that is still in the queue.")
-    stopped: str = Field(description="Why not all was looked at; empty: all was.")
+    left: int = Field(description="Messages still in the queue.")
+    stopped: str = Field(description="Reason why the move stopped early; empty: it did not.")
 
 
 @get(router, "/queues", action="queue.view", answer=Page[QueueOut])
 def list_queues(request: Request, query: Query[QueueQuery]) -> Any:
-    """Queues that hold messages.
+    """List queues that hold messages.
 
-    With `order=-rate_in` the queues that fill fastest now come first.
+    `order=-rate_in` sorts them by the rate at which they fill, the highest first.
     """
     found = services.list_queues(
         twin=query.twin,
@@ -159,43 +162,43 @@ def list_queues(request: Request, query: Query[QueueQuery]) -> Any:
 
 @get(router, "/queues/one", action="queue.view", answer=QueueOut, missing=True)
 def get_queue(request: Request, query: Query[KeyQuery]) -> Any:
-    """What waits for one session."""
+    """Get the queue of one session."""
     return _queue(services.get_queue(query.key))
 
 
 @get(router, "/queues/headers", action="queue.view", answer=Page[HeaderOut])
 def list_queue_headers(request: Request, query: Query[HeaderQuery]) -> Any:
-    """The messages of one queue by their headers, the oldest first."""
+    """List the headers of the messages in a queue, the oldest first."""
     found = services.list_headers(query.key, limit=query.limit, after=query.cursor or "")
     return listed(found, _header)
 
 
 @get(router, "/queues/export", action="queue.export", answer=None, content=EXPORTED)
 def export_queue(request: Request, query: Query[QueueExportQuery]) -> Any:
-    """The headers of a whole queue, as lines of JSON or CSV."""
+    """Export the headers of all messages in a queue, as lines of JSON or CSV."""
     found = services.export(query.key, query.form, actor=request.actor)
     return lines(found, MEDIA_TYPES[query.form], f"queue.{query.form}")
 
 
 @post(router, "/queues/purge", action="queue.purge", answer=Purged)
 def purge_queue(request: Request, body: PurgeIn) -> Any:
-    """Delete what waits for one session that is not connected."""
+    """Delete the queue of a session that is not connected."""
     purged = services.purge(body.key, actor=request.actor, up_to=body.up_to or "")
     return Purged(purged=purged)
 
 
 @post(router, "/queues/move", action="queue.move", answer=MovedOut)
 def move_queue(request: Request, body: MoveIn) -> Any:
-    """Move what waits for one session to another of the same twin.
+    """Move the messages of a queue to another session of the same twin.
 
-    The other need not exist yet; if it is connected it gets the messages at once.
+    The other session need not exist yet. If it is connected, it receives the messages at once.
     """
     return asdict(services.move(body.source, body.target, actor=request.actor))
 
 
 @post(router, "/twins/{twin}/purge", action="queue.purge", answer=Purged)
 def purge_twin(request: Request, twin: TwinId) -> Any:
-    """Delete what waits for a banned or removed twin."""
+    """Delete the queues of a banned or removed twin."""
     return Purged(purged=services.purge_twin(twin, actor=request.actor))
 
 

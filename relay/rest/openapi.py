@@ -20,25 +20,25 @@ from relay.rest.problem import CONTENT_TYPE, TITLES
 from relay.rest.schema import Problem
 
 DESCRIPTION: Final = """\
-Everything an operator does, for programs. Say who you are with an API token \
+Every task of an operator, for programs. Authenticate with an API token \
 (`Authorization: Bearer <token>`), or call it from the operator site's own pages.
 
-Lists come in pages: `limit`, `cursor`, `order` and filters in the query, `items` and `next` in \
-the answer. Refusals are problem+json (RFC 9457). A POST with an `Idempotency-Key` is done once, \
-however often it is sent within a day. Requests are limited per token: 429 says when to go on.\
+Lists have pages: the query takes `limit`, `cursor`, `order` and filters; the answer has `items` \
+and `next`. Errors are problem+json (RFC 9457). A POST with an `Idempotency-Key` runs once, \
+however often it is sent within a day. Requests are limited per token: 429 has `Retry-After`.\
 """
 
 SECURITY: Final[dict[str, Any]] = {
     "token": {
         "type": "http",
         "scheme": "bearer",
-        "description": "An API token, made by `manage.py rmb_token` or at `/api/v1/tokens`.",
+        "description": "An API token, from `manage.py rmb_token` or `/api/v1/tokens`.",
     },
     "session": {
         "type": "apiKey",
         "in": "cookie",
         "name": "rmb_operator",
-        "description": "Signed in on the site; changes need the header `X-CSRFToken` as well.",
+        "description": "The session of a browser; changes also need the header `X-CSRFToken`.",
     },
 }
 
@@ -46,13 +46,13 @@ _PROBLEMS: Final = {
     400: "The request is malformed.",
     401: "No token was sent, or it is unknown, expired or revoked.",
     403: "The permission is missing.",
-    404: "There is no such thing.",
-    409: "Not as things are now; or the request with this `Idempotency-Key` still runs.",
+    404: "The resource does not exist.",
+    409: "The present state forbids it, or a request with this `Idempotency-Key` still runs.",
     412: "The resource has changed since it was read.",
     413: "The body is too large.",
-    415: "The body is of another media type.",
-    422: "A value is wrong; `errors` names the fields.",
-    429: "Too many requests; `Retry-After` says when to go on.",
+    415: "The media type of the body is not supported.",
+    422: "A value is invalid; `errors` names the fields.",
+    429: "Too many requests; `Retry-After` contains the seconds to wait.",
     503: "Redis, the database or the chain does not answer.",
 }
 
@@ -60,7 +60,8 @@ _KEY: Final[dict[str, Any]] = {
     "in": "header",
     "name": idempotency.HEADER,
     "required": False,
-    "description": "The request is done once within a day, however often it is sent.",
+    "description": "Key that makes repeats safe: within a day, the relay runs requests with the "
+    "same key once.",
     "schema": {"type": "string", "minLength": 1, "maxLength": MAX_KEY_CHARS, "pattern": "^[!-~]+$"},
 }
 
@@ -142,7 +143,7 @@ def _complete(described: dict[str, Any], facts: Declared, operation: Any) -> Non
                 "in": "header",
                 "name": name,
                 "required": False,
-                "description": "An ETag of this resource.",
+                "description": "ETag of the resource; if it has changed since, the answer is 412.",
                 "schema": {"type": "string", "maxLength": etag.MAX_CHARS},
             }
         )

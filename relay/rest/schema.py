@@ -82,12 +82,15 @@ class PageQuery(Schema):
     may be ordered by (`Literal["id", "-id"]`)."""
 
     limit: int = Field(
-        bounds.DEFAULT_ITEMS, ge=1, le=bounds.MAX_ITEMS, description="Most items of the page."
+        bounds.DEFAULT_ITEMS,
+        ge=1,
+        le=bounds.MAX_ITEMS,
+        description="Highest number of items on the page.",
     )
     cursor: str | None = Field(
         None,
         max_length=bounds.MAX_CURSOR_CHARS,
-        description="`next` of the page before; filters and order must be as they were.",
+        description="`next` of the previous page; use the same filters and order.",
     )
     order: str | None = None
 
@@ -114,7 +117,7 @@ class Problem(Schema):
     status: int
     detail: str
     errors: list[FieldError] = Field(
-        default_factory=list, description="Only where fields of the request are to blame."
+        default_factory=list, description="Fields of the request with errors; otherwise empty."
     )
 
 

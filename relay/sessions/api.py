@@ -37,7 +37,7 @@ SessionKey = Annotated[
     Field(min_length=1, max_length=MAX_KEY_CHARS, description=KEY_FORMS),
 ]
 Reason = Annotated[
-    str, Field(max_length=MAX_REASON_CHARS, description="For the log and the audit log.")
+    str, Field(max_length=MAX_REASON_CHARS, description="Reason, for the log and the audit log.")
 ]
 
 
@@ -48,8 +48,8 @@ Carrier = Annotated[
     Field(description="Only sessions on websockets of their own, or on streams of connections."),
 ]
 """Of `models.CARRIERS`."""
-_TWIN: Final = "Null for SBD: its clients are not twins."
-_SID: Final = "Session id; null: the session without one, which is not an empty id."
+_TWIN: Final = "Id of the twin; null for SBD, whose clients are not twins."
+_SID: Final = "Session id; null: the session without an id. An empty id is another session."
 _CONNECTION: Final = (
     "Number, at its worker, of the connection whose stream carries it; null: a websocket of its "
     "own does."
@@ -59,7 +59,7 @@ _PEER: Final = "Public key of an SBD client, in base64url without padding; null 
 
 
 class LiveSessionOut(Schema):
-    """A session that is held now."""
+    """An open session."""
 
     key: str = Field(description=KEY_FORMS)
     protocol: Protocol
@@ -74,14 +74,16 @@ class LiveSessionOut(Schema):
     address: str
     user_agent: str
     opened_at: datetime
-    messages_in: int = Field(description="As all figures but rates, up to 15 s old.")
+    messages_in: int = Field(
+        description="Messages from the client. This and the other counts are up to 15 s old."
+    )
     messages_out: int
     bytes_in: int
     bytes_out: int
-    backlog: int = Field(description="Messages on their way to the client.")
-    drops: int = Field(description="Messages from or to it that ended undelivered.")
+    backlog: int = Field(description="Messages on the way to the client.")
+    drops: int = Field(description="Messages from or to the session that were not delivered.")
     slowed: int = Field(
-        description="Pauses in reading from its client, because its messages were refused."
+        description="Times the relay stopped reading from the client because it refused messages."
     )
     rate_in: float = Field(
         description=f"Messages a second from its client, over the last {WINDOW_S} s."
@@ -98,7 +100,7 @@ class LiveSessionOut(Schema):
 
 
 class SessionOut(Schema):
-    """One connection of a twin or of an SBD client, from its claim to its end."""
+    """One connection of a twin or of an SBD client."""
 
     id: int
     key: str = Field(alias="key_text", description=KEY_FORMS)
@@ -106,7 +108,9 @@ class SessionOut(Schema):
     twin: int | None = Field(description=_TWIN)
     sid: str | None = Field(description=_SID)
     peer: str | None = Field(description=_PEER)
-    epoch: int = Field(description="Order of the connections of one session.")
+    epoch: int = Field(
+        description="Number of the connection; newer connections of a session have higher ones."
+    )
     worker: str = Field(description="Boot id of the worker.")
     slot: str
     connection: int | None = Field(description=_CONNECTION)
@@ -146,7 +150,7 @@ class LiveQuery(PageQuery):
     sid: str | None = Field(None, max_length=MAX_SID_CHARS)
     protocol: Protocol | None = None
     peer: PeerBeginning | None = None
-    worker: str | None = Field(None, max_length=64, description="Boot id.")
+    worker: str | None = Field(None, max_length=64, description="Boot id of the worker.")
     address: str | None = Field(None, max_length=MAX_REMOTE_CHARS)
     carrier: Carrier | None = None
     order: LiveOrder = "-opened"
@@ -160,12 +164,12 @@ class SessionQuery(PageQuery):
     protocol: Protocol | None = None
     peer: PeerBeginning | None = None
     open: Literal["true", "false"] | None = Field(
-        None, description="Only sessions that are open, or only those that ended."
+        None, description="true: only open sessions; false: only ended ones."
     )
-    worker: str | None = Field(None, max_length=64, description="Boot id.")
+    worker: str | None = Field(None, max_length=64, description="Boot id of the worker.")
     address: str | None = Field(None, max_length=MAX_REMOTE_CHARS)
     carrier: Carrier | None = None
-    reason: str | None = Field(None, max_length=32, description="Of their end.")
+    reason: str | None = Field(None, max_length=32, description="Reason of the end.")
     since: Stamp | None = None
     until: Stamp | None = None
     order: Literal["id", "-id", "opened_at", "-opened_at", "twin", "-twin", "drops", "-drops"] = (
@@ -180,43 +184,45 @@ class TotalQuery(Schema):
 
 
 class TotalOut(Schema):
-    """How many sessions there are."""
+    """Number of open sessions."""
 
     total: int
 
 
 class KickIn(Body):
-    """Which session is to end."""
+    """Session to end."""
 
     key: SessionKey
-    epoch: Count | None = Field(None, description="Of the connection that is meant.")
+    epoch: Count | None = Field(
+        None, description="Number of the connection to end; null: the present one."
+    )
     reason: Reason = ""
 
 
 class Kicked(Schema):
-    """The connection that ends."""
+    """The connection that the relay ends."""
 
     epoch: int
 
 
 class KickTwinIn(Body):
-    """Why."""
+    """Reason to end the sessions."""
 
     reason: Reason = ""
 
 
 class KickedTwin(Schema):
-    """What ends."""
+    """Number of sessions that the relay ends."""
 
     sessions: int
 
 
 @get(router, "/sessions", action="session.view", answer=Page[LiveSessionOut])
 def list_sessions(request: Request, query: Query[LiveQuery]) -> Any:
-    """Sessions that are held now.
+    """List open sessions.
 
-    By the directory in Redis; a session shows up within a second or two. With `order=-rate_in` the
-    sessions that send most messages now come first.
+    They are read from Redis; a new session is listed within two seconds. `order=-rate_in` sorts
+    them by the messages that they send now, the highest rate first.
     """
     found = listing.live(
         twin=query.twin,
@@ -235,15 +241,15 @@ def list_sessions(request: Request, query: Query[LiveQuery]) -> Any:
 
 @get(router, "/sessions/total", action="session.view", answer=TotalOut)
 def count_sessions(request: Request, query: Query[TotalQuery]) -> Any:
-    """How many sessions are held now, of RMB and SBD."""
+    """Count the open sessions of RMB and SBD."""
     return TotalOut(total=listing.total(query.protocol or ""))
 
 
 @get(router, "/sessions/history", action="session.view", answer=Page[SessionOut])
 def list_session_history(request: Request, query: Query[SessionQuery]) -> Any:
-    """Sessions that were, and those that are.
+    """List open and past sessions.
 
-    By the database; a row is up to some seconds behind.
+    They are read from the database, which is some seconds behind.
     """
     rows = listing.history(
         twin=query.twin,
@@ -263,7 +269,7 @@ def list_session_history(request: Request, query: Query[SessionQuery]) -> Any:
 
 @get(router, "/sessions/history/{session}", action="session.view", answer=SessionOut)
 def get_session(request: Request, session: RowId) -> Any:
-    """One session of the history."""
+    """Get a session of the history."""
     found = Session.objects.filter(pk=session).first()
     if found is None:
         raise NotFound(f"there is no session {session}")
@@ -272,9 +278,9 @@ def get_session(request: Request, session: RowId) -> Any:
 
 @post(router, "/sessions/kick", action="session.kick", answer=Kicked, missing=True)
 def kick_session(request: Request, body: KickIn) -> Any:
-    """End one session, within a second.
+    """End a session within a second.
 
-    With an epoch only that connection: one that came after it stays.
+    With `epoch`, only that connection ends; a newer one of the same session stays.
     """
     epoch = services.kick(body.key, actor=request.actor, epoch=body.epoch, reason=body.reason)
     return Kicked(epoch=epoch)
@@ -282,9 +288,9 @@ def kick_session(request: Request, body: KickIn) -> Any:
 
 @post(router, "/twins/{twin}/kick", action="session.kick", answer=KickedTwin)
 def kick_twin(request: Request, twin: TwinId, body: KickTwinIn) -> Any:
-    """End all sessions of a twin, within a second.
+    """End all sessions of a twin within a second.
 
-    Those that connect from now on stay; a ban keeps them out.
+    The twin can connect again; ban it to prevent that.
     """
     told = services.kick_twin(twin, actor=request.actor, reason=body.reason)
     return KickedTwin(sessions=told)

@@ -56,13 +56,13 @@ class Session(models.Model):
         max_length=MAX_PEER_CHARS,
         blank=True,
         default="",
-        help_text="Client of SBD: its public key in base64url.",
+        help_text="Public key of an SBD client in base64url.",
     )
     # "No session id" and an empty one are different sessions.
     sid_present = models.BooleanField(default=False)
     sid = models.CharField("session id", max_length=MAX_SID_CHARS, blank=True, default="")
     epoch = models.PositiveBigIntegerField(
-        help_text="Order of the connections of one session; from the clock of Redis, in µs."
+        help_text="Number of the connection: time of Redis in µs."
     )
     worker = models.CharField(max_length=64, db_index=True, help_text="Boot id of the worker.")
     slot = models.CharField(max_length=16, blank=True, default="")
@@ -88,14 +88,14 @@ class Session(models.Model):
     bytes_in = models.PositiveBigIntegerField(default=0)
     bytes_out = models.PositiveBigIntegerField(default=0)
     backlog = models.PositiveBigIntegerField(
-        default=0, help_text="Messages on their way to the client at the last look."
+        default=0, help_text="Messages on the way to the client at the last count."
     )
     drops = models.PositiveBigIntegerField(
-        default=0, help_text="Messages from or to the session that ended undelivered."
+        default=0, help_text="Messages from or to the session that were not delivered."
     )
     slowed = models.PositiveBigIntegerField(
         default=0,
-        help_text="Pauses in reading from the client, because its messages were refused.",
+        help_text="Times the relay stopped reading from the client because it refused messages.",
     )
 
     class Meta:

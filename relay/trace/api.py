@@ -31,7 +31,7 @@ Text = Annotated[str, StringConstraints(min_length=1, max_length=bounds.MAX_TEXT
 
 
 class TraceOut(Schema):
-    """An order to follow messages, and what became of it."""
+    """A trace and its state."""
 
     id: str
     kind: Kind
@@ -39,36 +39,41 @@ class TraceOut(Schema):
     sample: float
     events_per_s: int
     started: datetime
-    until: datetime = Field(description="It ends by itself then.")
+    until: datetime = Field(description="Time at which it ends.")
     started_by: str
     stopped: datetime | None
     stopped_by: str
     state: services.State = Field(
-        description="`off`: taken back because Redis was full, or lost by it."
+        description="State of the trace; `off`: Redis was full or lost the trace."
     )
-    events: int = Field(description="Noted so far.")
-    skipped: int = Field(description="Messages that were not followed: the rate was reached.")
-    lost: int = Field(description="Events that could not be kept.")
+    events: int = Field(description="Number of events so far.")
+    skipped: int = Field(description="Messages that were not traced because of `events_per_s`.")
+    lost: int = Field(description="Events that could not be stored.")
 
 
 class TraceIn(Body):
-    """What to follow."""
+    """A message, twin or session to trace."""
 
     kind: Kind
     subject: Text = Field(description="The uid, the twin's id, or `<twin>[:<session id>]`.")
     lifetime_s: Whole = Field(bounds.LIFETIME_S, ge=bounds.MIN_LIFETIME_S, le=bounds.MAX_LIFETIME_S)
-    sample: float = Field(1.0, ge=bounds.MIN_SAMPLE, le=1, description="Share of the messages.")
+    sample: float = Field(
+        1.0, ge=bounds.MIN_SAMPLE, le=1, description="Share of the messages to trace."
+    )
     events_per_s: Whole = Field(
-        bounds.EVENTS_PER_S, ge=1, le=bounds.MAX_EVENTS_PER_S, description="Of each process."
+        bounds.EVENTS_PER_S,
+        ge=1,
+        le=bounds.MAX_EVENTS_PER_S,
+        description="Highest number of events a second in each process.",
     )
 
 
 class TraceEventOut(Schema):
     """What happened to a message at one moment; unknown fields are empty or 0."""
 
-    at: float = Field(description="Unix time by the clock of the process.")
+    at: float = Field(description="Unix time, from the clock of the process.")
     by: str = Field(description="The process.")
-    here: str = Field(description="The relay that it belongs to.")
+    here: str = Field(description="Relay that the process belongs to.")
     stage: Stage
     uid: str
     source: str
@@ -79,39 +84,43 @@ class TraceEventOut(Schema):
     epoch: int = 0
     entry: str = ""
     batch: int = 0
-    relay: str = Field("", description="The other relay, that it came from or was sent to.")
+    relay: str = Field("", description="Partner relay that the message came from or was sent to.")
     answer: str = ""
     ms: float = 0.0
 
 
 class NotedOut(TraceEventOut):
-    """An event, and its place among those of its trace."""
+    """An event of a trace."""
 
-    cursor: str = Field(description="Ask for what comes after it with this.")
+    cursor: str = Field(description="Cursor to get the events after this one.")
 
 
 class StepOut(Schema):
     """One event of a timeline."""
 
-    when: float = Field(description="Unix time in the order of cause.")
+    when: float = Field(
+        description="Corrected Unix time, at which no effect comes before its cause."
+    )
     after_ms: float
     event: TraceEventOut
 
 
 class LegOut(Schema):
-    """A message on its way from its sender to its destination."""
+    """The way of a message from its sender to its destination."""
 
     kind: str
     source: str
     destination: str
     outcome: str
     took_ms: float
-    shifts_ms: dict[str, float] = Field(description="Clocks of other relays, set right by this.")
+    shifts_ms: dict[str, float] = Field(
+        description="Correction of the clocks of partner relays, in milliseconds."
+    )
     steps: list[StepOut]
 
 
 class TimelineOut(Schema):
-    """All that was noted of one uid: request, answer and errors."""
+    """All events of one uid: request, answer and errors."""
 
     uid: str
     legs: list[LegOut]
@@ -127,9 +136,13 @@ class TraceQuery(PageQuery):
 class TraceEventQuery(Schema):
     """Which events of a trace."""
 
-    limit: int = Field(100, ge=1, le=bounds.MAX_PAGE, description="Most events of the page.")
+    limit: int = Field(
+        100, ge=1, le=bounds.MAX_PAGE, description="Highest number of events on the page."
+    )
     cursor: str = Field(
-        services.START, max_length=41, description="Of the event after which to begin."
+        services.START,
+        max_length=41,
+        description="`cursor` of the event before the first one to return.",
     )
 
 
@@ -137,14 +150,16 @@ class TimelineQuery(Schema):
     """Which message."""
 
     uid: Text
-    trace: str = Field("", max_length=ID_CHARS, description="Look at this trace only.")
+    trace: str = Field(
+        "", max_length=ID_CHARS, description="Id of a trace; only its events are used."
+    )
 
 
 @get(router, path="/traces", action="trace.view", answer=Page[TraceOut])
 def list_traces(request: Request, query: Query[TraceQuery]) -> Any:
-    """Traces that run, and those that did.
+    """List running and past traces.
 
-    What was noted for a trace is kept for an hour after its last event."""
+    The events of a trace are kept for an hour after the last one."""
     rows = TraceOrder.objects.all()
     if query.kind is not None:
         rows = rows.filter(kind=query.kind)
@@ -153,9 +168,9 @@ def list_traces(request: Request, query: Query[TraceQuery]) -> Any:
 
 @post(router, path="/traces", action="trace.start", answer=TraceOut, status=201)
 def start_trace(request: Request, body: TraceIn) -> Any:
-    """Follow one message, or all of a twin or session.
+    """Trace a message, or all messages of a twin or session.
 
-    It is in force within a second, and ends by itself."""
+    The trace starts within a second and ends after `lifetime_s`."""
     row = services.start(
         body.kind,
         body.subject,
@@ -169,7 +184,7 @@ def start_trace(request: Request, body: TraceIn) -> Any:
 
 @get(router, path="/traces/{trace}", action="trace.view", answer=TraceOut)
 def get_trace(request: Request, trace: TraceId) -> Any:
-    """One trace."""
+    """Get a trace."""
     return _one(services.find(trace))
 
 
@@ -177,15 +192,15 @@ def get_trace(request: Request, trace: TraceId) -> Any:
 def stop_trace(request: Request, trace: TraceId) -> Any:
     """End a trace now.
 
-    One that is over stays as it is."""
+    A trace that has ended is not changed."""
     return _one(services.stop(trace, actor=request.actor))
 
 
 @get(router, path="/traces/{trace}/events", action="trace.view", answer=Page[NotedOut])
 def list_trace_events(request: Request, trace: TraceId, query: Query[TraceEventQuery]) -> Any:
-    """What was noted for a trace, the oldest first.
+    """List the events of a trace, the oldest first.
 
-    The cursor of the last event asks for those that came since."""
+    Use the `cursor` of the last event to get later ones."""
     noted = services.events(trace, query.cursor, query.limit)
     more = len(noted) == query.limit
     return {"items": [_noted(each) for each in noted], "next": noted[-1].cursor if more else None}
@@ -193,9 +208,9 @@ def list_trace_events(request: Request, trace: TraceId, query: Query[TraceEventQ
 
 @get(router, path="/traces/{trace}/live", action="trace.view", answer=NotedOut, events=True)
 async def stream_trace_events(request: Request, trace: TraceId) -> Any:
-    """Events of a trace as they come, from its first one on.
+    """Stream the events of a trace, from the first one.
 
-    After the last event of a trace that is over comes one named `end`, with the trace."""
+    When the trace ends, an event named `end` with the trace follows the last one."""
     row = await sync_to_async(services.find)(trace)
 
     async def source(last_id: str) -> AsyncIterator[events.Event]:
@@ -212,7 +227,7 @@ async def stream_trace_events(request: Request, trace: TraceId) -> Any:
 
 @get(router, path="/timelines", action="trace.view", answer=TimelineOut, missing=True)
 def get_timeline(request: Request, query: Query[TimelineQuery]) -> Any:
-    """The way of one message through all processes, as far as it was followed."""
+    """Get the events of one message in all processes, as far as it was traced."""
     return texts.timeline_document(services.timeline(query.uid, query.trace))
 
 

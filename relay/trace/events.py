@@ -11,7 +11,7 @@ from relay.trace.bounds import MAX_TEXT_CHARS
 
 
 class Stage(StrEnum):
-    """What happened. In the order in which it happens to a message that arrives."""
+    """What happened to a message, in the order of its way."""
 
     WAITS = "waits"
     ACCEPTED = "accepted"

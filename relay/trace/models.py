@@ -27,27 +27,28 @@ class TraceOrder(models.Model):
         max_length=8,
         choices=[
             (Kind.UID.value, "one message"),
-            (Kind.TWIN.value, "all of a twin"),
-            (Kind.SESSION.value, "all of a session"),
+            (Kind.TWIN.value, "all messages of a twin"),
+            (Kind.SESSION.value, "all messages of a session"),
         ],
         default=Kind.TWIN.value,
     )
     subject = models.CharField(
         "of",
         max_length=MAX_TEXT_CHARS,
-        help_text="The uid; the twin's id; or the session: a twin's id, or <twin>:<session id>.",
+        help_text="Uid of the message, id of the twin, or <twin>:<session id>.",
     )
     sample = models.FloatField(
         "share",
         default=1.0,
         validators=[MinValueValidator(MIN_SAMPLE), MaxValueValidator(1.0)],
-        help_text="Of the messages, from 0.0001 to 1. All processes choose the same ones.",
+        help_text="Share of the messages, from 0.0001 to 1. All processes trace the same messages.",
     )
     events_per_s = models.PositiveIntegerField(
         "events a second",
         default=EVENTS_PER_S,
         validators=[MinValueValidator(1), MaxValueValidator(MAX_EVENTS_PER_S)],
-        help_text="At most, of each process. Further messages are not followed, and counted.",
+        help_text="Highest number of events a second in each process. Further messages are only "
+        "counted.",
     )
     started = models.DateTimeField(db_index=True)
     until = models.DateTimeField("ends", db_index=True)

@@ -20,7 +20,7 @@ _ALL: Final = 1 << 32
 
 
 class Kind(StrEnum):
-    """What an order follows."""
+    """What a trace follows."""
 
     UID = "uid"
     TWIN = "twin"

@@ -59,7 +59,7 @@ BLOCK_S: Final = 1.0
 
 
 class State(StrEnum):
-    """What an order is about now."""
+    """State of a trace."""
 
     RUNNING = "running"
     OFF = "off"

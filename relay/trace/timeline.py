@@ -84,7 +84,7 @@ class Step(NamedTuple):
 
 
 class Leg(NamedTuple):
-    """A message on its way from its sender to its destination.
+    """The way of a message from its sender to its destination.
 
     Attributes:
         kind: what it carries: request, response, error.

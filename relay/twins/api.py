@@ -46,21 +46,22 @@ Account = Annotated[
     Field(max_length=MAX_FIELD_CHARS, description="ss58 address, or 0x and 64 hexadecimal digits."),
 ]
 Key = Annotated[
-    str, Field(max_length=MAX_FIELD_CHARS, description="0x and 66 hexadecimal digits; null: none.")
+    str,
+    Field(max_length=MAX_FIELD_CHARS, description="0x and 66 hexadecimal digits; null: no key."),
 ]
 RelayName = Annotated[str, Field(min_length=1, max_length=MAX_RELAYS_BYTES)]
 Relays = Annotated[
     list[RelayName],
     Field(
         max_length=MAX_RELAYS,
-        description="Relays it is reached through: host names, or host:port. No message reaches a "
-        "twin that lists none.",
+        description="Relays that the twin connects to: host names, or host:port. A twin without "
+        "relays receives no messages.",
     ),
 ]
 
 
 class TwinPublic(Schema):
-    """What everybody may know of a twin."""
+    """Public fields of a twin."""
 
     id: int
     account: str
@@ -71,12 +72,15 @@ class TwinPublic(Schema):
 class TwinOut(TwinPublic):
     """A twin as operators see it."""
 
-    source: str = Field(description="registry, or chain where it was mirrored from there.")
+    source: str = Field(description="`registry`, or `chain` if the relay copied it from the chain.")
     updated: datetime
-    version: int = Field(description="Grows with every change.")
-    height: int | None = Field(description="Block it was read at, if it is of the chain.")
+    version: int = Field(description="Number that grows with every change.")
+    height: int | None = Field(
+        description="Height of the block it was read at; null: not from the chain."
+    )
     stale_since: int | None = Field(
-        description="Block from which on it may have changed unseen; null: none."
+        description="Height of the block after which a change may have been missed; null: up to "
+        "date."
     )
 
 
@@ -87,19 +91,21 @@ class ListedTwinOut(TwinOut):
         description=f"Messages a second from its sessions, over the last {WINDOW_S} s; null: "
         "Redis does not answer."
     )
-    rate_out: float | None = Field(description="The same, messages to its sessions.")
+    rate_out: float | None = Field(
+        description="Messages a second to its sessions, over the same time."
+    )
 
 
 class TwinIn(Body):
-    """All of a twin."""
+    """All fields of a twin."""
 
     account: Account
     pk: Key | None = None
-    relays: Relays | None = Field(None, description="Null: the first name of this relay.")
+    relays: Relays | None = Field(None, description="null: the first domain of this relay.")
 
 
 class TwinChange(Body):
-    """What is to change; the rest stays. A `pk` of null takes the key away."""
+    """Fields to change; missing fields keep their values. A `pk` of null removes the key."""
 
     account: Account | None = None
     pk: Key | None = None
@@ -110,12 +116,14 @@ class TwinQuery(PageQuery):
     """One twin by its account, or filters of the list."""
 
     account: str | None = Field(
-        None, max_length=MAX_FIELD_CHARS, description="Answer the twin of this account; for all."
+        None,
+        max_length=MAX_FIELD_CHARS,
+        description="Look up the twin of this account; needs no permission.",
     )
     text: str = Field(
         "",
         max_length=listing.MAX_SEARCH_CHARS,
-        description="An id, an account, or a part of a relay's name.",
+        description="Id, account, or part of a relay's name to search for.",
     )
     source: Literal["registry", "chain"] | None = None
     relay: str = Field(
@@ -134,7 +142,7 @@ class ImportQuery(Schema):
     """How to import."""
 
     keep_going: Literal["true", "false"] = Field(
-        "false", description="Import the good lines although there are bad ones."
+        "false", description="Import the valid lines even if others have errors."
     )
 
 
@@ -146,7 +154,7 @@ class LineOut(Schema):
 
 
 class ImportOut(Schema):
-    """What an import found and did."""
+    """Result of an import."""
 
     rows: int
     added: int
@@ -175,11 +183,11 @@ def _look_up_id(request: HttpRequest, found: Caller | None, twin: str) -> JsonRe
     open=_look_up_account,
 )
 def list_twins(request: Request, query: Query[TwinQuery]) -> Any:
-    """Twins, or the one of an account.
+    """List twins, or look up the twin of an account.
 
-    With `account`, or without saying who asks, it is a look-up that everybody may make: the answer
-    is that twin, and of several in a registry the one with the lowest id. Otherwise it is a list.
-    With `order=-rate_in` the twins that send most messages now come first.
+    With `account` the answer is the twin of that account; if several twins have it, the one with
+    the lowest id. Requests without credentials must give `account`. All others get a list of
+    twins. `order=-rate_in` sorts it by the messages that twins send now, the highest rate first.
     """
     rows = listing.search(
         query.text,
@@ -205,10 +213,11 @@ def list_twins(request: Request, query: Query[TwinQuery]) -> Any:
     max_bytes=MAX_IMPORT_BYTES,
 )
 def import_twin_file(request: Request, query: Query[ImportQuery]) -> Any:
-    """Add and change twins by a CSV file.
+    """Add and change twins from a CSV file.
 
-    Its header is `id,account,pk,relays`. All of it is imported or, where a line is wrong, nothing.
-    Twins that are not in it stay as they are. Where twins come from the chain: 409.
+    Its header is `id,account,pk,relays`. If a line has an error, nothing is imported, unless
+    `keep_going` is true. Twins that the file does not list stay as they are. Relays that read
+    twins from the chain answer 409.
     """
     try:
         text = request.body.decode("utf-8-sig")
@@ -234,18 +243,19 @@ def import_twin_file(request: Request, query: Query[ImportQuery]) -> Any:
     tagged=True,
 )
 def get_twin(request: Request, twin: str) -> Any:
-    """One twin.
+    """Get a twin.
 
-    Anyone may look a twin up. Callers who may see the registry get more fields, and an ETag.
+    This needs no permission. Callers that may read the registry get more fields and an ETag.
     """
     return _out(_row(_number(twin)))
 
 
 @put(router, "/twins/{twin}", action="twin.put", answer=TwinOut, tagged=True, conflicts=True)
 def put_twin(request: Request, twin: TwinId, body: TwinIn) -> Any:
-    """Add a twin to the registry, or change all of it.
+    """Add a twin to the registry, or replace it.
 
-    Workers go by it within a second. Where twins come from the chain they are changed there: 409.
+    Workers apply the change within a second. Relays that read twins from the chain answer 409:
+    change the twin on the chain.
     """
     with audit.exclusive():
         row = Twin.objects.filter(pk=twin).first()
@@ -259,9 +269,9 @@ def put_twin(request: Request, twin: TwinId, body: TwinIn) -> Any:
 
 @patch(router, "/twins/{twin}", action="twin.put", answer=TwinOut, tagged=True, conflicts=True)
 def patch_twin(request: Request, twin: TwinId, body: TwinChange) -> Any:
-    """Change a part of a twin.
+    """Change some fields of a twin.
 
-    Where twins come from the chain they are changed there: 409.
+    Relays that read twins from the chain answer 409: change the twin on the chain.
     """
     with audit.exclusive():
         present = _out(_row(twin))
@@ -285,8 +295,8 @@ def patch_twin(request: Request, twin: TwinId, body: TwinChange) -> Any:
 def delete_twin(request: Request, twin: TwinId) -> Any:
     """Remove a twin from the registry.
 
-    The relay closes its sessions; messages for it wait until they expire. Where twins come from the
-    chain, a twin of the chain cannot be removed: 409.
+    The relay closes its sessions; messages for it wait until they expire. Twins that come from the
+    chain cannot be removed: 409.
     """
     with audit.exclusive():
         etag.check_match(request, _out(_row(twin)))
@@ -297,7 +307,9 @@ def _values(twin: int, body: TwinIn) -> TwinValues:
     relays = own_relay() if body.relays is None else body.relays
     for relay in relays:
         if RELAY_SEPARATOR in relay or relay != relay.strip():
-            raise Invalid(fields={"relays": f"a relay holds no {RELAY_SEPARATOR!r} and no space"})
+            raise Invalid(
+                fields={"relays": f"a relay's name cannot contain {RELAY_SEPARATOR!r} or spaces"}
+            )
     try:
         return TwinValues(
             twin,

@@ -18,7 +18,7 @@ router = Router(tags=["chain"])
 
 
 class ImportStatusOut(Schema):
-    """The import of all twins."""
+    """State of the import of all twins."""
 
     state: str = Field(description="never, wanted, waiting, running or done.")
     twins: int
@@ -30,33 +30,33 @@ class ImportStatusOut(Schema):
 
 
 class ChainOut(Schema):
-    """How the chain is followed."""
+    """State of following the chain."""
 
-    used: bool = Field(description="Whether twins come from it at all.")
-    following: bool = Field(description="Whether it is followed as it should be.")
-    complaint: str = Field(description="What is wrong; empty: nothing.")
-    url: str = Field(description="The node that is followed.")
+    used: bool = Field(description="Whether the relay reads twins from the chain.")
+    following: bool = Field(description="Whether following works.")
+    complaint: str = Field(description="Problem; empty: no problem.")
+    url: str = Field(description="Node that the relay follows.")
     nodes: list[str]
-    by: str = Field(description="host/pid of the follower.")
+    by: str = Field(description="Process that follows the chain, as host/pid.")
     leased: bool
-    height: int | None = Field(description="The block everything is known up to.")
+    height: int | None = Field(description="Height of the last block whose changes are known.")
     head_height: int
     lag_blocks: int
     head_age_s: float | None
     counts: dict[str, int]
-    mirrored: int = Field(description="Twins of it in the table of this site.")
+    mirrored: int = Field(description="Twins of the chain in the database.")
     imported: ImportStatusOut
 
 
 @get(router, "/chain", action="chain.view", answer=ChainOut)
 def get_chain(request: Request) -> Any:
-    """How the chain is followed."""
+    """Get the state of following the chain."""
     return _out(chain_services.status())
 
 
 @post(router, "/chain/import", action="chain.import", answer=ChainOut)
 def import_chain(request: Request) -> Any:
-    """Have all twins of the chain imported; the answer and `GET /chain` tell how far it is."""
+    """Import all twins of the chain; the answer and `GET /chain` contain the progress."""
     chain_services.start_import(actor=request.actor)
     return _out(chain_services.status())
 

@@ -27,7 +27,7 @@ _EVENTS: Final = "events"
 
 @dataclass(frozen=True, slots=True)
 class ImportStatus:
-    """The import of all twins.
+    """State of the import of all twins.
 
     Attributes:
         state: `never`, `wanted` (not begun), `running`, `waiting` (to go on) or `done`.
@@ -48,7 +48,7 @@ class ImportStatus:
 
 @dataclass(frozen=True, slots=True)
 class ChainStatus:
-    """How the chain is followed.
+    """State of following the chain.
 
     Attributes:
         used: whether twins come from it at all.

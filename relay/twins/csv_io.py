@@ -58,7 +58,7 @@ class LineError(NamedTuple):
 
 @dataclass(slots=True)
 class ImportReport:
-    """What an import found and did."""
+    """Result of an import."""
 
     rows: int = 0
     added: int = 0

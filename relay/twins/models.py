@@ -45,12 +45,18 @@ class Twin(models.Model):
     )
     source = models.CharField(max_length=16, choices=Source, default=Source.REGISTRY)
     updated = models.DateTimeField(auto_now=True)
-    version = models.PositiveBigIntegerField(default=1, help_text="Grows with every change.")
+    version = models.PositiveBigIntegerField(
+        default=1, help_text="Number that grows with every change."
+    )
     height = models.PositiveBigIntegerField(
-        "block height", null=True, help_text="Block the twin was read at, if it is of the chain."
+        "block height",
+        null=True,
+        help_text="Height of the block the twin was read at; empty: not from the chain.",
     )
     stale_since = models.PositiveBigIntegerField(
-        null=True, help_text="Block from which on it may have changed unseen; empty: none."
+        null=True,
+        help_text="Height of the block after which a change may have been missed; empty: up to "
+        "date.",
     )
 
     class Meta:

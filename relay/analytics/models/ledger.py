@@ -6,7 +6,7 @@ from django.db import models
 
 
 class RunState(models.TextChoices):
-    """How a run stands."""
+    """State of a run."""
 
     RUNNING = "running"
     DONE = "done"
@@ -15,18 +15,24 @@ class RunState(models.TextChoices):
 
 
 class Run(models.Model):
-    """One job, started once."""
+    """One run of a job."""
 
-    name = models.CharField(max_length=64, unique=True, help_text="Ends the paths of its files.")
+    name = models.CharField(
+        max_length=64, unique=True, help_text="Last part of the paths of its files."
+    )
     job = models.CharField(max_length=64)
-    master = models.CharField(max_length=255, help_text="Where Spark ran.")
+    master = models.CharField(
+        max_length=255, help_text="Spark master that ran the job, such as local[2]."
+    )
     first_day = models.DateField()
-    last_day = models.DateField(help_text="Included.")
+    last_day = models.DateField(help_text="Last day of the run, which is included.")
     state = models.CharField(max_length=16, choices=RunState.choices, default=RunState.RUNNING)
     error = models.TextField(blank=True, default="")
     began_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
-    periods = models.PositiveIntegerField(default=0, help_text="Days or months it computed.")
+    periods = models.PositiveIntegerField(
+        default=0, help_text="Number of days or months that the run computed."
+    )
     result_rows = models.PositiveBigIntegerField(default=0)
 
     class Meta:
@@ -42,9 +48,9 @@ class Origin(models.Model):
     """The lake all results are of: one row, made when something is computed first."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
-    lake = models.CharField(max_length=32, help_text="Its id, as in its file lake.id.")
-    folder = models.CharField(max_length=4096, help_text="Where it was then.")
-    host = models.CharField(max_length=255, help_text="That saw it there.")
+    lake = models.CharField(max_length=32, help_text="Id of the lake, from its file lake.id.")
+    folder = models.CharField(max_length=4096, help_text="Path of the lake at that time.")
+    host = models.CharField(max_length=255, help_text="Host that saw the lake at this path.")
     since = models.DateTimeField()
 
     class Meta:
@@ -58,16 +64,20 @@ class Published(models.Model):
     """The result of one table for one period that readers are shown."""
 
     table = models.CharField(max_length=64)
-    period = models.CharField(max_length=10, help_text="YYYY-MM-DD or YYYY-MM.")
+    period = models.CharField(max_length=10, help_text="Day YYYY-MM-DD or month YYYY-MM.")
     run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="published")
-    fingerprint = models.CharField(max_length=64, help_text="Of the events it was made of.")
+    fingerprint = models.CharField(
+        max_length=64, help_text="Fingerprint of the events that it was computed from."
+    )
     folder = models.CharField(
-        max_length=255, blank=True, help_text="Below results/; empty where there are no rows."
+        max_length=255, blank=True, help_text="Path below results/; empty: there are no rows."
     )
     result_rows = models.PositiveBigIntegerField()
     size_bytes = models.PositiveBigIntegerField()
-    event_rows = models.PositiveBigIntegerField(help_text="Read for it, margins included.")
-    day_rows = models.JSONField(default=dict, help_text="The same by day; empty: not known.")
+    event_rows = models.PositiveBigIntegerField(
+        help_text="Events read to compute it, margins included."
+    )
+    day_rows = models.JSONField(default=dict, help_text="Events read, by day; empty: unknown.")
     published_at = models.DateTimeField()
 
     class Meta:

@@ -20,17 +20,23 @@ WATERMARK = timedelta(minutes=2)
 
 
 class LiveMinute(models.Model):
-    """Events of one minute that have relay, kind, reason and remote in common."""
+    """Events of one minute with the same relay, kind, reason and remote."""
 
-    minute = models.DateTimeField(help_text="When the minute begins.")
+    minute = models.DateTimeField(help_text="Start of the minute.")
     relay = models.CharField(max_length=MAX_NAME_CHARS)
     kind = models.CharField(max_length=MAX_WORD_CHARS)
     reason = models.CharField(max_length=MAX_WORD_CHARS)
-    remote = models.CharField(max_length=MAX_NAME_CHARS, help_text="Empty: none has to do with it.")
-    n = models.BigIntegerField(help_text="Events.")
-    size_bytes = models.BigIntegerField(help_text="Of their envelopes.")
-    latency_us = models.BigIntegerField(help_text="Sum of those that have one.")
-    late = models.BigIntegerField(help_text="Delivered more than a minute after acceptance.")
+    remote = models.CharField(
+        max_length=MAX_NAME_CHARS, help_text="Partner relay; empty: none took part."
+    )
+    n = models.BigIntegerField(help_text="Number of events.")
+    size_bytes = models.BigIntegerField(help_text="Bytes of the envelopes.")
+    latency_us = models.BigIntegerField(
+        help_text="Sum of the latencies, in microseconds, of the events that have one."
+    )
+    late = models.BigIntegerField(
+        help_text="Messages delivered more than a minute after acceptance."
+    )
 
     class Meta:
         ordering = ("minute", "relay", "kind", "reason", "remote")
@@ -54,13 +60,19 @@ class StreamState(models.Model):
     """
 
     checkpoint = models.CharField(max_length=64, help_text="Folder below checkpoints/.")
-    batch = models.BigIntegerField(default=-1, help_text="The last one of it that is in.")
-    since = models.DateTimeField(help_text="Minutes before are not counted at all.")
-    counts_from = models.DateTimeField(help_text="The checkpoint's files are of hours from here.")
-    newest = models.DateTimeField(null=True, help_text="The latest event so far.")
-    events = models.BigIntegerField(default=0, help_text="Counted with the checkpoint.")
-    began_at = models.DateTimeField(help_text="The checkpoint.")
-    updated_at = models.DateTimeField(help_text="By a batch, or because there was none.")
+    batch = models.BigIntegerField(
+        default=-1, help_text="Last batch of the checkpoint that is counted."
+    )
+    since = models.DateTimeField(help_text="First minute that is counted.")
+    counts_from = models.DateTimeField(help_text="First hour whose files the checkpoint reads.")
+    newest = models.DateTimeField(null=True, help_text="Time of the latest event.")
+    events = models.BigIntegerField(
+        default=0, help_text="Events counted since the checkpoint began."
+    )
+    began_at = models.DateTimeField(help_text="Time at which the checkpoint began.")
+    updated_at = models.DateTimeField(
+        help_text="Time of the last batch, or of the last look for one."
+    )
 
     class Meta:
         default_permissions = ()

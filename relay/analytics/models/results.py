@@ -34,18 +34,20 @@ class Result(models.Model):
         default_permissions = ()
 
 
-HOUR_HELP = "When the hour begins."
-PROTOCOL_HELP = "rmb or sbd."
+HOUR_HELP = "Start of the hour."
+PROTOCOL_HELP = "Protocol: rmb or sbd."
 
 
 class RelayPairHour(Result):
-    """Messages that one relay sent to another in an hour."""
+    """Messages that a relay sent to a partner relay in an hour."""
 
     hour = models.DateTimeField(help_text=HOUR_HELP)
     relay = models.CharField(max_length=MAX_NAME_CHARS, help_text="The relay that sent.")
-    remote = models.CharField(max_length=MAX_NAME_CHARS, help_text="The relay they were for.")
-    attempts = models.BigIntegerField(help_text="Tries to hand a message over.")
-    bytes = models.BigIntegerField(help_text="Of their envelopes.")
+    remote = models.CharField(
+        max_length=MAX_NAME_CHARS, help_text="The partner relay that they were sent to."
+    )
+    attempts = models.BigIntegerField(help_text="Tries to send a message.")
+    bytes = models.BigIntegerField(help_text="Bytes of their envelopes.")
     p50_us = models.BigIntegerField(null=True, help_text="Median of the round trips, microseconds.")
     p95_us = models.BigIntegerField(null=True, help_text="95th percentile of the round trips.")
     p99_us = models.BigIntegerField(null=True, help_text="99th percentile of the round trips.")
@@ -59,19 +61,19 @@ class RelayPairHour(Result):
 
 
 class ProtocolHour(Result):
-    """What a relay did for one protocol in an hour."""
+    """Sessions and messages of a relay in an hour, for one protocol."""
 
     hour = models.DateTimeField(help_text=HOUR_HELP)
     relay = models.CharField(max_length=MAX_NAME_CHARS, help_text="The relay.")
     protocol = models.CharField(max_length=8, help_text=PROTOCOL_HELP)
     opened = models.BigIntegerField(help_text="Sessions that began.")
     closed = models.BigIntegerField(help_text="Sessions that ended.")
-    accepted = models.BigIntegerField(help_text="Messages, or packets, taken from clients.")
-    accepted_bytes = models.BigIntegerField(help_text="Of these.")
+    accepted = models.BigIntegerField(help_text="Messages (SBD: packets) accepted from clients.")
+    accepted_bytes = models.BigIntegerField(help_text="Bytes of the accepted messages.")
     delivered = models.BigIntegerField(help_text="Messages written to clients; 0 for SBD.")
-    delivered_bytes = models.BigIntegerField(help_text="Of these.")
-    dropped = models.BigIntegerField(help_text="Messages, or packets, that ended undelivered.")
-    dropped_bytes = models.BigIntegerField(help_text="Of these.")
+    delivered_bytes = models.BigIntegerField(help_text="Bytes of the delivered messages.")
+    dropped = models.BigIntegerField(help_text="Messages (SBD: packets) that were dropped.")
+    dropped_bytes = models.BigIntegerField(help_text="Bytes of the dropped messages.")
 
     class Meta(Result.Meta):
         indexes = (models.Index(fields=("period",), name="analytics_protocol"),)
@@ -81,12 +83,12 @@ class ProtocolHour(Result):
 
 
 class TrafficMatrix(Result):
-    """Messages by the relay that took them and the relay that delivered them."""
+    """Messages by the relay that accepted them and the relay that delivered them."""
 
     origin = models.CharField(max_length=MAX_NAME_CHARS, help_text="The relay that accepted them.")
     final = models.CharField(max_length=MAX_NAME_CHARS, help_text="The relay that delivered them.")
     messages = models.BigIntegerField(help_text="Messages.")
-    bytes = models.BigIntegerField(help_text="Of their envelopes.")
+    bytes = models.BigIntegerField(help_text="Bytes of their envelopes.")
 
     class Meta(Result.Meta):
         indexes = (models.Index(fields=("period",), name="analytics_matrix"),)
@@ -97,15 +99,15 @@ class TrafficMatrix(Result):
 
 
 class Storm(Result):
-    """One session that opened again and again, with no pause longer than ten minutes."""
+    """A session that reconnected repeatedly, without a pause of more than ten minutes."""
 
-    twin = models.BigIntegerField(help_text="Whose session it is; 0 for SBD.")
+    twin = models.BigIntegerField(help_text="Twin of the session; 0 for SBD.")
     session = models.CharField(
-        max_length=MAX_SESSION_CHARS, blank=True, help_text="Its id; of SBD the client's key."
+        max_length=MAX_SESSION_CHARS, blank=True, help_text="Session id; for SBD the client's key."
     )
-    first_us = models.BigIntegerField(help_text="The first opening, microseconds since 1970.")
-    last_us = models.BigIntegerField(help_text="The last opening.")
-    opens = models.BigIntegerField(help_text="Openings, five at least.")
+    first_us = models.BigIntegerField(help_text="First connection, in microseconds since 1970.")
+    last_us = models.BigIntegerField(help_text="Last connection, in microseconds since 1970.")
+    opens = models.BigIntegerField(help_text="Number of connections, at least five.")
     protocol = models.CharField(max_length=8, default=RMB, help_text=PROTOCOL_HELP)
 
     class Meta(Result.Meta):
@@ -116,11 +118,11 @@ class Storm(Result):
 
 
 class Concurrency(Result):
-    """Most sessions that were open at once on a relay in an hour."""
+    """Highest number of sessions open at the same time on a relay in an hour."""
 
     relay = models.CharField(max_length=MAX_NAME_CHARS)
     hour = models.DateTimeField(help_text=HOUR_HELP)
-    peak = models.BigIntegerField(help_text="Most sessions at once.")
+    peak = models.BigIntegerField(help_text="Highest number of sessions open at the same time.")
     protocol = models.CharField(max_length=8, default=RMB, help_text=PROTOCOL_HELP)
 
     class Meta(Result.Meta):
@@ -131,13 +133,13 @@ class Concurrency(Result):
 
 
 class FederationSlo(Result):
-    """How another relay answered in an hour."""
+    """Tries to send messages to a partner relay in an hour, and their round trips."""
 
     hour = models.DateTimeField(help_text=HOUR_HELP)
-    remote = models.CharField(max_length=MAX_NAME_CHARS, help_text="The other relay.")
-    attempts = models.BigIntegerField(help_text="Tries to hand a message over.")
+    remote = models.CharField(max_length=MAX_NAME_CHARS, help_text="The partner relay.")
+    attempts = models.BigIntegerField(help_text="Tries to send a message.")
     ok = models.BigIntegerField(help_text="Tries that succeeded.")
-    permille = models.BigIntegerField(help_text="Tries that succeeded, of a thousand.")
+    permille = models.BigIntegerField(help_text="Tries per thousand that succeeded.")
     p95_us = models.BigIntegerField(
         null=True, help_text="95th percentile of the round trips, microseconds."
     )
@@ -150,10 +152,10 @@ class FederationSlo(Result):
 
 
 class FederationRank(Result):
-    """Order of other relays by their failures of a day; the latest weigh the most."""
+    """Partner relays by their failures on a day; recent failures count more."""
 
-    place = models.BigIntegerField(help_text="1 is the relay with the lowest score.")
-    remote = models.CharField(max_length=MAX_NAME_CHARS, help_text="The other relay.")
+    place = models.BigIntegerField(help_text="Rank; 1 is the relay with the lowest score.")
+    remote = models.CharField(max_length=MAX_NAME_CHARS, help_text="The partner relay.")
     failures = models.BigIntegerField(help_text="Tries that failed.")
     score = models.BigIntegerField(
         help_text="Sum of 2^(23 - age in hours at the end of the day) over its failures."
@@ -174,7 +176,7 @@ class Anomaly(Result):
     accepted = models.BigIntegerField(help_text="Messages it sent in the hour.")
     median = models.BigIntegerField(help_text="Median of the 168 hours before.")
     deviation = models.BigIntegerField(
-        help_text="Median distance of those hours from their median."
+        help_text="Median absolute deviation of those hours from their median."
     )
     protocol = models.CharField(max_length=8, default=RMB, help_text=PROTOCOL_HELP)
 
@@ -189,11 +191,11 @@ class Anomaly(Result):
 class TopTwin(Result):
     """One of the hundred twins that sent the most bytes on a day."""
 
-    place = models.BigIntegerField(help_text="1 is the twin that sent the most.")
+    place = models.BigIntegerField(help_text="Rank; 1 is the twin that sent most bytes.")
     twin = models.BigIntegerField()
-    messages = models.BigIntegerField(help_text="Messages it sent that were taken.")
-    bytes = models.BigIntegerField(help_text="Of these.")
-    share_ppm = models.BigIntegerField(help_text="Of all bytes of the day, in millionths.")
+    messages = models.BigIntegerField(help_text="Accepted messages that the twin sent.")
+    bytes = models.BigIntegerField(help_text="Bytes of these messages.")
+    share_ppm = models.BigIntegerField(help_text="Share of all bytes of the day, in millionths.")
 
     class Meta(Result.Meta):
         indexes = (models.Index(fields=("period",), name="analytics_top"),)
@@ -203,14 +205,14 @@ class TopTwin(Result):
 
 
 class HotPair(Result):
-    """One of the hundred pairs of twins with the most bytes from one to the other on a day."""
+    """One of the hundred pairs of twins with the most bytes sent from one to the other in a day."""
 
-    place = models.BigIntegerField(help_text="1 is the pair with the most.")
+    place = models.BigIntegerField(help_text="Rank; 1 is the pair with the most bytes.")
     src_twin = models.BigIntegerField(help_text="The twin that sent.")
     dst_twin = models.BigIntegerField(help_text="The twin it sent to.")
     messages = models.BigIntegerField(help_text="Messages from one to the other.")
-    bytes = models.BigIntegerField(help_text="Of these.")
-    share_ppm = models.BigIntegerField(help_text="Of all bytes of the day, in millionths.")
+    bytes = models.BigIntegerField(help_text="Bytes of these messages.")
+    share_ppm = models.BigIntegerField(help_text="Share of all bytes of the day, in millionths.")
 
     class Meta(Result.Meta):
         indexes = (models.Index(fields=("period",), name="analytics_pair"),)
@@ -222,13 +224,15 @@ class HotPair(Result):
 class TopKey(Result):
     """One of the hundred SBD keys that sent the most bytes on a day."""
 
-    place = models.BigIntegerField(help_text="1 is the key that sent the most.")
+    place = models.BigIntegerField(help_text="Rank; 1 is the key that sent most bytes.")
     key = models.CharField(
         max_length=MAX_KEY_CHARS, blank=True, help_text="The client's public key, base64url."
     )
-    messages = models.BigIntegerField(help_text="Packets it sent.")
-    bytes = models.BigIntegerField(help_text="Of these.")
-    share_ppm = models.BigIntegerField(help_text="Of all SBD bytes of the day, in millionths.")
+    messages = models.BigIntegerField(help_text="Packets that the client sent.")
+    bytes = models.BigIntegerField(help_text="Bytes of these messages.")
+    share_ppm = models.BigIntegerField(
+        help_text="Share of all SBD bytes of the day, in millionths."
+    )
 
     class Meta(Result.Meta):
         indexes = (models.Index(fields=("period",), name="analytics_top_key"),)
@@ -242,12 +246,14 @@ class Usage(Result):
 
     period = models.CharField(max_length=7, help_text="The month, YYYY-MM in UTC.")
     twin = models.BigIntegerField()
-    accepted = models.BigIntegerField(help_text="Messages of it that were taken.")
-    accepted_bytes = models.BigIntegerField(help_text="Of these.")
-    delivered = models.BigIntegerField(help_text="Messages of it that were delivered.")
-    delivered_bytes = models.BigIntegerField(help_text="Of these.")
-    dropped = models.BigIntegerField(help_text="Messages of it that were dropped.")
-    session_seconds = models.BigIntegerField(help_text="Time its sessions were open in the month.")
+    accepted = models.BigIntegerField(help_text="Accepted messages that the twin sent.")
+    accepted_bytes = models.BigIntegerField(help_text="Bytes of the accepted messages.")
+    delivered = models.BigIntegerField(help_text="Delivered messages that the twin sent.")
+    delivered_bytes = models.BigIntegerField(help_text="Bytes of the delivered messages.")
+    dropped = models.BigIntegerField(help_text="Dropped messages that the twin sent.")
+    session_seconds = models.BigIntegerField(
+        help_text="Seconds that sessions of the twin were open in the month."
+    )
 
     class Meta(Result.Meta):
         verbose_name_plural = "usage"
@@ -258,43 +264,50 @@ class Usage(Result):
 
 
 class DeliveryAudit(Result):
-    """What became of the messages that a relay took on a day."""
+    """Fate of the messages that a relay accepted on a day."""
 
     relay = models.CharField(  # noqa: DJ001 - "" is a relay that rows do not name, null is none
         max_length=MAX_NAME_CHARS,
         null=True,
-        help_text="The relay that accepted them; null: messages that none accepted.",
+        help_text="The relay that accepted them; null: messages without an acceptance.",
     )
-    uids = models.BigIntegerField(help_text="Messages.")
-    accepted = models.BigIntegerField(help_text="Rows that say a message was accepted.")
+    uids = models.BigIntegerField(help_text="Number of messages.")
+    accepted = models.BigIntegerField(help_text="Events of acceptance.")
     delivered_once = models.BigIntegerField(help_text="Messages with one delivery.")
-    duplicated = models.BigIntegerField(help_text="Messages with more than one.")
-    extra_deliveries = models.BigIntegerField(help_text="Deliveries beyond the first of each.")
-    late = models.BigIntegerField(help_text="Messages that took more than a minute.")
+    duplicated = models.BigIntegerField(help_text="Messages with more than one delivery.")
+    extra_deliveries = models.BigIntegerField(
+        help_text="Deliveries after the first one of a message."
+    )
+    late = models.BigIntegerField(
+        help_text="Messages delivered more than a minute after acceptance."
+    )
     dropped = models.BigIntegerField(help_text="Messages that were dropped.")
-    expired = models.BigIntegerField(help_text="Messages that were dropped as their time was up.")
+    expired = models.BigIntegerField(help_text="Messages that expired; part of `dropped`.")
     conflicting = models.BigIntegerField(help_text="Messages both delivered and dropped.")
     handed_over = models.BigIntegerField(
-        help_text="Messages that a relay took which does not record here."
+        help_text="Messages handed over to a relay that does not record events here."
     )
     in_flight = models.BigIntegerField(
-        help_text="Messages with nothing yet, younger than twice the retention of queues."
+        help_text="Messages without an outcome yet, younger than twice the retention of queues."
     )
     in_gap = models.BigIntegerField(
-        help_text="Messages with nothing, which lived while a recorder lost rows."
+        help_text="Messages without an outcome, from a time in which a recorder lost events."
     )
     unaccounted = models.BigIntegerField(
-        help_text="Messages with nothing, and no such excuse: must be 0."
+        help_text="Messages without an outcome for any other reason; must be 0."
     )
-    gaps = models.BigIntegerField(help_text="Times at which a recorder lost rows, or may have.")
-    gap_events = models.BigIntegerField(help_text="Rows known to be lost in them.")
+    gaps = models.BigIntegerField(
+        help_text="Number of gaps: times in which a recorder lost events, or may have lost some."
+    )
+    gap_events = models.BigIntegerField(help_text="Events known to be lost in the gaps.")
     gap_estimate = models.BigIntegerField(
-        null=True, help_text="Rows probably lost in them; null: computed by an earlier release."
+        null=True,
+        help_text="Estimate of the events lost in the gaps; null: computed by an earlier release.",
     )
-    gap_at_most = models.BigIntegerField(null=True, help_text="Most rows that can be lost in them.")
-    gaps_unknown = models.BigIntegerField(
-        null=True, help_text="Gaps of which not even an estimate is known."
+    gap_at_most = models.BigIntegerField(
+        null=True, help_text="Upper bound of the events lost in the gaps."
     )
+    gaps_unknown = models.BigIntegerField(null=True, help_text="Gaps without an estimate.")
 
     class Meta(Result.Meta):
         indexes = (models.Index(fields=("period",), name="analytics_audit"),)

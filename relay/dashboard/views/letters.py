@@ -104,7 +104,7 @@ def requeue(request: HttpRequest, entry: str) -> HttpResponseBase:
 
 @page("letter.delete")
 def delete(request: HttpRequest, entry: str) -> HttpResponseBase:
-    """Delete a dead letter for good."""
+    """Delete a dead letter."""
     found = letter_lists.get_dead(entry)
 
     def perform(actor: Actor) -> str:

@@ -88,7 +88,7 @@ def retry(request: HttpRequest, task_id: str) -> HttpResponseBase:
 
 @page("task.forget")
 def forget(request: HttpRequest, task_id: str) -> HttpResponseBase:
-    """Take a failure off the list."""
+    """Remove a failed task from the list."""
     task = _known(task_id)
 
     def perform(actor: Actor) -> str:

@@ -80,7 +80,7 @@ def test_answers_name_what_they_hold() -> None:
         for status, meaning, content in described.answers(DOCUMENT, OPERATIONS["get_twin"].told)
     }
     assert found["200"][1].startswith("application/json: ")
-    assert found["404"] == ("There is no such thing.", "application/problem+json: Problem")
+    assert found["404"] == ("The resource does not exist.", "application/problem+json: Problem")
 
 
 def test_bounds_are_said_as_openapi_does() -> None:
