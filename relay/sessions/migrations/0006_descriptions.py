@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('relay_sessions', '0004_sbd_sessions'),
+        ('relay_sessions', '0005_stream'),
     ]
 
     operations = [
