@@ -53,6 +53,7 @@ class JsSession:
 
 
 async def test_a_session_of_a_javascript_program(any_relay: RelayProcess, tmp_path: Path) -> None:
+    """G9: it sends no Origin and offers no subprotocol, so the answer may name none."""
     certificate, _ = make_certificate(tmp_path)
     python, one, two = fresh_twins(3)
     async with (

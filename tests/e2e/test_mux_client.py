@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,7 +11,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from peer.mux import ConnectionEndedError, MuxSession, MuxStream, StreamFailedError, connect
+from peer.mux import (
+    ConnectionEndedError,
+    MuxBounds,
+    MuxSession,
+    MuxStream,
+    StreamFailedError,
+    connect,
+)
 from proto.mux.events import FailReason
 from tests.support.certificates import make_certificate
 from tests.support.node import js_server
@@ -124,6 +132,43 @@ async def test_a_stream_of_the_other_side_is_refused(server: str, trust: ssl.SSL
             await stream.write(b"call\n")
             assert await stream.read_all() == b"refused"
         assert (session.mux.counts.refused, session.mux.counts.accepted) == (1, 0)
+
+
+async def test_the_other_side_stops(server: str, trust: ssl.SSLContext) -> None:
+    async with (
+        asyncio.timeout(TIMEOUT_S),
+        connect(server, tls=trust) as session,
+        session.open() as waiting,
+    ):
+        await waiting.write(b"sink\n")
+        async with session.open() as stream:
+            await stream.write(b"stop 4001\n")
+            await session.ended.wait()
+            with pytest.raises(StreamFailedError, match="reading: connection"):
+                await stream.read()
+        with pytest.raises(StreamFailedError, match="writing: connection"):
+            await waiting.write(b"more")
+        with pytest.raises(ConnectionEndedError, match="4001 asked to"):
+            await session.open_stream()
+
+
+@pytest.mark.parametrize("interval_ms", [40, 0])
+async def test_pings_keep_a_quiet_connection(
+    certificate: tuple[Path, Path], trust: ssl.SSLContext, interval_ms: int
+) -> None:
+    """G7: we ping as long as the other side does not, and without pings it ends the connection."""
+    silence_ms = 400
+    bounds = MuxBounds(ping_interval_ms=interval_ms)
+    async with (
+        asyncio.timeout(TIMEOUT_S),
+        js_server("mux_server.js", certificate, keepAliveTimeoutTime=silence_ms) as url,
+        connect(url, tls=trust, bounds=bounds) as session,
+    ):
+        assert await echo(session, b"heard") == b"heard"  # from now on it listens
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2.5 * silence_ms / 1000):
+                await session.ended.wait()
+        assert session.ended.is_set() is (interval_ms == 0)
 
 
 async def test_certificates_are_checked(server: str) -> None:

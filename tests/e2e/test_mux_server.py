@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -334,4 +335,26 @@ async def test_its_pings_keep_it_alive(js: JsClient, server: MuxServer) -> None:
         await connection.ask("pongs", count=2 * timeout // interval)
         assert not connection.session.ended.is_set()
         assert await connection.ask("rounds", size=10, count=1) == 0
+        await connection.ask("stop", code=1000, reason="")
+
+
+async def test_a_certificate_that_it_does_not_trust(
+    js: JsClient, server: MuxServer, tmp_path: Path
+) -> None:
+    other, _ = make_certificate(tmp_path)
+    with pytest.raises(JsError) as failed:
+        await connected(js, server, ca=other.read_text())
+    assert failed.value.found["cause"]["code"] == "DEPTH_ZERO_SELF_SIGNED_CERT"
+
+
+async def test_its_certificate(
+    js: JsClient, certificate: tuple[Path, Path], tmp_path: Path
+) -> None:
+    path, key = make_certificate(tmp_path, host="client")
+    options = {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_ca_certs": str(path)}
+    async with asyncio.timeout(TIMEOUT_S), mux_server(None, certificate, None, **options) as server:
+        with pytest.raises(JsError):
+            await connected(js, server)
+        shown = {"cert": path.read_text(), "key": key.read_text()}
+        connection = await connected(js, server, **shown)
         await connection.ask("stop", code=1000, reason="")

@@ -78,15 +78,18 @@ def node() -> str:
 
 
 @asynccontextmanager
-async def js_server(script: str, certificate: tuple[Path, Path]) -> AsyncIterator[str]:
+async def js_server(
+    script: str, certificate: tuple[Path, Path], **config: Any
+) -> AsyncIterator[str]:
     """Run a server of `tests/interop/js`; yields its URL.
 
     Args:
         script: its file name.
         certificate: and its key.
+        config: further members of its configuration.
     """
     path, key = certificate
-    async with _running(script, str(key), str(path)) as process:
+    async with _running(script, str(key), str(path), json.dumps(config)) as process:
         assert process.stdout is not None
         async with asyncio.timeout(START_S):
             port = int(await process.stdout.readline())

@@ -4,6 +4,7 @@
 //   sink      read everything, answer with the number of bytes
 //   stall     read nothing
 //   fail N    give both halves up with code N
+//   stop N    end the connection with code N
 //   call      open a stream to the client, send it "called", return what it answers, or "refused"
 'use strict';
 const fs = require('node:fs');
@@ -12,6 +13,7 @@ const { default: Logger, LogLevel } = require('@matrixai/logger');
 
 const logger = new Logger('mux', LogLevel.SILENT, []);
 const [key, cert] = process.argv.slice(2, 4).map((path) => fs.readFileSync(path, 'utf8'));
+const config = JSON.parse(process.argv[4] ?? '{}');
 const codes = {
   codeToReason: (_type, code) => Object.assign(new Error(`code ${code}`), { code }),
   reasonToCode: (_type, reason) => reason?.code ?? 0,
@@ -27,6 +29,10 @@ async function serve(stream, connection) {
   if (verb === 'stall') return;
   if (verb === 'fail') {
     stream.cancel(Object.assign(new Error('asked to'), { code: Number(argument) }));
+    return;
+  }
+  if (verb === 'stop') {
+    await connection.stop({ errorCode: Number(argument), reason: 'asked to' });
     return;
   }
   const writer = stream.writable.getWriter();
@@ -52,7 +58,7 @@ async function serve(stream, connection) {
 }
 
 (async () => {
-  const server = new WebSocketServer({ config: { key, cert }, logger, ...codes });
+  const server = new WebSocketServer({ config: { key, cert, ...config }, logger, ...codes });
   server.addEventListener(events.EventWebSocketServerConnection.name, ({ detail: connection }) => {
     connection.addEventListener(events.EventWebSocketConnectionStream.name, ({ detail: stream }) => {
       serve(stream, connection).catch(() => {});

@@ -1,6 +1,7 @@
 """What the JavaScript peers trip over, and how we avoid it (sheet section 10: G1 to G6, G11).
 
-What needs a websocket (G7 to G10) is tested with one.
+What needs a websocket (G7 to G10) is tested with one, in `tests/e2e/test_mux_client.py`,
+`test_mux_server.py` and `test_js_sessions.py`.
 """
 
 from __future__ import annotations
