@@ -66,7 +66,7 @@ class _Wire(WSListener):
     def close(self, code: int, text: str) -> None:
         assert self._websocket is not None
         self._websocket.send_close(WSCloseCode(code), text)
-        asyncio.get_running_loop().call_later(CLOSE_S, self._websocket.disconnect)
+        _abort_later(self._websocket)
 
     # Called by picows.
 
@@ -96,6 +96,7 @@ class _Wire(WSListener):
             self._why = f"closed by the other side: {number or 'no code'} {text}".rstrip()
             transport.send_close(WSCloseCode.OK)
             transport.disconnect()
+            _abort_later(transport)
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         self.is_full = True
@@ -189,6 +190,11 @@ async def connect(
         yield wire.session
     finally:
         await wire.session.close()
+
+
+def _abort_later(websocket: WSTransport) -> None:
+    """Give up, after a while, what the other side does not take."""
+    asyncio.get_running_loop().call_later(CLOSE_S, websocket.underlying_transport.abort)
 
 
 def _check(url: str) -> str:

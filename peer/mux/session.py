@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, Protocol
 
 from peer.mux.stream import MuxStream, StreamFailedError
-from proto.mux.bounds import NORMAL_CLOSURE, MuxBounds
+from proto.mux.bounds import NORMAL_CLOSURE, PROTOCOL_ERROR, MuxBounds
 from proto.mux.connection import MuxConnection
 from proto.mux.errors import MuxError
 from proto.mux.events import (
@@ -36,6 +36,9 @@ logger = logging.getLogger(__name__)
 
 TAKE_BYTES: Final = 128 * 1024
 """Of streams that are handed to the websocket at once, between looks at whether it is full."""
+
+MAX_WAITING_FRAMES: Final = 100_000
+"""That answer the other side while it takes none of them."""
 
 DRAIN_S: Final = 10.0
 """For the other side to end a stream of which nothing more is wanted."""
@@ -200,6 +203,8 @@ class MuxSession:
             if not messages:
                 break
             self._wire.send(messages)
+        if self.mux.waiting_frames > MAX_WAITING_FRAMES:
+            self.mux.close(PROTOCOL_ERROR, "the other side takes no answers")
         self._hear()
         self._arm()
 

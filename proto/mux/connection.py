@@ -319,6 +319,11 @@ class MuxConnection:
         """Whether there are messages to be sent."""
         return bool(self._frames or self._ready or self._asking)
 
+    @property
+    def waiting_frames(self) -> int:
+        """Frames to be sent that are no bytes of streams, which only what we answer bounds."""
+        return len(self._frames)
+
     def next_event(self) -> Event | None:
         """Return what happened next."""
         return self._events.popleft() if self._events else None

@@ -274,8 +274,10 @@ def test_small_frames_are_held_in_little_more_than_their_bytes() -> None:
     finally:
         tracemalloc.stop()
     assert used_bytes < 1.25 * size
-    assert side.mux.read(0, 3) == b"aba"
-    assert side.mux.read(0, size) == b"ba" * (size // 2 - 2) + b"b"
+    half = size // 2
+    assert side.mux.read(0, half + 1) == b"ab" * (half // 2) + b"a"
+    side.feed(DATA + "6364")
+    assert side.mux.read(0, size) == b"b" + b"ab" * (half // 2 - 1) + b"cd"
 
 
 def test_an_ack_of_0_wakes_nobody() -> None:
