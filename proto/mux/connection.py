@@ -18,9 +18,8 @@ for all messages of a read: the other side's opening and its end may be among th
 from __future__ import annotations
 
 import heapq
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final
 
 from proto.mux import frames
@@ -32,6 +31,7 @@ from proto.mux.bounds import (
     PROTOCOL_ERROR,
     MuxBounds,
 )
+from proto.mux.counts import MuxCounts
 from proto.mux.errors import (
     FrameError,
     StreamIdsUsedUpError,
@@ -54,32 +54,6 @@ REFUSED: Final = 0
 PINGS_HEARD: Final = {True: 1, False: 2}
 """By whether this side dialled: pings of the other side after which it is left to that one, as the
 reference has it."""
-
-
-@dataclass(slots=True)
-class MuxCounts:
-    """What one connection counted since it began.
-
-    Attributes:
-        opened: streams, by this side.
-        accepted: streams of the other side.
-        refused: streams of the other side.
-        ignored: frames for streams that have ended.
-        failed: halves of streams, by reason.
-        sent_bytes, received_bytes: of streams.
-        stalls: times that a stream had bytes to send and no credit left.
-        violation: of the protocol by the other side, which ended the connection.
-    """
-
-    opened: int = 0
-    accepted: int = 0
-    refused: int = 0
-    ignored: int = 0
-    failed: Counter[FailReason] = field(default_factory=Counter)
-    sent_bytes: int = 0
-    received_bytes: int = 0
-    stalls: int = 0
-    violation: Violation | None = None
 
 
 class MuxConnection:

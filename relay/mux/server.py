@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from proto.mux.bounds import NORMAL_CLOSURE
-from proto.mux.connection import MuxCounts
+from proto.mux.counts import MuxCounts
 from proto.rmb.reasons import SESSIONS, SessionReason
 from proto.websocket.budget import MessageBudget
 from relay.mux.connection import Connection

@@ -37,7 +37,8 @@ class SocketWire:
     """A `peer.mux.session.Wire` and a `relay.server.socket.Receiver`.
 
     The server answers pings by itself, and the relay sends none: the side that dialled keeps the
-    connection alive.
+    connection alive. The session hears of no pings, so `MuxBounds.ping_timeout_ms` has to be 0;
+    `RelaySocket.last_received` tells how long a client has been silent.
     """
 
     def __init__(self, socket: RelaySocket) -> None:
