@@ -14,6 +14,9 @@ MAX_CREDIT: Final = 1 << 62
 """Bytes that all ACKs of a stream may grant together."""
 MAX_STREAM_ID: Final = MAX_VARINT
 MAX_CODE: Final = MAX_VARINT
+MAX_LATE: Final = 1_000
+"""Streams that were not accepted in time and may still be: the other side is told then that they
+are over. It is bounded for those that it will never accept."""
 MAX_REASON_BYTES: Final = 123
 """Of the text of a close frame (RFC 6455)."""
 

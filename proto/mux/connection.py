@@ -22,8 +22,9 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
-from proto.mux import frames
+from proto.mux import frames, varint
 from proto.mux.bounds import (
+    MAX_LATE,
     MAX_REASON_BYTES,
     MAX_STREAM_ID,
     NANOS_PER_MS,
@@ -47,6 +48,7 @@ from proto.mux.events import (
     StreamEnded,
     StreamOpened,
 )
+from proto.mux.frames import Half
 from proto.mux.stream import Stream, check_code
 
 REFUSED: Final = 0
@@ -88,6 +90,7 @@ class MuxConnection:
         self._timers: list[tuple[int, int]] = []  # due, id of a stream
         self._granting: dict[int, Stream] = {}  # with bytes to be acknowledged...
         self._grants_due_ns = 0  # ... by then
+        self._late: deque[int] = deque(maxlen=MAX_LATE)  # ids that were not accepted in time
         self._events: deque[Event] = deque()
         self._heard_ns = self._pinged_ns = now_ns
         self._pings = 0  # of the other side
@@ -342,6 +345,7 @@ class MuxConnection:
                 stream.handle_linger(now_ns)
             else:
                 stream.fail(FailReason.OPEN_TIMEOUT)
+                self._late.append(stream_id)
             self._settle(stream)
 
     # --- for streams ------------------------------------------------------------------------------
@@ -407,6 +411,10 @@ class MuxConnection:
             if stream_id >= self._next_id:
                 raise FrameError(Violation.UNKNOWN_ID, f"stream {stream_id} was never opened")
             self.counts.ignored += 1
+            if frames.is_ack(message, at) and stream_id in self._late:
+                self._late.remove(stream_id)
+                for half in Half:
+                    self.send(frames.error(varint.encode(stream_id), half, REFUSED))
             return
         if stream_id <= self._highest or not frames.is_ack(message, at):
             self._highest = max(self._highest, stream_id)

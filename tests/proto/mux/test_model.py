@@ -144,7 +144,7 @@ class TwoSides(RuleBasedStateMachine):
             self.sides[side].receive_data(self.lines[1 - side].popleft(), self.now)
         self._hear(side)
 
-    @rule(milliseconds=st.sampled_from([1, 100, 300]))
+    @rule(milliseconds=st.sampled_from([1, 100, 300, 10_000]))
     def pass_time(self, milliseconds: int) -> None:
         self.now += milliseconds * MS
         for side in (0, 1):

@@ -213,8 +213,20 @@ def test_g4_a_timeout_of_the_opening_uses_the_id_up() -> None:
         HalfFailed(0, Half.WRITE, 0, FailReason.OPEN_TIMEOUT),
         StreamEnded(0),
     ]
-    assert side.feed(ACCEPT) == []  # too late
+    assert side.feed(ACCEPT) == ["0000020000", "0000020100"]  # too late, and is told so
+    assert side.feed("0000020100", "0000020000", ACCEPT) == []
     assert side.mux.open_stream(0) == 2
+
+
+def test_streams_that_are_never_accepted_are_forgotten() -> None:
+    side = client(SMALL)
+    for _ in range(2000):
+        side.mux.open_stream(0)
+    side.sent()
+    side.pass_time(10_000)
+    assert len(side.mux) == 0
+    assert side.feed(ACCEPT) == []
+    assert len(side.feed("47d0000100000040")) == 2  # of stream 2000, among the last 1,000
 
 
 def test_g5_bytes_for_a_cancelled_reader_are_dropped() -> None:
