@@ -16,10 +16,9 @@ from typing import Any, Final
 from peer.mux import MuxBounds, MuxSession
 from peer.rpc import RpcPeer
 from proto.limits.addresses import place_of
-from proto.mux.bounds import MAX_HEADER_BYTES
 from relay.calls import requests
 from relay.calls.service import Calls
-from relay.mux.wire import SocketWire
+from relay.mux.wire import SocketWire, input_rules
 from relay.ops.metric_names import series
 from relay.server.asgi_socket import AsgiSocket
 
@@ -30,7 +29,6 @@ MAX_OF_ADDRESS: Final = 20
 IDLE_S: Final = 60.0
 """A connection on which nothing was called for so long, and that nothing streams on, is closed."""
 BOUNDS: Final = MuxBounds(stream_bytes=64 * 1024, max_streams=64)
-MAX_MESSAGE_BYTES: Final = BOUNDS.stream_bytes + MAX_HEADER_BYTES
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -93,7 +91,8 @@ class Endpoint:
     async def _serve(
         self, calls: Calls, scope: dict[str, Any], receive: Receive, send: Send
     ) -> None:
-        socket = AsgiSocket(receive, send, scope, max_message_bytes=MAX_MESSAGE_BYTES)
+        socket = AsgiSocket(receive, send, scope)
+        socket.set_rules(input_rules(BOUNDS))
         await send({"type": "websocket.accept"})
         wire = SocketWire(socket)
         session = MuxSession(False, wire, calls.service.serve, BOUNDS)

@@ -17,6 +17,7 @@ from relay.calls.operations import operations
 from relay.ops import counters
 from relay.queues import keys
 from tests.e2e.test_operators import manage
+from tests.support.node import JsClient, JsError, js_client
 from tests.support.operator_site import OperatorSite
 from tests.support.peer_process import CLI, run_program
 from tests.support.relay_process import RelayProcess, eventually
@@ -225,3 +226,40 @@ async def test_commands_show_a_relay_elsewhere(site: OperatorSite, tmp_path: Pat
         lines = [json.loads(line) for line in (await following).splitlines()]
     assert lines[0]["uid"] == found[0]["uid"]
     assert lines[0]["stage"] == found[0]["stage"]
+
+
+async def test_an_operator_in_javascript(site: OperatorSite) -> None:
+    """With `@matrixai/rpc` in Node.js."""
+    (twin,) = fresh_twins(1)
+
+    async def dial(js: JsClient, token: str) -> None:
+        url = f"ws://127.0.0.1:{site.relay.admin_port}/calls"
+        await js.ask("dial", on="c", url=url, headers={"Authorization": f"Bearer {token}"})
+
+    async def call(js: JsClient, method: str, params: dict[str, Any]) -> Any:
+        return await js.ask("unary", on="c", method=method, params=params)
+
+    async with (
+        asyncio.timeout(30),
+        js_client("rpc_client.js") as js,
+        session(site.relay.url, twin) as client,
+    ):
+        await client.barrier()
+        with pytest.raises(JsError, match="401"):
+            await dial(js, "wrong")
+        await dial(js, site.token)
+        assert await call(js, "get_me", {}) == site.ask("GET", "/me").json()
+        with pytest.raises(JsError) as refused:
+            await call(js, "get_twin", {"twin": 4_000_000_000})
+        expected = site.ask("GET", "/twins/4000000000").json()["detail"]
+        assert refused.value.found["cause"]["message"] == expected
+        kick = {"twin": twin.id, "body": {"reason": "test"}, "metadata": {"confirm": True}}
+        with pytest.raises(JsError) as declined:
+            await call(js, "kick_twin", kick)
+        assert "was not confirmed" in declined.value.found["cause"]["message"]
+        await call(js, "kick_twin", kick)
+        assert (await client.closed())[0] == 4003
+        first, second = await js.ask("asked")
+        assert first == second
+        assert f"kick_twin twin={twin.id}" in first
+        await js.ask("stop", on="c")

@@ -1,17 +1,20 @@
 // A client of @matrixai/rpc over @matrixai/ws for tests, steered by commands (steered.js). Its own
 // methods, for calls back:
-//   add (unary), count (server stream), fail, wait (unary; ends when its caller gives up)
+//   add (unary), count (server stream), fail, wait (unary; ends when its caller gives up),
+//   confirm (unary; says yes from the second time on)
 'use strict';
 const fs = require('node:fs');
-const { WebSocketClient, events } = require('@matrixai/ws');
+const WebSocket = require('ws');
+const { WebSocketClient, WebSocketConnection, config, events } = require('@matrixai/ws');
 const rpc = require('@matrixai/rpc');
 const { default: Logger, LogLevel } = require('@matrixai/logger');
 const { steer } = require('./steered');
 
 const logger = new Logger('rpc', LogLevel.SILENT, []);
-const ca = fs.readFileSync(process.argv[2], 'utf8');
+const ca = process.argv[2] && fs.readFileSync(process.argv[2], 'utf8');
 const clients = new Map();
 const calls = new Map();
+const asked = [];
 let aborted = 0;
 
 class Add extends rpc.UnaryHandler {
@@ -36,6 +39,9 @@ class Wait extends rpc.UnaryHandler {
       });
     });
 }
+class Confirm extends rpc.UnaryHandler {
+  handle = async ({ text }) => ({ ok: asked.push(text) > 1 });
+}
 
 // Bound: the library calls `cancel` without its stream.
 const bound = (stream) => ({
@@ -57,23 +63,42 @@ async function sendAll(writable, messages) {
   await writer.close();
 }
 
+async function keep(on, connection) {
+  const server = new rpc.RPCServer({ logger });
+  await server.start({
+    manifest: { add: new Add({}), count: new Count({}), fail: new Fail({}), wait: new Wait({}), confirm: new Confirm({}) },
+  });
+  connection.addEventListener(events.EventWebSocketConnectionStream.name, ({ detail: stream }) => {
+    server.handleStream(bound(stream));
+  });
+  const client = new rpc.RPCClient({
+    manifest: {},
+    streamFactory: async () => bound(await connection.newStream()),
+    logger,
+  });
+  clients.set(on, { client, connection });
+}
+
 steer({
   async connect({ on, port }) {
-    const server = new rpc.RPCServer({ logger });
-    await server.start({ manifest: { add: new Add({}), count: new Count({}), fail: new Fail({}), wait: new Wait({}) } });
     const { connection } = await WebSocketClient.createWebSocketClient(
       { host: '127.0.0.1', port, config: { ca }, logger },
       { timer: 5000 },
     );
-    connection.addEventListener(events.EventWebSocketConnectionStream.name, ({ detail: stream }) => {
-      server.handleStream(bound(stream));
+    await keep(on, connection);
+  },
+  // To any path, with a socket of ours.
+  async dial({ on, url, headers }) {
+    const socket = new WebSocket(url, { ca, headers });
+    await new Promise((resolve, reject) => socket.once('open', resolve).once('error', reject));
+    const connection = new WebSocketConnection({
+      type: 'client', connectionId: 0, socket, config: config.clientDefault, logger,
     });
-    const client = new rpc.RPCClient({
-      manifest: {},
-      streamFactory: async () => bound(await connection.newStream()),
-      logger,
-    });
-    clients.set(on, { client, connection });
+    await connection.start({ timer: 5000 });
+    await keep(on, connection);
+  },
+  async asked() {
+    return asked;
   },
   async unary({ on, method, params, timer, aborted: early }) {
     const signal = early ? AbortSignal.abort(new Error('too late')) : undefined;
