@@ -45,16 +45,16 @@ Protocol = Literal["rmb", "sbd"]
 """Of `models.PROTOCOLS`."""
 Carrier = Annotated[
     Literal["websocket", "streams"],
-    Field(description="Only sessions on websockets of their own, or on streams of connections."),
+    Field(description="Only sessions with their own websocket, or only those on streams."),
 ]
 """Of `models.CARRIERS`."""
 _TWIN: Final = "Id of the twin; null for SBD, whose clients are not twins."
 _SID: Final = "Session id; null: the session without an id. An empty id is another session."
 _CONNECTION: Final = (
-    "Number, at its worker, of the connection whose stream carries it; null: a websocket of its "
-    "own does."
+    "Number, at its worker, of the connection that carries the session on a stream; null: the "
+    "session has its own websocket."
 )
-_STREAM: Final = "Id of the stream in its connection; null: a websocket of its own."
+_STREAM: Final = "Id of the stream in its connection; null: the session has its own websocket."
 _PEER: Final = "Public key of an SBD client, in base64url without padding; null for RMB."
 
 
