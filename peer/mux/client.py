@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
@@ -16,11 +17,14 @@ from chain.urls import host_and_port, shown
 from peer.handshake import failure_of
 from peer.mux.session import ConnectionEndedError, Handler, MuxSession
 from proto.mux.bounds import MAX_HEADER_BYTES, MuxBounds
+from proto.websocket.frames import masked_frame
 
 OPEN_S: Final = 10.0
 CLOSE_S: Final = 2.0
 HIGH_WATER_BYTES: Final = 256 * 1024
 MAX_FRAGMENTS: Final = 4096
+GATHERED_BYTES: Final = 4096
+"""Messages up to this size are masked here, and go out together."""
 
 _picows_logger: Final = logging.getLogger("peer.mux.picows")
 _picows_logger.setLevel(logging.WARNING)  # a line for each connection is for debugging
@@ -35,6 +39,7 @@ class _Wire(WSListener):
         self._handler = handler
         self._bounds = bounds
         self._websocket: WSTransport | None = None
+        self._messages: list[bytes | str] = []  # of the read that is being parsed
         self._fragments: list[bytes] = []
         self._fragments_bytes = 0
         self._is_text = False
@@ -56,8 +61,28 @@ class _Wire(WSListener):
 
     def send(self, messages: list[bytes]) -> None:
         assert self._websocket is not None
+        small: list[bytes] = []
         for message in messages:
+            if len(message) <= GATHERED_BYTES:
+                small.append(message)
+                continue
+            self._send_small(small)
+            small = []
             self._websocket.send(WSMsgType.BINARY, message)
+        self._send_small(small)
+
+    def _send_small(self, messages: list[bytes]) -> None:
+        """Send in one write: picows makes a system call of each message."""
+        assert self._websocket is not None
+        if len(messages) > 1:
+            masks = os.urandom(4 * len(messages))
+            parts = [
+                masked_frame(message, masks[at : at + 4])
+                for message, at in zip(messages, range(0, len(masks), 4), strict=True)
+            ]
+            self._websocket.underlying_transport.write(b"".join(parts))
+        elif messages:
+            self._websocket.send(WSMsgType.BINARY, messages[0])
 
     def ping(self) -> None:
         assert self._websocket is not None
@@ -81,7 +106,7 @@ class _Wire(WSListener):
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         kind = frame.msg_type
         if kind is WSMsgType.BINARY and frame.fin:
-            self.session.message_received(frame.get_payload_as_bytes())
+            self._messages.append(frame.get_payload_as_bytes())
         elif kind in (WSMsgType.BINARY, WSMsgType.TEXT, WSMsgType.CONTINUATION):
             self._take_fragment(kind, frame)
         elif kind is WSMsgType.PING:
@@ -94,9 +119,18 @@ class _Wire(WSListener):
             number = int(getattr(code, "value", code) or 0)
             text = frame.get_close_reason() or ""
             self._why = f"closed by the other side: {number or 'no code'} {text}".rstrip()
+            self._deliver()
             transport.send_close(WSCloseCode.OK)
             transport.disconnect()
             _abort_later(transport)
+        if frame.last_in_buffer:
+            self._deliver()
+
+    def _deliver(self) -> None:
+        """Hand the messages of one read over, together."""
+        if self._messages:
+            messages, self._messages = self._messages, []
+            self.session.messages_received(messages)
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         self.is_full = True
@@ -124,9 +158,7 @@ class _Wire(WSListener):
         elif frame.fin:
             message = b"".join(self._fragments)
             self._fragments = []
-            self.session.message_received(
-                message.decode(errors="replace") if self._is_text else message
-            )
+            self._messages.append(message.decode(errors="replace") if self._is_text else message)
 
 
 @contextlib.asynccontextmanager

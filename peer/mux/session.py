@@ -10,13 +10,14 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final, Protocol
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from typing import Any, Final, Protocol
 
 from peer.mux.stream import MuxStream, StreamFailedError
 from proto.mux.bounds import NORMAL_CLOSURE, PROTOCOL_ERROR, MuxBounds
 from proto.mux.connection import MuxConnection
-from proto.mux.errors import MuxError
+from proto.mux.errors import MuxError, StreamStateError
 from proto.mux.events import (
     Acknowledged,
     CloseDue,
@@ -31,6 +32,7 @@ from proto.mux.events import (
     StreamEnded,
     StreamOpened,
 )
+from proto.mux.stream import Stream
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +45,7 @@ MAX_WAITING_FRAMES: Final = 100_000
 DRAIN_S: Final = 10.0
 """For the other side to end a stream of which nothing more is wanted."""
 
-Handler = Callable[[MuxStream], Awaitable[None]]
+Handler = Callable[[MuxStream], Coroutine[Any, Any, None]]
 
 
 class ConnectionEndedError(MuxError):
@@ -95,9 +97,13 @@ class MuxSession:
         self._loop = asyncio.get_running_loop()
         self._streams: dict[int, MuxStream] = {}
         self._opening: dict[int, asyncio.Future[None]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._serving: dict[asyncio.Task[None], MuxStream] = {}
+        self._served = self._ended  # one for all streams
         self._is_flushing = False
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_ns = 0
+        self._draining: deque[tuple[float, MuxStream]] = deque()  # and until when
+        self._drain_timer: asyncio.TimerHandle | None = None
         self._why = "the connection has ended"
         self.ended = asyncio.Event()
         self._arm()
@@ -128,7 +134,7 @@ class MuxSession:
         if self.mux.is_closed:
             raise ConnectionEndedError(self._why)
         stream_id = self.mux.open_stream(self.now_ns())
-        stream = self._streams[stream_id] = MuxStream(self, stream_id, True)
+        stream = self._streams[stream_id] = MuxStream(self, self.mux.stream(stream_id))
         accepted = self._opening[stream_id] = self._loop.create_future()
         self.flush_soon()
         try:
@@ -142,16 +148,30 @@ class MuxSession:
         return stream
 
     def drain_later(self, stream: MuxStream) -> None:
-        """Read what still comes on a stream, in the background, so that it can end."""
-        task = self._loop.create_task(self._drain(stream))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        """Read what still comes on a stream, so that it can end, for `DRAIN_S` at most."""
+        stream.discard()
+        draining, streams = self._draining, self._streams
+        while draining and draining[0][1].id not in streams:
+            draining.popleft()
+        if stream.id in streams:
+            draining.append((self._loop.time() + DRAIN_S, stream))
+            if self._drain_timer is None:
+                self._drain_timer = self._loop.call_later(DRAIN_S, self._drain_ended)
+
+    def new_future(self) -> asyncio.Future[None]:
+        """Return a future of this loop."""
+        return self._loop.create_future()
+
+    def settle(self, core: Stream) -> None:
+        """Hear of the end of a stream that was read."""
+        self.mux.settle(core)
+        self.flush_soon()
 
     async def close(self, code: int = NORMAL_CLOSURE, text: str = "") -> None:
         """End the connection, and return when it has; handlers are cancelled."""
         self.mux.close(code, text)
         self._hear()
-        tasks = list(self._tasks)
+        tasks = list(self._serving)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -167,7 +187,11 @@ class MuxSession:
 
     def message_received(self, message: bytes | str) -> None:
         """A message came."""
-        self.mux.receive_data(message, self.now_ns())
+        self.messages_received((message,))
+
+    def messages_received(self, messages: Iterable[bytes | str]) -> None:
+        """The messages of one read came."""
+        self.mux.receive_messages(messages, self.now_ns())
         self._hear()
         self.flush_soon()
 
@@ -189,33 +213,36 @@ class MuxSession:
             self._why = why
         self.mux.connection_lost()
         self._hear()
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._drain_timer):
+            if timer is not None:
+                timer.cancel()
+        self._draining.clear()
         self.ended.set()
 
     # --- details ----------------------------------------------------------------------------------
 
     def _flush(self) -> None:
         self._is_flushing = False
-        now_ns = self.now_ns()
-        while not self._wire.is_full and not self.mux.is_closed:
-            messages = self.mux.data_to_send(now_ns, TAKE_BYTES)
-            if not messages:
-                break
-            self._wire.send(messages)
-        if self.mux.waiting_frames > MAX_WAITING_FRAMES:
-            self.mux.close(PROTOCOL_ERROR, "the other side takes no answers")
+        mux, now_ns = self.mux, self.now_ns()
+        while mux.has_data_to_send and not self._wire.is_full and not mux.is_closed:
+            messages = mux.data_to_send(now_ns, TAKE_BYTES)
+            if messages:
+                self._wire.send(messages)
+        if mux.waiting_frames > MAX_WAITING_FRAMES:
+            mux.close(PROTOCOL_ERROR, "the other side takes no answers")
         self._hear()
         self._arm()
 
     def _arm(self) -> None:
+        """Wake up when something is due; too early does no harm, and is armed again then."""
         due_ns = self.mux.next_timer()
+        if due_ns is None or (self._timer is not None and self._timer_ns <= due_ns):
+            return
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        if due_ns is not None:
-            wait_s = max(0.0, (due_ns - self.now_ns()) / 1e9)
-            self._timer = self._loop.call_later(wait_s, self._time_came)
+        self._timer_ns = due_ns
+        wait_s = max(0.0, (due_ns - self.now_ns()) / 1e9)
+        self._timer = self._loop.call_later(wait_s, self._time_came)
 
     def _time_came(self) -> None:
         self._timer = None
@@ -224,59 +251,79 @@ class MuxSession:
         self._flush()
 
     def _hear(self) -> None:
-        while (event := self.mux.next_event()) is not None:
-            self._take(event)
+        next_event, streams = self.mux.next_event, self._streams
+        while (event := next_event()) is not None:
+            kind = type(event)
+            if kind is CloseDue or kind is PingDue:
+                self._do(event)
+            elif kind is StreamOpened:
+                self._begin(event.stream_id)  # type: ignore[union-attr]
+            elif (stream := streams.get(event.stream_id)) is None:  # type: ignore[union-attr]
+                pass  # it ended in the same read as it was opened
+            elif kind is Readable or kind is ReadEnded:
+                stream.told_news()
+            elif kind is Drained:
+                stream.told_drained()
+            else:
+                self._tell(stream, event)
 
-    def _take(self, event: Event) -> None:
+    def _do(self, event: Event) -> None:
         match event:
-            case Readable(stream_id):
-                self._streams[stream_id].told_readable()
-            case ReadEnded(stream_id):
-                self._streams[stream_id].told_end()
-            case Drained(stream_id):
-                self._streams[stream_id].told_drained()
-            case Acknowledged(stream_id):
-                self._streams[stream_id].told_acknowledged()
-            case StreamOpened(stream_id):
-                self._begin(stream_id)
-            case StreamAccepted(stream_id):
-                self._opened(stream_id, None)
-            case HalfFailed(stream_id, half, code, reason):
-                self._streams[stream_id].told_failure(half, code, reason)
-                self._opened(stream_id, StreamFailedError(half, code, reason))
-            case StreamEnded(stream_id):
-                self._streams.pop(stream_id, None)
-                self._opened(stream_id, None)
             case PingDue():
                 self._wire.ping()
             case CloseDue(code, text):
                 self._why = f"closed here: {code} {text}".rstrip()
                 self._wire.close(code, text)
 
+    def _tell(self, stream: MuxStream, event: Event) -> None:
+        match event:
+            case Acknowledged():
+                stream.told_acknowledged()
+            case StreamAccepted():
+                self._opened(stream.id, None)
+            case HalfFailed(_, half, code, reason):
+                stream.told_failure(half, code, reason)
+                self._opened(stream.id, StreamFailedError(half, code, reason))
+            case StreamEnded():
+                del self._streams[stream.id]
+                self._opened(stream.id, None)
+
     def _begin(self, stream_id: int) -> None:
-        stream = self._streams[stream_id] = MuxStream(self, stream_id, False)
+        try:
+            machine = self.mux.stream(stream_id)
+        except StreamStateError:
+            return  # it ended with what came in the same read
+        stream = self._streams[stream_id] = MuxStream(self, machine)
         if self._handler is None:
             self.mux.refuse(stream_id)
             return
-        task = self._loop.create_task(self._serve(self._handler, stream))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task = self._loop.create_task(self._handler(stream), name="stream")
+        self._serving[task] = stream
+        task.add_done_callback(self._served)
 
-    async def _serve(self, handler: Handler, stream: MuxStream) -> None:
-        try:
-            async with stream:
-                await handler(stream)
-        except StreamFailedError as error:
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """End a stream whose handler is done; no coroutine waits for that, as streams are many."""
+        stream = self._serving.pop(task)
+        error = None if task.cancelled() else task.exception()
+        with contextlib.suppress(StreamFailedError):
+            stream.leave(error is not None or task.cancelled())
+        if isinstance(error, StreamFailedError):
             logger.debug("stream %d: %s", stream.id, error)
-        except Exception:
-            logger.exception("the handler of stream %d failed", stream.id)
+        elif error is not None:
+            logger.error("the handler of stream %d failed", stream.id, exc_info=error)
 
-    async def _drain(self, stream: MuxStream) -> None:
-        with contextlib.suppress(StreamFailedError, TimeoutError):
-            async with asyncio.timeout(DRAIN_S):
-                async for _ in stream:
-                    pass
-        stream.cancel()
+    def _drain_ended(self) -> None:
+        """Give up reading streams that did not end in time."""
+        self._drain_timer = None
+        now = self._loop.time()
+        while self._draining:
+            due, stream = self._draining[0]
+            if stream.id in self._streams:
+                if due > now:
+                    self._drain_timer = self._loop.call_at(due, self._drain_ended)
+                    return
+                stream.cancel()
+            self._draining.popleft()
 
     def _opened(self, stream_id: int, failure: StreamFailedError | None) -> None:
         accepted = self._opening.get(stream_id)

@@ -36,10 +36,30 @@ async def perform(machine: Caller | Handler, stream: MuxStream) -> None:
             fail(machine, Half.WRITE, error)
 
 
+def perform_now(machine: Caller | Handler, stream: MuxStream) -> None:
+    """Do what the machine wants, if it writes nothing alone, without waiting."""
+    while (action := machine.next_action()) is not None:
+        try:
+            match action:
+                case Write(data):
+                    stream.write_now(data)
+                case End():
+                    stream.end_now()
+                case Abort(code):
+                    stream.abort(code)
+                case Cancel(code):
+                    stream.cancel(code)
+        except StreamFailedError as error:
+            fail(machine, Half.WRITE, error)
+
+
 async def receive(machine: Caller | Handler, stream: MuxStream) -> bool:
     """Tell the machine what comes next on the stream; returns whether more can come."""
     try:
-        data = await _in_time(machine, stream)
+        if machine.next_timer() is None:
+            data: bytes | None = await stream.read()
+        else:
+            data = await _in_time(machine, stream)
     except StreamFailedError as error:
         fail(machine, Half.READ, error)
         return False
@@ -57,7 +77,7 @@ async def wait(machine: Handler, stream: MuxStream, work: asyncio.Task[None]) ->
     failing = asyncio.ensure_future(stream.failed())
     try:
         await asyncio.wait(
-            (failing, work), timeout=_wait_s(machine), return_when=asyncio.FIRST_COMPLETED
+            (failing, work), timeout=wait_s(machine), return_when=asyncio.FIRST_COMPLETED
         )
         if failing.done():
             fail(machine, *failing.result())
@@ -77,13 +97,13 @@ def fail(machine: Caller | Handler, half: Half, error: StreamFailedError) -> Non
 async def _in_time(machine: Caller | Handler, stream: MuxStream) -> bytes | None:
     """Read; None: the machine's timer came first."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_wait_s(machine)):
+        async with asyncio.timeout(wait_s(machine)):
             return await stream.read()
     machine.handle_timer(MuxSession.now_ns())
     return None
 
 
-def _wait_s(machine: Caller | Handler) -> float | None:
+def wait_s(machine: Caller | Handler) -> float | None:
     """Return the time to the machine's timer; None: it has none."""
     due_ns = machine.next_timer()
     return None if due_ns is None else max(0.0, (due_ns - MuxSession.now_ns()) / 1e9)

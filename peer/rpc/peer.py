@@ -10,7 +10,7 @@ from typing import Any, Final
 from peer.mux import client
 from peer.mux.session import MuxSession
 from peer.mux.stream import MuxStream
-from peer.rpc.driving import Params, milliseconds, perform, receive
+from peer.rpc.driving import Params, milliseconds, perform, perform_now, receive
 from peer.rpc.service import Service
 from proto.rpc.call import Kind
 from proto.rpc.caller import BytesReceived, CallEnded, Caller, CallFailed, ResultReceived
@@ -50,9 +50,19 @@ class RpcPeer:
             RpcStreamError: the stream of the call ended.
             StreamFailedError, ConnectionEndedError: there is no stream for it.
         """
-        async with self._calling(Kind.UNARY, method, timeout_s, metadata) as calling:
-            await calling.send(params or {})
-            return await calling.only_result()
+        caller = self._caller(Kind.UNARY, method, timeout_s, metadata)
+        caller.send(params or {})
+        stream = await self.session.open_stream()
+        try:
+            perform_now(caller, stream)
+            while (event := caller.next_event()) is None:
+                await receive(caller, stream)
+        finally:
+            self._leave(caller, stream)
+        if isinstance(event, ResultReceived):
+            return event.result
+        assert isinstance(event, CallFailed)
+        raise event.error
 
     async def stream(
         self,
@@ -124,8 +134,7 @@ class RpcPeer:
     async def _calling(
         self, kind: Kind, method: str, timeout_s: float | None, metadata: Params | None
     ) -> AsyncIterator[_Calling]:
-        now_ns, timeout_ms = self.session.now_ns(), milliseconds(timeout_s)
-        caller = Caller(kind, method, now_ns, metadata=metadata, timeout_ms=timeout_ms)
+        caller = self._caller(kind, method, timeout_s, metadata)
         stream = await self.session.open_stream()
         calling = _Calling(caller, stream)
         try:
@@ -133,10 +142,22 @@ class RpcPeer:
         finally:
             if caller.is_over:
                 await asyncio.shield(calling.flush())
-                self.session.drain_later(stream)
-            else:
-                stream.cancel()
-                stream.abort()
+            self._leave(caller, stream)
+
+    def _caller(
+        self, kind: Kind, method: str, timeout_s: float | None, metadata: Params | None
+    ) -> Caller:
+        now_ns, timeout_ms = self.session.now_ns(), milliseconds(timeout_s)
+        return Caller(kind, method, now_ns, metadata=metadata, timeout_ms=timeout_ms)
+
+    def _leave(self, caller: Caller, stream: MuxStream) -> None:
+        """End the stream of a call."""
+        if caller.is_over:
+            perform_now(caller, stream)
+            self.session.drain_later(stream)
+        else:
+            stream.cancel()
+            stream.abort()
 
 
 class _Calling:

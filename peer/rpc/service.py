@@ -6,15 +6,25 @@ import asyncio
 import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from peer.mux.session import MuxSession
-from peer.mux.stream import MuxStream
-from peer.rpc.driving import Params, milliseconds, perform, receive, wait
+from peer.mux.stream import MuxStream, StreamFailedError
+from peer.rpc.driving import (
+    Params,
+    fail,
+    milliseconds,
+    perform,
+    perform_now,
+    receive,
+    wait,
+    wait_s,
+)
+from proto.mux.frames import Half
 from proto.rpc.call import Kind
-from proto.rpc.caller import BytesReceived
+from proto.rpc.caller import SENDS_ONE, BytesReceived
 from proto.rpc.errors import ErrorCode, PublicError, RpcStreamError
 from proto.rpc.handler import Aborted, Called, Handler, InputEnded, MessageReceived
 
@@ -116,14 +126,75 @@ class _Serving:
         self.machine = Handler(MuxSession.now_ns(), timeout_ms)
         self._entries = entries
         self._stream = stream
-        self._input: asyncio.Queue[Any] = asyncio.Queue(1)  # a message, bytes, None for the end
+        self._input: asyncio.Queue[Any]  # a message, bytes, None for the end
         self._work: asyncio.Task[None] | None = None
-        self._writing = asyncio.Lock()
+        self._writing: asyncio.Lock
 
     async def run(self) -> None:
+        """Serve the call."""
+        machine, stream = self.machine, self._stream
+        is_open = True
+        while is_open and not machine.is_over and (event := machine.next_event()) is None:
+            is_open = await receive(machine, stream)
+        if not machine.is_over and isinstance(event, Called):
+            call_metadata.set(event.request.metadata)  # of this task, and of the work's beside it
+            entry = self._entries.get(event.request.method)
+            if entry is None:
+                text = f"there is no method {event.request.method!r:.100}"
+                machine.fail(PublicError(text, ErrorCode.METHOD_NOT_FOUND))
+            elif entry.kind in SENDS_ONE:
+                machine.accept(entry.kind, entry.timeout_ms)
+                await self._run_alone(entry, event.request.params)
+            else:
+                await self._run_beside(entry, event.request.params)
+                return
+        perform_now(machine, stream)
+        stream.session.drain_later(stream)
+
+    async def _run_alone(self, entry: _Entry, params: Params) -> None:
+        """Work on a call that has no more input: what comes meanwhile is not looked at."""
+        machine, loop, task = self.machine, asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        was_aborted = False
+
+        def abort() -> None:
+            nonlocal was_aborted
+            if machine.is_over and not was_aborted:
+                was_aborted = True
+                task.cancel()
+
+        def stream_failed(half: Half, error: StreamFailedError) -> None:
+            fail(machine, half, error)
+            abort()
+
+        def time_came() -> None:
+            machine.handle_timer(MuxSession.now_ns())
+            abort()
+
+        delay_s = wait_s(machine)
+        timer = None if delay_s is None else loop.call_later(delay_s, time_came)
+        self._stream.call_on_failure(stream_failed)
+        try:
+            await self._run(entry, params)
+        except asyncio.CancelledError:
+            if not was_aborted:
+                raise
+        finally:
+            self._stream.call_on_failure(None)
+            if timer is not None:
+                timer.cancel()
+            if was_aborted:
+                task.uncancel()
+
+    async def _run_beside(self, entry: _Entry, params: Params) -> None:
         """Read until the call is over; the work goes on beside that."""
         is_open = True
+        self._input, self._writing = asyncio.Queue(1), asyncio.Lock()
+        self.machine.accept(entry.kind, entry.timeout_ms)
+        self._work = asyncio.create_task(self._run(entry, params))
         try:
+            while (event := self.machine.next_event()) is not None:
+                await self._take(event)
             while is_open or (self._work is not None and not self._work.done()):
                 if is_open:
                     is_open = await receive(self.machine, self._stream)
@@ -139,6 +210,9 @@ class _Serving:
 
     async def flush(self) -> None:
         """Do what the machine wants; writers wait for each other."""
+        if self._work is None:
+            await perform(self.machine, self._stream)
+            return
         async with self._writing:
             await perform(self.machine, self._stream)
 
@@ -148,17 +222,6 @@ class _Serving:
 
     async def _take(self, event: Any) -> None:
         match event:
-            case Called(request):
-                entry = self._entries.get(request.method)
-                if entry is None:
-                    text = f"there is no method {request.method!r:.100}"
-                    self.machine.fail(PublicError(text, ErrorCode.METHOD_NOT_FOUND))
-                    return
-                self.machine.accept(entry.kind, entry.timeout_ms)
-                context = copy_context()
-                context.run(call_metadata.set, request.metadata)
-                work = self._run(entry, request.params)
-                self._work = asyncio.create_task(work, context=context)
             case MessageReceived(params):
                 await self._give(params)
             case BytesReceived(data):
@@ -196,6 +259,8 @@ class _Serving:
                     await self._respond_all(function(self._messages()))
                 case Kind.RAW:
                     await function(params, RawCall(self))
+            if self._work is None and self._stream.is_at_end:
+                self.machine.receive_end()
             self.machine.end()
         except asyncio.CancelledError:
             self.machine.fail(RpcStreamError("the call was aborted"))

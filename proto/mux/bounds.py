@@ -55,3 +55,13 @@ class MuxBounds(NamedTuple):
     first_frame_ms: int = 100
     ping_interval_ms: int = 0
     ping_timeout_ms: int = 0
+
+
+def bounds_ns(milliseconds: int) -> int:
+    """Return a time of the bounds in nanoseconds."""
+    return milliseconds * NANOS_PER_MS
+
+
+def cut_reason(text: str) -> str:
+    """Return what a close frame can hold of a text."""
+    return text.encode()[:MAX_REASON_BYTES].decode(errors="ignore")

@@ -19,18 +19,18 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from proto.mux import frames, varint
 from proto.mux.bounds import (
     MAX_LATE,
-    MAX_REASON_BYTES,
     MAX_STREAM_ID,
-    NANOS_PER_MS,
     NORMAL_CLOSURE,
     PROTOCOL_ERROR,
     MuxBounds,
+    bounds_ns,
+    cut_reason,
 )
 from proto.mux.counts import MuxCounts
 from proto.mux.errors import (
@@ -85,9 +85,9 @@ class MuxConnection:
         self._openings: list[Stream] = []  # not to be opened before a frame came
         self._may_open_ns = None if is_client else now_ns + bounds_ns(self.bounds.first_frame_ms)
         self._frames: list[bytes] = []
-        self._ready: deque[Stream] = deque()
-        self._is_ready: set[int] = set()
-        self._timers: list[tuple[int, int]] = []  # due, id of a stream
+        self._ready: deque[Stream] = deque()  # those that have bytes which may be sent
+        self._opened: deque[tuple[int, Stream]] = deque()  # due, one to be accepted until then
+        self._timers: list[tuple[int, int]] = []  # due, id of a stream that lingers
         self._granting: dict[int, Stream] = {}  # with bytes to be acknowledged...
         self._grants_due_ns = 0  # ... by then
         self._late: deque[int] = deque(maxlen=MAX_LATE)  # ids that were not accepted in time
@@ -147,12 +147,12 @@ class MuxConnection:
             ValueError: there is no such code.
         """
         check_code(code)
-        stream = self._stream(stream_id)
+        stream = self.stream(stream_id)
         if self._asking.pop(stream_id, None) is None:
             raise StreamStateError(f"stream {stream_id} has been accepted")
         self.counts.refused += 1
         stream.refuse(code)
-        self._settle(stream)
+        self.settle(stream)
 
     def write(self, stream_id: int, data: bytes) -> None:
         """Queue bytes of a stream; `Drained` tells when all have been taken to be sent.
@@ -160,7 +160,7 @@ class MuxConnection:
         Raises:
             StreamStateError: its writing half has ended.
         """
-        self._stream(stream_id).write(data)
+        self.stream(stream_id).write(data)
 
     def read(self, stream_id: int, size: int) -> bytes:
         """Take at most `size` of the bytes that came; returns b"" if none are there.
@@ -168,9 +168,8 @@ class MuxConnection:
         Raises:
             StreamStateError: it has ended, and all was read.
         """
-        stream = self._stream(stream_id)
-        data = stream.read(size)
-        self._settle(stream)
+        data = (stream := self.stream(stream_id)).read(size)
+        self.settle(stream)
         return data
 
     def end(self, stream_id: int, now_ns: int) -> None:
@@ -179,9 +178,9 @@ class MuxConnection:
         Raises:
             StreamStateError: it has ended otherwise.
         """
-        stream = self._stream(stream_id)
+        stream = self.stream(stream_id)
         stream.end(now_ns)
-        self._settle(stream)
+        self.settle(stream)
 
     def abort(self, stream_id: int, code: int = 0) -> None:
         """Give the writing half of a stream up.
@@ -192,7 +191,7 @@ class MuxConnection:
         stream = self._streams.get(stream_id)
         if stream is not None:
             stream.abort(code)
-            self._settle(stream)
+            self.settle(stream)
 
     def cancel(self, stream_id: int, code: int = 0) -> None:
         """Give the reading half of a stream up.
@@ -203,7 +202,7 @@ class MuxConnection:
         stream = self._streams.get(stream_id)
         if stream is not None:
             stream.cancel(code)
-            self._settle(stream)
+            self.settle(stream)
 
     def tell_acknowledged(self, stream_id: int) -> None:
         """Have `Acknowledged` told when the other side has read all that was written so far.
@@ -211,24 +210,26 @@ class MuxConnection:
         Raises:
             StreamStateError: it has ended.
         """
-        self._stream(stream_id).wants_acknowledgement = True
+        self.stream(stream_id).wants_acknowledgement = True
 
     def stream(self, stream_id: int) -> Stream:
-        """Return a stream, whose figures stay right after its end.
+        """Return a stream, whose figures stay right after its end; `settle` it after changes.
 
         Raises:
             StreamStateError: it has ended.
         """
-        return self._stream(stream_id)
+        stream = self._streams.get(stream_id)
+        if stream is None:
+            raise StreamStateError(f"stream {stream_id} has ended")
+        return stream
 
     def queued_of(self, stream_id: int) -> int:
         """Return how many bytes of a stream wait to be sent."""
-        stream = self._streams.get(stream_id)
-        return stream.queued_bytes if stream is not None else 0
+        return self._streams[stream_id].queued_bytes if stream_id in self._streams else 0
 
     def close(self, code: int = NORMAL_CLOSURE, text: str = "") -> None:
         """End the connection: all streams fail, and the websocket is to be closed."""
-        self._close(CloseDue(code, _cut(text)))
+        self._close(CloseDue(code, cut_reason(text)))
 
     def connection_lost(self) -> None:
         """Note that the websocket has ended: all streams fail."""
@@ -238,14 +239,19 @@ class MuxConnection:
 
     def receive_data(self, message: bytes | str, now_ns: int) -> None:
         """Take one message of the websocket."""
+        self.receive_messages((message,), now_ns)
+
+    def receive_messages(self, messages: Iterable[bytes | str], now_ns: int) -> None:
+        """Take the messages of one read."""
         if self.is_closed:
             return
         self._heard_ns = now_ns
         try:
-            self._receive(message, now_ns)
+            for message in messages:
+                self._receive(message, now_ns)
         except FrameError as error:
             self.counts.violation = error.violation
-            self._close(CloseDue(PROTOCOL_ERROR, _cut(str(error)), error.violation))
+            self._close(CloseDue(PROTOCOL_ERROR, cut_reason(str(error)), error.violation))
             return
         if self._may_open_ns is not None:
             self._open_all(now_ns)
@@ -278,16 +284,15 @@ class MuxConnection:
         while self._ready and (size is None or taken < size):
             stream = self._ready.popleft()
             frame = stream.take(now_ns)
-            if frame is None:
-                self._is_ready.discard(stream.id)
-                continue
-            output.append(frame)
-            taken += len(frame)
-            if stream.queued_bytes and stream.credit:
-                self._ready.append(stream)
-            else:
-                self.counts.stalls += stream.queued_bytes > 0
-                self._is_ready.discard(stream.id)
+            if frame is not None:
+                output.append(frame)
+                taken += len(frame)
+                if stream.queued_bytes:
+                    if stream.credit:
+                        self._ready.append(stream)
+                        continue
+                    self.counts.stalls += 1
+            stream.has_turn = False
         self.counts.sent_bytes += taken
         return output
 
@@ -310,8 +315,13 @@ class MuxConnection:
         if self.is_closed:
             return None
         dues = []
+        opened = self._opened
+        while opened and (opened[0][1].accepted or opened[0][1].is_over):
+            opened.popleft()
         if self._openings and self._may_open_ns is not None:
             dues.append(self._may_open_ns)
+        if opened:
+            dues.append(opened[0][0])
         if self._timers:
             dues.append(self._timers[0][0])
         if self._granting:
@@ -336,17 +346,17 @@ class MuxConnection:
         if self._may_open_ns is not None and now_ns >= self._may_open_ns:
             self._open_all(now_ns)
         self._grant_due(now_ns)
+        while self._opened and self._opened[0][0] <= now_ns:
+            _, stream = self._opened.popleft()
+            if not stream.accepted:
+                stream.fail(FailReason.OPEN_TIMEOUT)
+                self._late.append(stream.id)
+                self.settle(stream)
         while self._timers and self._timers[0][0] <= now_ns:
             _, stream_id = heapq.heappop(self._timers)
-            stream = self._streams.get(stream_id)
-            if stream is None:
-                continue
-            if stream.accepted:
-                stream.handle_linger(now_ns)
-            else:
-                stream.fail(FailReason.OPEN_TIMEOUT)
-                self._late.append(stream_id)
-            self._settle(stream)
+            if (lingering := self._streams.get(stream_id)) is not None:
+                lingering.handle_linger(now_ns)
+                self.settle(lingering)
 
     # --- for streams ------------------------------------------------------------------------------
 
@@ -356,15 +366,16 @@ class MuxConnection:
 
     def tell(self, event: Event) -> None:
         """Tell the owner."""
-        if isinstance(event, HalfFailed):
-            self.counts.failed[event.reason] += 1
+        self._events.append(event)
+
+    def tell_failed(self, event: HalfFailed) -> None:
+        """Tell the owner of a half that failed."""
+        self.counts.failed[event.reason] += 1
         self._events.append(event)
 
     def has_data(self, stream: Stream) -> None:
         """Give a stream its turn."""
-        if stream.id not in self._is_ready:
-            self._is_ready.add(stream.id)
-            self._ready.append(stream)
+        self._ready.append(stream)
 
     def linger(self, stream: Stream, due_ns: int) -> None:
         """Look at a stream again at a time."""
@@ -395,11 +406,16 @@ class MuxConnection:
         if stream is None or stream.is_over:
             self._receive_for_none(stream_id, message, at)
             return
-        frame = frames.parse_frame(message, at)
-        if isinstance(frame, frames.Data):
-            self.counts.received_bytes += len(frame.payload)
-        stream.receive(frame, now_ns)
-        self._settle(stream)
+        kind = message[at : at + 2]
+        if kind == frames.DATA:
+            payload = message[at + 2 :]
+            self.counts.received_bytes += len(payload)
+            stream.receive_data(payload)
+        elif kind == frames.ACK:
+            stream.receive_grant(frames.parse_grant(message, at + 2), now_ns)
+        else:
+            stream.receive(frames.parse_frame(message, at), now_ns)
+        self.settle(stream)
 
     def _receive_for_none(self, stream_id: int, message: bytes, at: int) -> None:
         """Take a frame for a stream that there is not, not any more or not yet.
@@ -436,12 +452,6 @@ class MuxConnection:
         self.tell(StreamOpened(stream_id))
         stream.receive(opening, 0)
 
-    def _stream(self, stream_id: int) -> Stream:
-        stream = self._streams.get(stream_id)
-        if stream is None:
-            raise StreamStateError(f"stream {stream_id} has ended")
-        return stream
-
     def _grant_due(self, now_ns: int) -> None:
         """Acknowledge what was read, if it is time."""
         if now_ns >= self._grants_due_ns:
@@ -451,7 +461,7 @@ class MuxConnection:
 
     def _open(self, stream: Stream, now_ns: int) -> None:
         stream.ask()
-        self.linger(stream, now_ns + bounds_ns(self.bounds.open_timeout_ms))
+        self._opened.append((now_ns + bounds_ns(self.bounds.open_timeout_ms), stream))
 
     def _open_all(self, now_ns: int) -> None:
         """Open the streams that waited for the other side to listen (G4)."""
@@ -460,7 +470,7 @@ class MuxConnection:
             self._open(stream, now_ns)
         self._openings.clear()
 
-    def _settle(self, stream: Stream) -> None:
+    def settle(self, stream: Stream) -> None:
         """Forget a stream that is over; what came for it stays until it is read."""
         if stream.is_over and not stream.held_bytes and stream.id in self._streams:
             self._forget(stream)
@@ -478,22 +488,13 @@ class MuxConnection:
         self.is_closed = True
         for stream in list(self._streams.values()):
             stream.fail(FailReason.CONNECTION)
-            self._settle(stream)
+            self.settle(stream)
         self._frames.clear()
         self._ready.clear()
-        self._is_ready.clear()
+        self._opened.clear()
         self._timers.clear()
         self._asking.clear()
         self._granting.clear()
         self._openings.clear()
         if due is not None:
             self.tell(due)
-
-
-def bounds_ns(milliseconds: int) -> int:
-    """Return a time of the bounds in nanoseconds."""
-    return milliseconds * NANOS_PER_MS
-
-
-def _cut(text: str) -> str:
-    return text.encode()[:MAX_REASON_BYTES].decode(errors="ignore")

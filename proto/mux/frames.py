@@ -73,6 +73,8 @@ def parse_id(message: bytes) -> tuple[int, int]:
     """
     if not message:
         raise FrameError(Violation.EMPTY, "a message is empty")
+    if message[0] < 1 << 6:
+        return message[0], 1
     try:
         return varint.decode(message)
     except ValueError:
@@ -93,10 +95,7 @@ def parse_frame(message: bytes, start: int) -> Frame:
     if kind == DATA:
         return Data(message[at:])
     if kind == ACK:
-        grant = message[at : at + _ACK_BYTES]
-        if len(grant) < _ACK_BYTES:
-            raise _malformed(f"an ACK has {len(grant)} of {_ACK_BYTES} bytes")
-        return Ack(int.from_bytes(grant, "big"))
+        return Ack(parse_grant(message, at))
     if kind == ERROR:
         half = _half(message, at, "ERROR")
         try:
@@ -107,6 +106,18 @@ def parse_frame(message: bytes, start: int) -> Frame:
     if kind == CLOSE:
         return Close(_half(message, at, "CLOSE"))
     raise _malformed(f"a frame has the unknown type {kind.hex() or 'of no bytes'}")
+
+
+def parse_grant(message: bytes, at: int) -> int:
+    """Read what follows the type of an ACK.
+
+    Raises:
+        FrameError
+    """
+    grant = message[at : at + _ACK_BYTES]
+    if len(grant) < _ACK_BYTES:
+        raise _malformed(f"an ACK has {len(grant)} of {_ACK_BYTES} bytes")
+    return int.from_bytes(grant, "big")
 
 
 def is_ack(message: bytes, start: int) -> bool:

@@ -50,6 +50,10 @@ class WriteState(Enum):
     ENDED = "ended"
 
 
+_READING: Final = ReadState.OPEN
+_ENDED: Final = WriteState.ENDED
+
+
 class Outlet(Protocol):
     """What a stream may ask of its connection."""
 
@@ -63,6 +67,9 @@ class Outlet(Protocol):
 
     def has_data(self, stream: Stream) -> None:
         """The stream has bytes that may be sent."""
+
+    def tell_failed(self, event: HalfFailed) -> None:
+        """Tell the owner of a half that failed."""
 
     def linger(self, stream: Stream, due_ns: int) -> None:
         """Call `handle_linger` of the stream at a time."""
@@ -82,12 +89,14 @@ class Stream:
         wants_acknowledgement: the owner is to be told once when all that was sent has been read.
         queued_bytes: written and not sent.
         held_bytes: received and not read.
+        has_turn: it waits for its turn to send.
     """
 
+    # Most streams are idle most of the time: what only a busy one needs is made when it is.
     __slots__ = ("_consumed", "_first_grant", "_granted", "_held", "_is_lingering", "_is_told",
                  "_kept", "_outlet", "_prefix", "_queue", "_refusals", "_sent", "_sent_ns",
-                 "_window", "accepted", "credit", "held_bytes", "id", "is_ours", "queued_bytes",
-                 "reading", "wants_acknowledgement", "writing")  # fmt: skip
+                 "_window", "accepted", "credit", "has_turn", "held_bytes", "id", "is_ours",
+                 "queued_bytes", "reading", "wants_acknowledgement", "writing")  # fmt: skip
 
     def __init__(self, stream_id: int, is_ours: bool, outlet: Outlet) -> None:
         self.id = stream_id
@@ -99,25 +108,26 @@ class Stream:
         self.wants_acknowledgement = False
         self.queued_bytes = 0
         self.held_bytes = 0
+        self.has_turn = False
         self._outlet = outlet
         self._prefix = varint.encode(stream_id)
         self._window = outlet.bounds.stream_bytes  # that the other side may still send
         self._consumed = 0  # read and not granted again
-        self._kept: deque[bytes] = deque()  # received and not read
+        self._kept: deque[bytes | memoryview] | None = None  # received and not read
         self._is_told = False  # that there is something to read
-        self._queue: deque[memoryview] = deque()
+        self._queue: deque[bytes | memoryview] | None = None  # written and not sent
         self._granted = self._first_grant = self._sent = 0
         self._sent_ns = 0  # when the last bytes were
         self._is_lingering = False  # a look at whether the end may be sent is due
-        self._held: list[bytes] = []  # frames that wait for the stream to be accepted
+        self._held: list[bytes] | None = None  # frames that wait for it to be accepted
         self._refusals = 0  # halves that failed at the other side before that
 
     @property
     def is_over(self) -> bool:
         """Whether both halves have ended, and no frame waits for the other side to accept it."""
         return (
-            self.writing is WriteState.ENDED
-            and self.reading is not ReadState.OPEN
+            self.writing is _ENDED
+            and self.reading is not _READING
             and (self.accepted or self._refusals > 1)
         )
 
@@ -157,7 +167,9 @@ class Stream:
         if self.writing is not WriteState.OPEN:
             raise StreamStateError(f"stream {self.id} is not open for writing")
         if data:
-            self._queue.append(memoryview(data))
+            if self._queue is None:
+                self._queue = deque()
+            self._queue.append(data)
             self.queued_bytes += len(data)
             self._offer()
 
@@ -179,7 +191,7 @@ class Stream:
             ValueError: there is no such code.
         """
         check_code(code)
-        if self.writing is not WriteState.ENDED:
+        if self.writing is not _ENDED:
             self._end_writing()
             self._send(frames.error(self._prefix, Half.READ, code))
 
@@ -190,7 +202,7 @@ class Stream:
             ValueError: there is no such code.
         """
         check_code(code)
-        if self.reading is ReadState.OPEN:
+        if self.reading is _READING:
             self._discard(ReadState.CANCELLED)
             self._send(frames.error(self._prefix, Half.WRITE, code))
         elif self.held_bytes:
@@ -198,23 +210,17 @@ class Stream:
 
     def read(self, size: int) -> bytes:
         """Take up to so many of the bytes that came; the other side may send as many more."""
+        kept = self._kept
+        if kept is None:
+            return b""
         if size >= self.held_bytes:
-            taken = b"".join(self._kept)
-            self._kept.clear()
-        else:
-            parts, missing = [], size
-            while missing:
-                part = self._kept.popleft()
-                if len(part) > missing:
-                    self._kept.appendleft(part[missing:])
-                    part = part[:missing]
-                parts.append(part)
-                missing -= len(part)
-            taken = b"".join(parts)
-        self.held_bytes -= len(taken)
-        if not self.held_bytes:
+            taken = kept[0] if len(kept) == 1 else b"".join(kept)
+            self._kept = None
             self._is_told = False
-        if taken and self.reading is ReadState.OPEN:
+        else:
+            taken = _taken(kept, size)
+        self.held_bytes -= len(taken)
+        if self.reading is _READING:
             self._consumed += len(taken)
             bounds = self._outlet.bounds
             if 2 * self._consumed >= bounds.stream_bytes:
@@ -224,11 +230,11 @@ class Stream:
                     self._outlet.grant_later(self)
                 else:
                     self._grant()
-        return taken
+        return taken if type(taken) is bytes else bytes(taken)
 
     def grant(self) -> None:
         """Grant again what was read, as far as it is of use."""
-        if self._consumed and self.reading is ReadState.OPEN:
+        if self._consumed and self.reading is _READING:
             self._grant()
 
     # --- what the other side does -----------------------------------------------------------------
@@ -241,21 +247,78 @@ class Stream:
         """
         match frame:
             case frames.Data(payload):
-                self._receive_data(payload)
+                self.receive_data(payload)
             case frames.Ack(grant):
-                self._receive_grant(grant, now_ns)
+                self.receive_grant(grant, now_ns)
             case frames.Close(Half.READ):
-                if self.reading is ReadState.OPEN:
+                if self.reading is _READING:
                     self.reading = ReadState.ENDED
                     self._outlet.tell(ReadEnded(self.id))
                     self._send(frames.close(self._prefix, Half.WRITE))
             case frames.Close(Half.WRITE):
-                if self.writing is not WriteState.ENDED:
+                if self.writing is not _ENDED:
                     self._fail(Half.WRITE, 0, FailReason.MISUSE)
                     self._send(frames.error(self._prefix, Half.READ, 0))
             case frames.Error(half, code):
                 self._refusals += not self.accepted
                 self._receive_error(half, code)
+
+    def receive_data(self, payload: bytes) -> None:
+        """Take bytes.
+
+        Raises:
+            FrameError: the other side has ended them.
+        """
+        if self.reading is not _READING:
+            if self.reading is ReadState.CANCELLED:
+                return
+            raise FrameError(Violation.DATA_AFTER_END, f"stream {self.id} got bytes after its end")
+        size = len(payload)
+        if size > self._window:
+            for half in Half:
+                self._fail(half, 0, FailReason.OVERFLOW)
+            self._send(frames.error(self._prefix, Half.WRITE, 0))
+            self._send(frames.error(self._prefix, Half.READ, 0))
+        elif size:
+            self._window -= size
+            kept = self._kept
+            if kept is None:
+                self._kept = deque((payload,))
+            elif size < JOINED_BYTES and len(kept[-1]) < JOINED_BYTES:
+                kept[-1] = b"".join((kept[-1], payload))
+            else:
+                kept.append(payload)
+            self.held_bytes += size
+            if not self._is_told:
+                self._is_told = True
+                self._outlet.tell(Readable(self.id))
+
+    def receive_grant(self, grant: int, now_ns: int) -> None:
+        """Take an ACK.
+
+        Raises:
+            FrameError: all of them grant too much.
+        """
+        self._granted += grant
+        if self._granted > MAX_CREDIT:
+            raise FrameError(Violation.CREDIT, f"stream {self.id} was granted more than 2^62 bytes")
+        self.credit += grant
+        if not self.accepted:
+            self.accepted = True
+            self._first_grant = grant
+            self._outlet.tell(StreamAccepted(self.id))
+            for frame in self._held or ():
+                self._outlet.send(frame)
+            self._held = None
+        elif not self.is_ours and self._granted == grant:
+            self._first_grant = grant
+        if self._queue:
+            self._offer()
+        elif self.wants_acknowledgement and self._is_acknowledged:
+            self.wants_acknowledgement = False
+            self._outlet.tell(Acknowledged(self.id))
+        if self.writing is WriteState.CLOSING:
+            self._end_if_acknowledged(now_ns)
 
     def fail(self, reason: FailReason) -> None:
         """End both halves without a frame: the other side is not there, or never was."""
@@ -265,23 +328,27 @@ class Stream:
 
     def take(self, now_ns: int) -> bytes | None:
         """Return the next bytes to send as a frame; None if nothing may be sent."""
-        if not self._queue or not self.credit or not self.accepted:
+        queue = self._queue
+        if queue is None or not self.credit or not self.accepted:
             return None
-        size = min(self.credit, self._outlet.bounds.piece_bytes)
-        part = self._queue.popleft()
-        if len(part) > size:
-            self._queue.appendleft(part[size:])
-            payload: bytes | memoryview = part[:size]
-        else:
-            payload = part
-            if self._queue and len(part) < size:
-                payload = self._gather(part, size)
+        limit = min(self.credit, self._outlet.bounds.piece_bytes)
+        payload = queue[0]
         size = len(payload)
+        if size > limit:
+            view = memoryview(payload)
+            payload, queue[0] = view[:limit], view[limit:]
+            size = limit
+        else:
+            queue.popleft()
+            if queue and size < limit:
+                payload = _gathered(payload, queue, limit)
+                size = len(payload)
         self.credit -= size
         self.queued_bytes -= size
         self._sent += size
         self._sent_ns = now_ns
-        if not self._queue:
+        if not queue:
+            self._queue = None
             if self.writing is WriteState.CLOSING:
                 self._linger()
             else:
@@ -296,96 +363,40 @@ class Stream:
 
     # --- details ----------------------------------------------------------------------------------
 
-    def _gather(self, first: memoryview, size: int) -> bytes:
-        """Join small writes, up to a size."""
-        parts, missing = [first], size - len(first)
-        while self._queue and missing:
-            part = self._queue[0]
-            if len(part) > missing:
-                self._queue[0] = part[missing:]
-                part = part[:missing]
-            else:
-                self._queue.popleft()
-            parts.append(part)
-            missing -= len(part)
-        return b"".join(parts)
-
-    def _receive_data(self, payload: bytes) -> None:
-        if self.reading is ReadState.CANCELLED:
-            return
-        if self.reading is ReadState.ENDED:
-            raise FrameError(Violation.DATA_AFTER_END, f"stream {self.id} got bytes after its end")
-        size = len(payload)
-        if size > self._window:
-            for half in Half:
-                self._fail(half, 0, FailReason.OVERFLOW)
-            self._send(frames.error(self._prefix, Half.WRITE, 0))
-            self._send(frames.error(self._prefix, Half.READ, 0))
-        elif size:
-            self._window -= size
-            if self._kept and size < JOINED_BYTES and len(self._kept[-1]) < JOINED_BYTES:
-                self._kept[-1] += payload
-            else:
-                self._kept.append(payload)
-            self.held_bytes += size
-            if not self._is_told:
-                self._is_told = True
-                self._outlet.tell(Readable(self.id))
-
-    def _receive_grant(self, grant: int, now_ns: int) -> None:
-        self._granted += grant
-        if self._granted > MAX_CREDIT:
-            raise FrameError(Violation.CREDIT, f"stream {self.id} was granted more than 2^62 bytes")
-        self.credit += grant
-        if not self.accepted:
-            self.accepted = True
-            self._first_grant = grant
-            self._outlet.tell(StreamAccepted(self.id))
-            for frame in self._held:
-                self._outlet.send(frame)
-            self._held.clear()
-        elif not self.is_ours and self._granted == grant:
-            self._first_grant = grant
-        self._offer()
-        if self.wants_acknowledgement and not self._queue and self._is_acknowledged:
-            self.wants_acknowledgement = False
-            self._outlet.tell(Acknowledged(self.id))
-        if self.writing is WriteState.CLOSING:
-            self._end_if_acknowledged(now_ns)
-
     def _receive_error(self, half: Half, code: int) -> None:
-        if half is Half.READ and self.reading is ReadState.OPEN:
+        if half is Half.READ and self.reading is _READING:
             self._fail(Half.READ, code, FailReason.PEER)
             self._send(frames.error(self._prefix, Half.WRITE, code))
-        elif half is Half.WRITE and self.writing is not WriteState.ENDED:
+        elif half is Half.WRITE and self.writing is not _ENDED:
             self._fail(Half.WRITE, code, FailReason.PEER)
             self._send(frames.error(self._prefix, Half.READ, code))
 
     def _fail(self, half: Half, code: int, reason: FailReason) -> None:
         if half is Half.READ:
-            if self.reading is not ReadState.OPEN:
+            if self.reading is not _READING:
                 return
             local = reason is FailReason.OVERFLOW
             self._discard(ReadState.CANCELLED if local else ReadState.ENDED)
         else:
-            if self.writing is WriteState.ENDED:
+            if self.writing is _ENDED:
                 return
             self._end_writing()
-        self._outlet.tell(HalfFailed(self.id, half, code, reason))
+        self._outlet.tell_failed(HalfFailed(self.id, half, code, reason))
 
     def _discard(self, state: ReadState) -> None:
         self.reading = state
-        self._kept.clear()
+        self._kept = None
         self.held_bytes = 0
         self._is_told = False
 
     def _end_writing(self) -> None:
         self.writing = WriteState.ENDED
-        self._queue.clear()
+        self._queue = None
         self.queued_bytes = 0
 
     def _offer(self) -> None:
-        if self._queue and self.credit and self.accepted:
+        if not self.has_turn and self.credit and self.accepted:
+            self.has_turn = True
             self._outlet.has_data(self)
 
     def _grant(self) -> None:
@@ -394,7 +405,7 @@ class Stream:
         A stream of the other side that was ended from here may be forgotten there: the end once
         more keeps the ACK from opening another (G1).
         """
-        if self.writing is WriteState.ENDED and not self.is_ours:
+        if self.writing is _ENDED and not self.is_ours:
             self._outlet.send(frames.close(self._prefix, Half.READ))
         self._window += self._consumed
         self._send(frames.ack(self._prefix, self._consumed))
@@ -431,8 +442,40 @@ class Stream:
         side has done so leaves the stream open there for good (G3)."""
         if self.accepted:
             self._outlet.send(frame)
+        elif self._held is None:
+            self._held = [frame]
         else:
             self._held.append(frame)
+
+
+def _taken(kept: deque[bytes | memoryview], size: int) -> bytes:
+    """Take so many of the bytes, which are more."""
+    parts: list[bytes | memoryview] = []
+    while size:
+        part = kept[0]
+        if len(part) > size:
+            view = memoryview(part)
+            part, kept[0] = view[:size], view[size:]
+        else:
+            kept.popleft()
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _gathered(first: bytes | memoryview, queue: deque[bytes | memoryview], limit: int) -> bytes:
+    """Join small writes, up to a size."""
+    parts, missing = [first], limit - len(first)
+    while queue and missing:
+        part = queue[0]
+        if len(part) > missing:
+            view = memoryview(part)
+            part, queue[0] = view[:missing], view[missing:]
+        else:
+            queue.popleft()
+        parts.append(part)
+        missing -= len(part)
+    return b"".join(parts)
 
 
 def check_code(code: int) -> None:

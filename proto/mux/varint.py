@@ -10,6 +10,8 @@ from typing import Final
 
 MAX_VARINT: Final = (1 << 62) - 1
 
+_SIZES: Final = tuple((size, (1 << (8 * size - 2)) - 1) for size in (1, 2, 4, 8))
+
 
 def encode(value: int) -> bytes:
     """Return the shortest encoding.
@@ -42,8 +44,8 @@ def decode(data: bytes, start: int = 0) -> tuple[int, int]:
     first = data[start]
     if first < 1 << 6:
         return first, start + 1
-    size = 1 << (first >> 6)
+    size, mask = _SIZES[first >> 6]
     end = start + size
     if end > len(data):
         raise ValueError(f"the data ends {end - len(data)} bytes before a number of {size} does")
-    return int.from_bytes(data[start:end], "big") & ((1 << (8 * size - 2)) - 1), end
+    return int.from_bytes(data[start:end], "big") & mask, end

@@ -116,7 +116,8 @@ class Caller:
         is_first = not self._sent
         written = messages.request(self._method, params, self._metadata if is_first else None)
         self._sent += 1
-        self._outbox.write(written, is_alone=is_first)
+        # Of a call with one message nothing follows but the end, which its stream holds back (G2).
+        self._outbox.write(written, is_alone=is_first and self._kind not in SENDS_ONE)
         if self._kind is Kind.SERVER_STREAM:
             self._outbox.end()
 

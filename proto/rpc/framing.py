@@ -55,6 +55,10 @@ class JsonReader:
         Raises:
             RpcMessageError: what follows is not JSON, not an object, too long or too deep.
         """
+        whole = self._whole(data)
+        if whole is not None:
+            yield whole
+            return
         self._buffer += data
         while (value := self._next()) is not None:
             yield value
@@ -76,12 +80,27 @@ class JsonReader:
         Raises:
             RpcMessageError: as `receive`.
         """
+        value = self._whole(data)
+        if value is not None:
+            return value
         self._buffer += data
         value = self._next()
         if value is None and len(self._buffer) > self._max_bytes:
             raise RpcMessageError(
                 ErrorCode.MESSAGE_TOO_LONG, f"a message is longer than {self._max_bytes} bytes"
             )
+        return value
+
+    def _whole(self, data: bytes) -> dict[str, Any] | None:
+        """Return the object that a chunk is, if it is one and nothing more: the common case."""
+        if self._buffer or data[:1] != b"{" or len(data) > self._max_bytes:
+            return None
+        if data.count(b"{") + data.count(b"[") > self._max_depth:
+            return None  # it may be too deep
+        try:
+            value: dict[str, Any] = _DECODER.decode(data.decode())
+        except (ValueError, RecursionError):
+            return None
         return value
 
     def _next(self) -> dict[str, Any] | None:

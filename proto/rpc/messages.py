@@ -111,9 +111,11 @@ def read_response(value: Json) -> Any:
     raise failure
 
 
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
 def _written(value: Json) -> bytes:
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     try:
-        return text.encode()
+        return _ENCODER.encode(value).encode()
     except UnicodeEncodeError:  # half a character, as JavaScript has them: escaped it can be sent
         return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()

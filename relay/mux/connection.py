@@ -121,10 +121,7 @@ class Connection:
     # --- Receiver ---------------------------------------------------------------------------------
 
     def messages_received(self, messages: list[bytes]) -> None:
-        now_ns = time.monotonic_ns()
-        receive = self.mux.receive_data
-        for message in messages:
-            receive(message, now_ns)
+        self.mux.receive_messages(messages, time.monotonic_ns())
         self._hear()
         self.flush_soon()
 

@@ -79,8 +79,7 @@ class SocketWire:
     def messages_received(self, messages: list[bytes]) -> None:
         """Take the messages of one read."""
         assert self._session is not None
-        for message in messages:
-            self._session.message_received(message)
+        self._session.messages_received(messages)
 
     def writable(self) -> None:
         """Go on reading and sending."""

@@ -21,15 +21,31 @@ class LoadError(RuntimeError):
 class GeneratorProcess:
     """One load generator process on one core."""
 
-    def __init__(self, core: int | None, module: str = "tests.bench.load") -> None:
+    def __init__(
+        self,
+        core: int | None,
+        module: str = "tests.bench.load",
+        command: Sequence[str] | None = None,
+    ) -> None:
+        """
+        Args:
+            core: for it; None: any.
+            module: of Python.
+            command: of another program that answers the same.
+        """
         cores = frozenset() if core is None else frozenset({core})
-        command = [sys.executable, "-m", module]
+        command = command or [sys.executable, "-m", module]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         if cores:
             with on_cores(cores):
                 self._process = subprocess.Popen(command, **pipes)  # type: ignore[call-overload]
         else:
             self._process = subprocess.Popen(command, **pipes)  # type: ignore[call-overload]
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return int(self._process.pid)
 
     def begin(self, call: str, **args: Any) -> None:
         """Send a call; `finish` gives its answer."""

@@ -1,0 +1,198 @@
+"""Streams and calls of ours, of gRPC and of the JavaScript libraries, in turns.
+
+Each pair is a server and a client on the server cores. The JavaScript client speaks TLS only: ours
+is measured once more with TLS beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.bench import layout
+from tests.bench.bench import Bench
+from tests.bench.figures import Figure, Row
+from tests.bench.generators import GeneratorProcess
+from tests.bench.measure import DISTURBED_LIMIT
+from tests.bench.streams.program import CHUNK_BYTES, MESSAGE_BYTES, PARAMS
+from tests.bench.targets import TargetError
+from tests.support.certificates import make_certificate
+from tests.support.node import PEERS, node
+
+OURS, GRPC, OURS_TLS, JS = "ours", "grpc.aio", "ours, TLS", "JavaScript"
+BASES = {GRPC: OURS, JS: OURS_TLS}
+"""What ours is compared with, and which of ours."""
+GAIN_ON_JS = (3.0, 5.0)
+IDLE_STREAMS = 20_000
+MIB = 2**20
+
+
+@dataclass
+class Pair:
+    """A server and its client."""
+
+    name: str
+    server: subprocess.Popen[str]
+    client: GeneratorProcess
+
+    def run(self, kind: str, workers: int, seconds: float) -> dict[str, float]:
+        """Measure once."""
+        began_s, busy_s, own_s = time.monotonic(), layout.busy_s(), self._cpu_s()
+        found: dict[str, float] = self.client.call(
+            "run", kind=kind, workers=workers, seconds=seconds
+        )
+        own_s = self._cpu_s() - own_s
+        others_s = layout.busy_s() - busy_s - own_s
+        took_s = time.monotonic() - began_s
+        found["disturbed"] = max(0.0, others_s) / took_s
+        found["busy"] = own_s / took_s
+        found["per_s"] = found["count"] / found["wall_s"]
+        found["per_cpu_s"] = found["per_s"] / (found["busy"] or 1)
+        return found
+
+    def _cpu_s(self) -> float:
+        return layout.cpu_s(self.server.pid) + layout.cpu_s(self.client.pid)
+
+
+@contextmanager
+def _pair(name: str, certificate: tuple[Path, Path]) -> Iterator[Pair]:
+    path, key = map(str, certificate)
+    module = "tests.bench.streams." + ("grpc_pair" if name == GRPC else "ours")
+    client: list[str] = [sys.executable, "-m", module]
+    server = [*client, "serve", *((path, key) if name == OURS_TLS else ())]
+    if name == JS:
+        client = [node(), str(PEERS / "bench.js")]
+        server = [*client, "serve", key, path]
+    with layout.on_cores(layout.layout().server):
+        process = subprocess.Popen(server, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        generator = GeneratorProcess(None, command=client)
+    try:
+        assert process.stdout is not None
+        ports = [int(each) for each in process.stdout.readline().split()]
+        if not ports:
+            raise TargetError(f"the server of {name} did not start")
+        if name == JS:
+            generator.call("open", port=ports[0], calls_port=ports[1])
+        else:
+            generator.call("open", port=ports[0], certificate=path if name == OURS_TLS else None)
+        yield Pair(name, process, generator)
+        generator.call("close")
+    finally:
+        generator.close()
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def _pairs(names: Sequence[str]) -> Iterator[list[Pair]]:
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rmbb-")))
+        certificate = make_certificate(folder)
+        yield [stack.enter_context(_pair(name, certificate)) for name in names]
+
+
+@dataclass
+class _Found:
+    """Samples of each pair, of neighbouring runs."""
+
+    samples: dict[str, list[dict[str, float]]] = field(default_factory=dict)
+
+    def ratio(self, base: str, name: str = "per_s") -> float:
+        """Median of ours by the base, each pair measured next to each other."""
+        pairs = zip(self.samples[BASES[base]], self.samples[base], strict=True)
+        return statistics.median(mine[name] / (theirs[name] or 1) for mine, theirs in pairs)
+
+    def per_s(self, name: str) -> float:
+        return statistics.median(sample["per_s"] for sample in self.samples[name])
+
+    @property
+    def disturbed(self) -> float:
+        """The most cores that others used during a measurement."""
+        return max(each["disturbed"] for group in self.samples.values() for each in group)
+
+
+def _in_turns(bench: Bench, pairs: Sequence[Pair], kind: str, workers: int) -> _Found:
+    found = _Found({pair.name: [] for pair in pairs})
+    for number in range(bench.runs):
+        for pair in reversed(pairs) if number % 2 else pairs:
+            found.samples[pair.name].append(pair.run(kind, workers, bench.seconds))
+    return found
+
+
+def _compared(
+    bench: Bench, name: str, title: str, kind: str, unit: str, loads: Sequence[int],
+    bounds: tuple[float, float], scale: float = 1.0,
+) -> Row:  # fmt: skip
+    figures, samples, remarks = [], {}, []
+    with _pairs([OURS, GRPC, OURS_TLS, JS]) as pairs:
+        for workers in loads:
+            found = _in_turns(bench, pairs, kind, workers)
+            for base in BASES:
+                must, goal = bounds if base == GRPC else GAIN_ON_JS
+                what = f"{workers} at once{', TLS' if base == JS else ''}"
+                figures.append(Figure(what, found.ratio(base), base, must, goal))
+                per_cpu_s = found.ratio(base, "per_cpu_s")
+                figures.append(Figure(f"{what}, per CPU second", per_cpu_s, base))
+            for pair in pairs:
+                text = f"{pair.name}: {workers} at once"
+                figures.append(Figure(text, found.per_s(pair.name) * scale, unit))
+                samples[text] = found.samples[pair.name]
+            if found.disturbed > DISTURBED_LIMIT:
+                remarks.append(f"{workers} at once: others used up to {found.disturbed:.2f} cores")
+    figures.sort(key=lambda figure: figure.must is None)
+    return Row(name, title, figures, samples, remarks)
+
+
+def echo(bench: Bench) -> Row:
+    """Chunks through streams that echo, as fast as they go."""
+    title = f"streams: echo of {CHUNK_BYTES // 1024} KiB chunks"
+    bounds = (1.0, 1.5)
+    return _compared(
+        bench, "streams-echo", title, "chunks", "MB/s", (1, 100), bounds, scale=1e-6
+    )  # fmt: skip
+
+
+def small(bench: Bench) -> Row:
+    """Small messages, one after another on each of many streams."""
+    title = f"streams: {MESSAGE_BYTES} B messages, one under way on each stream"
+    bounds = (1.5, 4.0)
+    return _compared(bench, "streams-small", title, "messages", "/s", (100,), bounds)
+
+
+def calls(bench: Bench) -> Row:
+    """Unary calls."""
+    title = f"unary calls with {len(str(PARAMS))} B of JSON each way"
+    bounds = (1.0, 2.0)
+    return _compared(bench, "calls", title, "calls", "/s", (1, 100), bounds)
+
+
+def idle(bench: Bench) -> Row:
+    """Memory of idle streams, at both ends."""
+    count = bench.many(IDLE_STREAMS)
+    figures = []
+    for name in (OURS, GRPC, JS):
+        with _pairs([name]) as (pair,):
+            pair.run("messages", 1, 1.0)
+            before = layout.resident_bytes(pair.server.pid), pair.client.call("memory")
+            if pair.client.call("idle", streams=count) != count:
+                raise TargetError(f"{name}: not all streams are open")
+            after = layout.resident_bytes(pair.server.pid), pair.client.call("memory")
+        for end, first, last in zip(("server", "client"), before, after, strict=True):
+            each_kib = (last - first) / count / 1024
+            must, goal = (4.0, 2.0) if name == OURS else (None, None)
+            what = f"{name}: {end}, each"
+            figures.append(Figure(what, each_kib, "KiB", must, goal, lower_is_better=True))
+    return Row("streams-idle", f"{count:,} idle streams on one connection", figures)
