@@ -8,7 +8,7 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 DATA    ?= data
 ARGS    ?=
-JOBS    ?= 3
+JOBS    ?= 4
 PYTHON  ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
              $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
              && echo $$name && break; done)
@@ -47,8 +47,8 @@ run: $(RELAY) ## Run a relay that needs no service; DATA=folder, ARGS="more opti
 demo: $(RELAY) ## Let demo twins talk through the relay of `make run`
 	@exec $(BIN)/python -m relay.demo --data $(DATA)
 
-# End-to-end tests wait more than they work: three at a time keep two cores busy. In the order of
-# their names the long ones come first, so that none is left over at the end.
+# Three processes run end-to-end tests, which wait more than they work, and one the others, which do
+# not (tests/support/two_ends.py): so two cores stay busy.
 test: $(DEV) browser proxies java peers spark-classes ## Run all tests; ARGS="-k name" for some, JOBS=1 one by one
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile \
 	    --no-loadscope-reorder $(ARGS)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
+from tests.support import two_ends
 from tests.support.postgres_server import PostgresServer
 from tests.support.redis_servers import RedisServer, start_redis62, start_valkey
 
@@ -24,6 +25,17 @@ hypothesis_settings.load_profile("suite")
 # What a shell without job control runs in its background ignores Ctrl-C; children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests in the order from which workers take them."""
+    items.sort(key=lambda item: two_ends.place(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> two_ends.TwoEnds | None:
+    """Run end-to-end tests and others at the same time, where whole files are handed out."""
+    return two_ends.TwoEnds(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def _session_server(
