@@ -33,6 +33,8 @@ def main() -> int:
         return _run()
     except KeyboardInterrupt:
         return INTERRUPTED
+    finally:
+        gc.freeze()  # a last look through what was imported takes a fifth of most commands' time
 
 
 def _run() -> int:

@@ -83,6 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         threading.Thread(target=_run_schedule, args=(app,), name="schedule", daemon=True).start()
     if _wait_for_room():
         worker.start()
+    gc.freeze()  # nothing is left to be collected: a last look would only take time
     return int(worker.exitcode or 0)
 
 
