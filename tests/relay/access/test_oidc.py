@@ -30,10 +30,13 @@ from relay.access.actor import of_command
 from relay.access.sign_in import events, throttle
 from relay.audit.models import AuditEntry
 from rmbsite import sections
+from tests.relay.access import test_sign_in
 from tests.support import oidc_provider
 from tests.support.oidc_provider import OidcProvider
 
 pytestmark = pytest.mark.django_db
+
+stopped_clock = test_sign_in.stopped_clock
 
 LOGIN = "/admin/account/oidc/sso/login/"
 

@@ -20,6 +20,7 @@ from tests.relay.access.test_sign_in import PASSWORD, sign_in
 pytestmark = pytest.mark.django_db
 
 olga = test_sign_in.olga
+stopped_clock = test_sign_in.stopped_clock
 
 FACTOR = "/admin/account/second-factor/"
 AUTHENTICATE = f"{FACTOR}authenticate/"
