@@ -22,6 +22,8 @@ from tests.support.stream_client import BOUNDS, connection, session, sign_in
 from tests.support.world import fresh_twins
 
 SIZE = 4096
+SESSIONS = 2_000
+AT_ONCE = 100
 
 
 def queued(relay: RelayProcess, twin: Twin) -> int:
@@ -282,13 +284,22 @@ async def test_a_drain_tells_each_session(start_relay: StartRelay) -> None:
         await stopping
 
 
-async def test_hundreds_of_sessions_on_one_connection(relay: RelayProcess) -> None:
-    twin, source = fresh_twins(2)
-    async with connection(relay.url) as mux:
-        clients = [await sign_in(mux, twin, f"s{number}") for number in range(300)]
-        async with rmb_client.session(relay.url, source) as sender:
-            for client in clients:
-                await sender.request(client.key, b"hello")
-            for client in clients:
-                assert (await client.receive()).plain == b"hello"
-                await client.abort()
+async def test_two_thousand_sessions_and_one_that_never_reads(start_relay: StartRelay) -> None:
+    relay = start_relay(settings={"relay.handshakes_per_ip_per_s": "0"})
+    source, slow, *twins = fresh_twins(10)
+    async with connection(relay.url) as mux, rmb_client.session(relay.url, source) as sender:
+        stuck = await sign_in(mux, slow)
+        stuck.stop_reading()
+        clients: list[RmbClient] = []
+        for first in range(0, SESSIONS, AT_ONCE):
+            numbers = range(first, first + AT_ONCE)
+            signing_in = (sign_in(mux, twins[each % len(twins)], f"s{each}") for each in numbers)
+            clients += await asyncio.gather(*signing_in)
+        for client in clients:
+            await sender.request(stuck.key, bytes(SIZE))
+            await sender.request(client.key, b"hello")
+        for client in clients:
+            assert (await client.receive(30)).plain == b"hello"
+        assert queued(relay, slow) > SESSIONS * 0.9
+        for client in (stuck, *clients):
+            await client.abort()

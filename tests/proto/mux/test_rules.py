@@ -21,7 +21,7 @@ from proto.mux.events import (
     StreamOpened,
 )
 from proto.mux.frames import Half
-from tests.proto.mux.sides import Side, client, server
+from tests.proto.mux.sides import Side, client, pump, server
 
 SMALL = MuxBounds(stream_bytes=64)
 OPEN, DATA = "0000010000", "000000"  # of stream 0; the opening with its grant in two more bytes
@@ -331,3 +331,35 @@ def test_the_end_of_the_connection_fails_all() -> None:
     assert side.sent() == []
     with pytest.raises(StreamStateError, match="the connection has ended"):
         side.mux.open_stream(0)
+
+
+def test_streams_that_end_leave_nothing_behind() -> None:
+    one, other = client(MuxBounds()), server(MuxBounds())
+
+    def open_and_drop(count: int) -> None:
+        for number in range(count):
+            stream_id = one.mux.open_stream(one.now)
+            one.mux.write(stream_id, b"x")
+            pump(one, other)
+            if number % 2:
+                one.mux.abort(stream_id)
+                one.mux.cancel(stream_id)
+            else:
+                other.mux.read(stream_id, 1)
+                one.mux.end(stream_id, one.now)
+                other.mux.end(stream_id, other.now)
+            pump(one, other)
+            for side in (one, other):
+                assert side.pass_time(1) == []
+                side.told()
+
+    open_and_drop(500)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        open_and_drop(2_000)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(one.mux) == len(other.mux) == 0
+    assert after - before < 20_000, "less than 10 bytes for each stream there was"
