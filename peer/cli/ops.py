@@ -7,24 +7,25 @@ import asyncio
 import difflib
 import json
 import os
+import re
 import ssl
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from peer.arguments import UsageError, at_home
-from peer.cli.inputs import add_timeout
+from peer.cli.inputs import add_timeout, check_json
 from peer.cli.output import printable
 from peer.cli.session import Session
 from peer.errors import ConnectError
 from peer.mux import ConnectionEndedError, StreamFailedError
 from peer.rpc import RpcError, RpcPeer, Service, connect
+from peer.rpc.site import calls_url, check_token
 
-PATH: Final = "/calls"
 TOKEN_VARIABLE: Final = "RMB_TOKEN"
 ANSWER_S: Final = 30.0
+_INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
 FEW: Final = 20
 """Of so many operations the parameters are shown too."""
 FOLLOWED: Final = {
@@ -73,62 +74,103 @@ async def run(options: argparse.Namespace, session: Session) -> int:
         ConnectError: the site cannot be used, or refused the call.
     """
     url, token = _url(options.url), _token(options.token_file)
-    tls = ssl.create_default_context(cafile=options.ca) if options.ca else None
+    tls = _tls(options.ca)
     headers = {"Authorization": f"Bearer {token}"}
     try:
-        async with connect(url, _confirming(options.yes), tls=tls, headers=headers) as peer:
+        async with connect(url, _confirming(options), tls=tls, headers=headers) as peer:
             await _ACTIONS[options.action](peer, options, session.json)
     except (ConnectionEndedError, StreamFailedError, RpcError) as error:
         raise ConnectError(printable(str(error))) from error
-    except OSError as error:
-        raise UsageError(f"--ca {options.ca}: {error}") from None
     return 0
 
 
+def _tls(ca: str | None) -> ssl.SSLContext | None:
+    try:
+        return ssl.create_default_context(cafile=at_home(ca)) if ca else None
+    except OSError as error:
+        raise UsageError(f"--ca {ca}: {error}") from None
+
+
 def _url(text: str) -> str:
-    parts = urlsplit(text)
-    scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
-    if scheme is None or not parts.hostname or parts.query or parts.fragment:
-        raise UsageError(f"URL {text:.80}: must be https://host or http://host:port")
-    path = parts.path.rstrip("/")
-    return f"{scheme}://{parts.netloc}{path if path.endswith(PATH) else path + PATH}"
+    try:
+        return calls_url(text)
+    except ValueError as error:
+        raise UsageError(f"URL: {error}") from None
 
 
 def _token(file: str | None) -> str:
-    if file is None:
-        token = os.environ.get(TOKEN_VARIABLE, "")
-        if not token:
-            raise UsageError(f"the API token is missing: use --token-file, or set {TOKEN_VARIABLE}")
-        return token.strip()
+    name, text = TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE)
+    if file is not None:
+        name = f"--token-file {file}"
+        try:
+            text = at_home(file).read_text(encoding="utf-8")
+        except (OSError, UnicodeError) as error:
+            raise UsageError(f"{name}: {error}") from None
+    if text is None:
+        raise UsageError(f"the API token is missing: use --token-file, or set {TOKEN_VARIABLE}")
     try:
-        token = at_home(file).read_text(encoding="ascii").strip()
-    except (OSError, UnicodeError) as error:
-        raise UsageError(f"--token-file {file}: {error}") from None
-    if not token:
-        raise UsageError(f"--token-file {file}: the file is empty")
-    return token
+        return check_token(text)
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}") from None
 
 
-def _confirming(yes: bool) -> Service:
+def _confirming(options: argparse.Namespace) -> Service:
     """Answers the site's question whether an operation is meant."""
     service = Service()
 
     @service.handler("confirm")
     async def confirm(params: dict[str, Any]) -> dict[str, bool]:
-        if yes:
+        if options.yes:
             return {"ok": True}
         if not sys.stdin.isatty():
-            print("rmb: add --yes to confirm without a terminal", file=sys.stderr)
+            name = printable(options.words[0]) if options.words else options.action
+            print(f"rmb: {name}: add --yes to confirm without a terminal", file=sys.stderr)
             return {"ok": False}
         print(f"{printable(str(params.get('text', '')))}\nGo on? [y/N] ", end="", file=sys.stderr)
-        answer = await asyncio.to_thread(sys.stdin.readline)
+        sys.stderr.flush()
+        answer = await _line()
         return {"ok": answer.strip().lower() in ("y", "yes")}
 
     return service
 
 
+async def _line() -> str:
+    """Read a line; a thread that waits for it would hold up the end of the program."""
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(sys.stdin, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(sys.stdin)
+    return sys.stdin.readline()
+
+
+async def _described(peer: RpcPeer, timeout_s: float) -> list[dict[str, Any]]:
+    """The operations of the site.
+
+    Raises:
+        ConnectError: it is another kind of server.
+    """
+    found = await peer.call("describe", timeout_s=timeout_s)
+    if not isinstance(found, list) or not all(map(_is_operation, found)):
+        raise ConnectError("the server is no operator site: its answer to `describe` is unknown")
+    return found
+
+
+def _is_operation(value: Any) -> bool:
+    return _has(
+        value, {"id": str, "summary": str, "dangerous": bool, "stream": bool, "params": list}
+    ) and all(_has(each, {"name": str, "required": bool, "type": str}) for each in value["params"])
+
+
+def _has(value: Any, fields: Mapping[str, type]) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(value.get(name), type_) for name, type_ in fields.items()
+    )
+
+
 async def _list(peer: RpcPeer, options: argparse.Namespace, as_json: bool) -> None:
-    found = await peer.call("describe", timeout_s=options.timeout)
+    found = await _described(peer, options.timeout)
     words = [word.lower() for word in options.words]
     found = [
         each
@@ -154,9 +196,7 @@ async def _call(peer: RpcPeer, options: argparse.Namespace, as_json: bool) -> No
     if not options.words:
         raise UsageError("OPERATION is missing; `rmb ops list URL` shows them")
     name, *pairs = options.words
-    described = {
-        each["id"]: each for each in await peer.call("describe", timeout_s=options.timeout)
-    }
+    described = {each["id"]: each for each in await _described(peer, options.timeout)}
     operation = described.get(name)
     if operation is None:
         near = difflib.get_close_matches(name, described, n=1)
@@ -197,6 +237,8 @@ def _params(pairs: Sequence[str], known: Sequence[Mapping[str, Any]]) -> dict[st
             names = ", ".join(types) or "none"
             hint = f"; did you mean {near[0]}?" if near else f" (known: {names})"
             raise UsageError(f"unknown parameter {printable(name):.60}{hint}")
+        if name in params:
+            raise UsageError(f"{printable(name):.60}: is given twice")
         params[name] = _value(name, text, types.get(name, "string"))
     return params
 
@@ -211,20 +253,28 @@ def _value(name: str, text: str, type_: str) -> Any:
         if type_ == "string":
             return text
         try:
+            check_json(text.encode())
             return json.loads(text)
+        except RecursionError:
+            raise UsageError("body: invalid JSON: nested too deeply") from None
         except ValueError as error:
             raise UsageError(f"body: invalid JSON: {error}") from None
     if type_ == "integer":
-        try:
-            return int(text)
-        except ValueError:
-            raise UsageError(f"{name}: must be a whole number") from None
+        if not _INTEGER.fullmatch(text):
+            raise UsageError(f"{name}: must be a whole number of at most 19 digits")
+        return int(text)
+    if type_ == "boolean":
+        if text not in ("true", "false"):
+            raise UsageError(f"{name}: must be true or false")
+        return text == "true"
     return text
 
 
 def _print(value: Any, as_json: bool) -> None:
-    indent = 2 if sys.stdout.isatty() and not as_json else None
-    print(printable(json.dumps(value, indent=indent, ensure_ascii=False)), flush=True)
+    if as_json or not sys.stdout.isatty():
+        print(json.dumps(value), flush=True)
+    else:
+        print(printable(json.dumps(value, indent=2, ensure_ascii=False)), flush=True)
 
 
 _ACTIONS: Final = {"list": _list, "call": _call, "follow": _follow}

@@ -12,14 +12,13 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Self
-from urllib.parse import urlsplit
 
 from django.core.management.base import CommandError
 
 from peer.mux import ConnectionEndedError, StreamFailedError
 from peer.rpc import RpcError, connect
+from peer.rpc.site import calls_url, check_token
 
-PATH: Final = "/calls"
 TOKEN_VARIABLE: Final = "RMB_TOKEN"
 _KEPT: Final = 1000
 
@@ -114,22 +113,25 @@ class RemoteStream:
 
 
 def _socket_url(text: str) -> str:
-    parts = urlsplit(text)
-    scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
-    if scheme is None or not parts.hostname or parts.query or parts.fragment:
-        raise CommandError(f"--url {text:.80}: must be https://host or http://host:port")
-    path = parts.path.rstrip("/")
-    return f"{scheme}://{parts.netloc}{path if path.endswith(PATH) else path + PATH}"
+    try:
+        return calls_url(text)
+    except ValueError as error:
+        raise CommandError(f"--url: {error}") from None
 
 
 def _token(file: str | None) -> str:
+    name, text = TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE)
     try:
-        text = Path(file).expanduser().read_text() if file else os.environ.get(TOKEN_VARIABLE, "")
-    except (OSError, UnicodeError) as error:
+        if file:
+            name, text = f"--token-file {file}", Path(file).expanduser().read_text(encoding="utf-8")
+    except (OSError, RuntimeError, UnicodeError) as error:
         raise CommandError(f"--token-file {file}: {error}") from None
-    if not text.strip():
+    if text is None:
         raise CommandError(f"the API token is missing: use --token-file, or set {TOKEN_VARIABLE}")
-    return text.strip()
+    try:
+        return check_token(text)
+    except ValueError as error:
+        raise CommandError(f"{name}: {error}") from None
 
 
 def _tls(ca: str | None) -> ssl.SSLContext | None:
