@@ -153,7 +153,7 @@ async def _described(peer: RpcPeer, timeout_s: float) -> list[dict[str, Any]]:
     """
     found = await peer.call("describe", timeout_s=timeout_s)
     if not isinstance(found, list) or not all(map(_is_operation, found)):
-        raise ConnectError("the server is no operator site: its answer to `describe` is unknown")
+        raise ConnectError("the server is not an operator site: unknown answer to `describe`")
     return found
 
 

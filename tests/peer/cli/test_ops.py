@@ -112,7 +112,7 @@ def test_values_have_the_type_of_their_parameter() -> None:
 @pytest.mark.parametrize("described", [None, {"a": 1}, [1], [{"id": 1}], [OPERATION]])
 @pytest.mark.parametrize("words", [("list",), ("call", "do")])
 async def test_another_kind_of_server_is_told(described: Any, words: tuple[str, ...]) -> None:
-    with pytest.raises(ConnectError, match="no operator site"):
+    with pytest.raises(ConnectError, match="not an operator site"):
         await run(described, *words)
 
 
