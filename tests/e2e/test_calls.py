@@ -194,7 +194,7 @@ async def test_the_command(site: OperatorSite, tmp_path: Path) -> None:
     _, error = await ops("call", "list_sesions", code=2)
     assert "did you mean list_sessions?" in error
     _, error = await ops("call", "list_sessions", "limit=x", code=2)
-    assert error == "rmb: limit: must be a whole number\n"
+    assert error == "rmb: limit: must be a whole number of at most 19 digits\n"
     _, error = await ops("call", "list_sessions", token="wrong", code=1)
     assert "401" in error and "Traceback" not in error
     async with session(site.relay.url, twin) as client:
