@@ -17,8 +17,13 @@ from tests.support.postgres_server import PostgresServer
 from tests.support.redis_servers import RedisServer, start_redis62, start_valkey
 
 # How fast the machine is, and what else it does, is no property of what is tested.
+# Each run has other examples: many short runs find what a long one does, and `make fuzz` is long.
 hypothesis_settings.register_profile(
-    "suite", hypothesis_settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "suite",
+    hypothesis_settings(),
+    max_examples=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 hypothesis_settings.load_profile("suite")
 

@@ -243,5 +243,5 @@ class TwoSides(RuleBasedStateMachine):
                     moved = True
 
 
-TwoSides.TestCase.settings = settings(max_examples=120, stateful_step_count=60, deadline=None)
+TwoSides.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
 test_two_sides = TwoSides.TestCase
