@@ -9,6 +9,7 @@ import pytest
 
 from relay.sbd import crossing
 from relay.sbd.options import LossReason
+from relay.sbd.sharing import CHANNEL
 from tests.proto.sbd.pairs import Identity
 from tests.relay.sbd.workers import Client, until, workers
 from tests.support.redis_servers import RedisServer, start_valkey
@@ -26,6 +27,12 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
 
 def texts(client: Client) -> list[bytes]:
     return [packet.payload for packet in client.received()]
+
+
+def listening(redis: RedisServer) -> int:
+    """How many workers hear what the others tell."""
+    _, count = redis.run("PUBSUB", "NUMSUB", CHANNEL)
+    return int(count)
 
 
 async def arrives(source: Client, target: Client) -> None:
@@ -54,6 +61,7 @@ async def test_redis_away(redis: RedisServer) -> None:
         await until(lambda: a.switch.counts.lost == {LossReason.REDIS_AWAY: 5})
         redis.start()
         await until(lambda: redis.run("HLEN", "sbd:keys") == 4)
+        await until(lambda: listening(redis) == 2)
         await arrives(one, far)
         await arrives(far, newcomer)
         assert texts(far) == []
