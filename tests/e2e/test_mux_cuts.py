@@ -18,7 +18,7 @@ from tests.support.tcp_proxy import Direction, Flow, TcpProxy, tcp_proxy
 from tests.support.world import fresh_twins
 
 MESSAGES = 60
-CUTS = 10
+CUTS = 6
 ENDED = (ConnectionEndedError, StreamFailedError, ConnectionClosed, InvalidStatus, ConnectionError)
 
 

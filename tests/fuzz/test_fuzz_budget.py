@@ -10,7 +10,7 @@ import pytest
 
 from tests.fuzz import runner
 
-INPUTS = 300
+INPUTS = 200
 
 
 @pytest.mark.parametrize("name", runner.discover())
