@@ -9,10 +9,14 @@ async with connect("wss://host/path") as session, session.open() as stream:
 
 from __future__ import annotations
 
-from peer.mux.client import connect
+from typing import TYPE_CHECKING, Any
+
 from peer.mux.session import ConnectionEndedError, MuxSession
 from peer.mux.stream import MuxStream, StreamFailedError
 from proto.mux.bounds import MuxBounds
+
+if TYPE_CHECKING:
+    from peer.mux.client import connect
 
 __all__ = [
     "ConnectionEndedError",
@@ -22,3 +26,12 @@ __all__ = [
     "StreamFailedError",
     "connect",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the client when it is asked for: servers do not need its websocket library."""
+    if name != "connect":
+        raise AttributeError(name)
+    from peer.mux.client import connect
+
+    return connect

@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
 from typing import Any, Final
 
-from peer.mux import client
 from peer.mux.session import MuxSession
 from peer.mux.stream import MuxStream
 from peer.rpc.driving import Params, milliseconds, perform, perform_now, receive
@@ -262,6 +261,9 @@ async def connect(
 
     Args, Raises: as `peer.mux.connect`.
     """
+    # Not at the top: it brings a websocket library, which servers do not need.
+    from peer.mux import client
+
     handler = service.serve if service is not None else None
     async with client.connect(url, handler, **options) as session:
         yield RpcPeer(session)
