@@ -14,12 +14,11 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any, Final
 
 from django.conf import settings
-from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from redispipe import resp
 from relay.access.errors import Away
-from relay.ops.redis_client import COMMAND_TIMEOUT_S, CONNECT_TIMEOUT_S
+from relay.ops.redis_client import open_async
 from relay.queues import keys
 
 if TYPE_CHECKING:
@@ -85,12 +84,7 @@ async def follow(boot_id: str) -> AsyncGenerator[dict[str, Any], None]:
     Raises:
         Away: Redis does not answer.
     """
-    redis = Redis.from_url(
-        settings.RMB.redis.url,
-        protocol=2,
-        socket_timeout=COMMAND_TIMEOUT_S,
-        socket_connect_timeout=CONNECT_TIMEOUT_S,
-    )
+    redis = open_async(settings.RMB.redis.url)
     try:
         async with redis, redis.pubsub(ignore_subscribe_messages=True) as pubsub:
             await pubsub.subscribe(keys.log_channel(boot_id))

@@ -15,6 +15,8 @@ from typing import Final
 
 from django.conf import settings
 from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
+from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import ConstantBackoff
 from redis.exceptions import ConnectionError, ResponseError
 from redis.retry import Retry
@@ -98,4 +100,15 @@ def _client(url: str) -> Redis:
         socket_timeout=COMMAND_TIMEOUT_S,
         socket_connect_timeout=CONNECT_TIMEOUT_S,
         retry=Retry(ConstantBackoff(RETRY_PAUSE_S), RETRIES),
+    )
+
+
+def open_async(url: str) -> AsyncRedis:
+    """A client for an event loop, with the times of `client`; whoever opens it closes it."""
+    return AsyncRedis.from_url(
+        url,
+        protocol=2,
+        socket_timeout=COMMAND_TIMEOUT_S,
+        socket_connect_timeout=CONNECT_TIMEOUT_S,
+        retry=AsyncRetry(ConstantBackoff(RETRY_PAUSE_S), RETRIES),
     )

@@ -13,9 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import hiredis
 from channels.layers import get_channel_layer
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import ConstantBackoff
 from redis.exceptions import RedisError
 
 from proto.federation.domains import fold
@@ -30,7 +27,7 @@ from relay.federation.wake import Starter
 from relay.mux.server import MuxServer
 from relay.ops.control import GROUP
 from relay.ops.log_feed import LogFeed
-from relay.ops.redis_client import COMMAND_TIMEOUT_S, CONNECT_TIMEOUT_S, RETRIES, RETRY_PAUSE_S
+from relay.ops.redis_client import open_async
 from relay.queues import keys
 from relay.queues.batch import QueuePolicy
 from relay.queues.charging import TwinBounds
@@ -65,13 +62,7 @@ class Runtime:
         self.config = config
         boot_id = uuid.uuid4().hex[:12]
         address = RedisAddress.parse(config.redis.url)
-        self.redis: Redis = Redis.from_url(
-            config.redis.url,
-            protocol=2,
-            socket_timeout=COMMAND_TIMEOUT_S,
-            socket_connect_timeout=CONNECT_TIMEOUT_S,
-            retry=Retry(ConstantBackoff(RETRY_PAUSE_S), RETRIES),
-        )
+        self.redis = open_async(config.redis.url)
         self.source = open_source(config)
         self.twins = TwinCache(
             self.source,

@@ -14,17 +14,8 @@ from typing import Any, Final
 
 from channels.db import database_sync_to_async
 from django.conf import settings
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import ConstantBackoff
 
-from relay.ops.redis_client import (
-    COMMAND_TIMEOUT_S,
-    CONNECT_TIMEOUT_S,
-    RETRIES,
-    RETRY_PAUSE_S,
-    text,
-)
+from relay.ops.redis_client import open_async, text
 from relay.queues import keys
 from relay.trace import services
 from relay.trace.bounds import FLUSH_S, MAX_PAGE
@@ -49,13 +40,7 @@ async def follow(order_id: str, until: datetime, after: str) -> AsyncGenerator[l
         Away: Redis does not answer.
     """
     name, ends = keys.trace(order_id), until.timestamp()
-    redis = Redis.from_url(
-        settings.RMB.redis.url,
-        protocol=2,
-        socket_timeout=COMMAND_TIMEOUT_S,
-        socket_connect_timeout=CONNECT_TIMEOUT_S,
-        retry=Retry(ConstantBackoff(RETRY_PAUSE_S), RETRIES),
-    )
+    redis = open_async(settings.RMB.redis.url)
     field, over = f"{FIELD_PREFIX}{order_id}", False
     async with redis:
         while True:
