@@ -6,9 +6,7 @@ import argparse
 import asyncio
 import difflib
 import json
-import os
 import re
-import ssl
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,9 +19,8 @@ from peer.cli.session import Session
 from peer.errors import ConnectError
 from peer.mux import ConnectionEndedError, StreamFailedError
 from peer.rpc import RpcError, RpcPeer, Service, connect
-from peer.rpc.site import calls_url, check_token
+from peer.rpc.site import calls_url, read_token, trusting
 
-TOKEN_VARIABLE: Final = "RMB_TOKEN"
 ANSWER_S: Final = 30.0
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
 FEW: Final = 20
@@ -73,45 +70,21 @@ async def run(options: argparse.Namespace, session: Session) -> int:
         UsageError: an argument is wrong.
         ConnectError: the site cannot be used, or refused the call.
     """
-    url, token = _url(options.url), _token(options.token_file)
-    tls = _tls(options.ca)
-    headers = {"Authorization": f"Bearer {token}"}
+    try:
+        url = calls_url(options.url)
+    except ValueError as error:
+        raise UsageError(f"URL: {error}") from None
+    try:
+        headers = {"Authorization": f"Bearer {read_token(options.token_file)}"}
+        tls = trusting(options.ca)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     try:
         async with connect(url, _confirming(options), tls=tls, headers=headers) as peer:
             await _ACTIONS[options.action](peer, options, session.json)
     except (ConnectionEndedError, StreamFailedError, RpcError) as error:
         raise ConnectError(printable(str(error))) from error
     return 0
-
-
-def _tls(ca: str | None) -> ssl.SSLContext | None:
-    try:
-        return ssl.create_default_context(cafile=at_home(ca)) if ca else None
-    except OSError as error:
-        raise UsageError(f"--ca {ca}: {error}") from None
-
-
-def _url(text: str) -> str:
-    try:
-        return calls_url(text)
-    except ValueError as error:
-        raise UsageError(f"URL: {error}") from None
-
-
-def _token(file: str | None) -> str:
-    name, text = TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE)
-    if file is not None:
-        name = f"--token-file {file}"
-        try:
-            text = at_home(file).read_text(encoding="utf-8")
-        except (OSError, UnicodeError) as error:
-            raise UsageError(f"{name}: {error}") from None
-    if text is None:
-        raise UsageError(f"the API token is missing: use --token-file, or set {TOKEN_VARIABLE}")
-    try:
-        return check_token(text)
-    except ValueError as error:
-        raise UsageError(f"{name}: {error}") from None
 
 
 def _confirming(options: argparse.Namespace) -> Service:
@@ -224,7 +197,7 @@ def _params(pairs: Sequence[str], known: Sequence[Mapping[str, Any]]) -> dict[st
     """Parameters from `name=value`.
 
     Raises:
-        UsageError: one is not of that form, or its value is none of its type.
+        UsageError: one does not have that form, or its value does not have its type.
     """
     types = {each["name"]: each["type"] for each in known}
     params: dict[str, Any] = {}

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import ssl
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 PATH: Final = "/calls"
+"""Of the websocket at the operator site."""
+TOKEN_VARIABLE: Final = "RMB_TOKEN"
 _SCHEMES: Final = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 _TOKEN: Final = re.compile(r"[!-~]+")
 
@@ -15,7 +20,7 @@ def calls_url(text: str) -> str:
     """The websocket of an operator site.
 
     Raises:
-        ValueError: it is no URL of one; the text does not repeat it.
+        ValueError: the URL is invalid; the text does not repeat it.
     """
     try:
         parts = urlsplit(text)
@@ -34,15 +39,42 @@ def calls_url(text: str) -> str:
     return f"{scheme}://{parts.netloc}{path if path.endswith(PATH) else path + PATH}"
 
 
-def check_token(text: str) -> str:
-    """The token without the space around it.
+def read_token(file: str | None) -> str:
+    """The API token of a file, or of the variable `TOKEN_VARIABLE`, without the space around it.
+
+    Args:
+        file: `~` is a home folder.
 
     Raises:
-        ValueError: it is blank, or cannot stand in a header; the text does not repeat it.
+        ValueError: there is no usable token; the text says where it was looked for, and does not
+            repeat it.
     """
+    name, text = TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE)
+    if file is not None:
+        name = f"--token-file {file}"
+        try:
+            text = Path(os.path.expanduser(file)).read_text(encoding="utf-8")
+        except (OSError, UnicodeError) as error:
+            raise ValueError(f"{name}: {error}") from None
+    if text is None:
+        raise ValueError(f"the API token is missing: use --token-file, or set {TOKEN_VARIABLE}")
     token = text.strip()
     if not token:
-        raise ValueError("the API token is empty")
+        raise ValueError(f"{name}: the API token is empty")
     if not _TOKEN.fullmatch(token):
-        raise ValueError("the API token must be one line of ASCII characters without spaces")
+        raise ValueError(
+            f"{name}: the API token must be one line of ASCII characters without spaces"
+        )
     return token
+
+
+def trusting(ca: str | None) -> ssl.SSLContext | None:
+    """Trust the certificates of a file; None: those of the system.
+
+    Raises:
+        ValueError: the file cannot be used.
+    """
+    try:
+        return ssl.create_default_context(cafile=os.path.expanduser(ca)) if ca else None
+    except OSError as error:
+        raise ValueError(f"--ca {ca}: {error}") from None

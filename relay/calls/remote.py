@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import queue
-import ssl
 import threading
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final, Self
 
 from django.core.management.base import CommandError
 
 from peer.mux import ConnectionEndedError, StreamFailedError
 from peer.rpc import RpcError, connect
-from peer.rpc.site import calls_url, check_token
+from peer.rpc.site import TOKEN_VARIABLE, calls_url, read_token, trusting
 
-TOKEN_VARIABLE: Final = "RMB_TOKEN"
 _KEPT: Final = 1000
 
 
@@ -48,9 +44,15 @@ class RemoteStream:
         Args:
             options: of the command: those of `add_options`.
         """
-        self._url = _socket_url(options["url"])
-        self._headers = {"Authorization": f"Bearer {_token(options['token_file'])}"}
-        self._tls = _tls(options["ca"])
+        try:
+            self._url = calls_url(options["url"])
+        except ValueError as error:
+            raise CommandError(f"--url: {error}") from None
+        try:
+            self._headers = {"Authorization": f"Bearer {read_token(options['token_file'])}"}
+            self._tls = trusting(options["ca"])
+        except ValueError as error:
+            raise CommandError(str(error)) from None
         self._call = (method, params)
         self._items: queue.Queue[Any] = queue.Queue(_KEPT)
         self._loop = asyncio.new_event_loop()
@@ -110,32 +112,3 @@ class RemoteStream:
         async with connect(self._url, tls=self._tls, headers=self._headers) as peer:
             async for item in peer.stream(method, params):
                 await asyncio.to_thread(self._items.put, item)
-
-
-def _socket_url(text: str) -> str:
-    try:
-        return calls_url(text)
-    except ValueError as error:
-        raise CommandError(f"--url: {error}") from None
-
-
-def _token(file: str | None) -> str:
-    name, text = TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE)
-    try:
-        if file:
-            name, text = f"--token-file {file}", Path(file).expanduser().read_text(encoding="utf-8")
-    except (OSError, RuntimeError, UnicodeError) as error:
-        raise CommandError(f"--token-file {file}: {error}") from None
-    if text is None:
-        raise CommandError(f"the API token is missing: use --token-file, or set {TOKEN_VARIABLE}")
-    try:
-        return check_token(text)
-    except ValueError as error:
-        raise CommandError(f"{name}: {error}") from None
-
-
-def _tls(ca: str | None) -> ssl.SSLContext | None:
-    try:
-        return ssl.create_default_context(cafile=ca) if ca else None
-    except OSError as error:
-        raise CommandError(f"--ca {ca}: {error}") from None

@@ -17,6 +17,7 @@ from peer.cli import ops
 from peer.cli.session import Session
 from peer.errors import ConnectError
 from peer.rpc import RpcPeer, Service, connect
+from peer.rpc.site import TOKEN_VARIABLE
 from relay.calls import remote
 from tests.support.mux_server import mux_server
 
@@ -54,35 +55,39 @@ async def run(described: Any, *words: str, as_json: bool = False) -> int:
         return await ops.run(options, Session(argparse.Namespace(json=as_json)))
 
 
+def elsewhere(url: str, token_file: str | None) -> remote.RemoteStream:
+    return remote.RemoteStream({"url": url, "token_file": token_file, "ca": None}, "any", {})
+
+
 @pytest.fixture(autouse=True)
 def _token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ops.TOKEN_VARIABLE, "token")
+    monkeypatch.setenv(TOKEN_VARIABLE, "token")
 
 
 @pytest.mark.parametrize(
     "url",
     ["http://[::1", "http://a:99999", "http://a:x", "http://me:pw@a", "ftp://a", "http://a?b"],
 )
-def test_a_wrong_url_is_refused(url: str) -> None:
+async def test_a_wrong_url_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match=r"^URL: ") as refused:
-        ops._url(url)
+        await ops.run(parsed("list", url), Session(argparse.Namespace()))
     with pytest.raises(CommandError, match=r"^--url: "):
-        remote._socket_url(url)
+        elsewhere(url, None)
     assert "pw" not in str(refused.value)
 
 
 @pytest.mark.parametrize("token", ["", " \n", "a b", "a\nb", "ä"])
-def test_a_wrong_token_is_refused(
+async def test_a_wrong_token_is_refused(
     token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "token"
     file.write_text(token, encoding="utf-8")
-    monkeypatch.setenv(ops.TOKEN_VARIABLE, token)
-    for name in (None, str(file)):
+    monkeypatch.setenv(TOKEN_VARIABLE, token)
+    for options in ((), ("--token-file", str(file))):
         with pytest.raises(UsageError, match="the API token"):
-            ops._token(name)
+            await ops.run(parsed("list", "http://a", *options), Session(argparse.Namespace()))
         with pytest.raises(CommandError, match="the API token"):
-            remote._token(name)
+            elsewhere("http://a", str(file) if options else None)
 
 
 @pytest.mark.parametrize("content", [None, "no certificate"])
