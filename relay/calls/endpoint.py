@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from peer.mux import MuxBounds, MuxSession
 from peer.rpc import RpcPeer
+from peer.rpc import site as operator_site
 from proto.limits.addresses import place_of
 from relay.calls import requests
 from relay.calls.service import Calls
 from relay.mux.wire import SocketWire, input_rules
 from relay.ops.metric_names import series
 from relay.server.asgi_socket import AsgiSocket
+from relay.server.scopes import TEXT, header, refuse_over_http
 
-PATH: Final = "/calls"
+PATH: Final = operator_site.PATH
 MAX_CONNECTIONS: Final = 200
 """Of this process."""
 MAX_OF_ADDRESS: Final = 20
@@ -38,24 +40,20 @@ class Endpoint:
     """All connections of this process.
 
     Attributes:
-        calls: counted by method and outcome: ok, refused, declined.
+        calls: counted by their outcome: ok, refused, declined.
     """
 
     def __init__(self) -> None:
-        self.calls: Counter[tuple[str, str]] = Counter()
-        self.refused: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
         self._open: Counter[str] = Counter()  # by the network of the client
 
     def figures(self) -> dict[str, float]:
         """For `/metrics`."""
-        outcomes: Counter[str] = Counter()
-        for (_, outcome), count in self.calls.items():
-            outcomes[outcome] += count
         return {
             "relay_calls_connections": float(self._open.total()),
             **{
                 series("relay_calls_total", outcome=outcome): float(count)
-                for outcome, count in outcomes.items()
+                for outcome, count in self.calls.items()
             },
         }
 
@@ -70,11 +68,11 @@ class Endpoint:
         await receive()  # websocket.connect
         place = place_of((scope.get("client") or ("", 0))[0])
         if self._open.total() >= MAX_CONNECTIONS or self._open[place] >= MAX_OF_ADDRESS:
-            await _refuse(send, scope, 429, b"too many connections for calls are open")
+            await _refuse(send, scope, 429, b"too many connections for calls are open", {})
             return
         self._open[place] += 1
         try:
-            authorization = _authorization(scope)
+            authorization = str(header(scope, b"authorization") or b"", "latin-1")
             if authorization:
                 asked = requests.Request("GET", "/api/v1/me", {"authorization": authorization})
                 async with requests.answer(site, scope, asked) as (head, parts):
@@ -121,28 +119,14 @@ async def _close_idle(session: MuxSession) -> None:
             session.flush_soon()
 
 
-def _authorization(scope: dict[str, Any]) -> str:
-    for name, value in scope["headers"]:
-        if name == b"authorization":
-            return str(value, "latin-1")
-    return ""
-
-
 async def _refuse(
-    send: Send,
-    scope: dict[str, Any],
-    status: int,
-    body: bytes,
-    headers: dict[str, str] | None = None,
+    send: Send, scope: dict[str, Any], status: int, body: bytes, headers: Mapping[str, str]
 ) -> None:
-    """Answer the handshake over HTTP."""
-    if "websocket.http.response" not in scope.get("extensions", {}):
-        await send({"type": "websocket.close"})
-        return
-    names = ("content-type", "www-authenticate", "retry-after")
-    lines = [
-        (name.encode(), (headers or {})[name].encode()) for name in names if name in (headers or {})
+    """Answer the handshake over HTTP, as REST does."""
+    more = [
+        (name.encode(), headers[name].encode())
+        for name in ("www-authenticate", "retry-after")
+        if name in headers
     ]
-    lines.append((b"content-length", str(len(body)).encode()))
-    await send({"type": "websocket.http.response.start", "status": status, "headers": lines})
-    await send({"type": "websocket.http.response.body", "body": body})
+    kind = headers.get("content-type", TEXT.decode()).encode()
+    await refuse_over_http(scope, send, status, body, kind, headers=more)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final
@@ -40,14 +41,14 @@ class Calls:
     """
 
     def __init__(
-        self, site: requests.App, scope: Mapping[str, Any], authorization: str, counts: Any
+        self, site: requests.App, scope: Mapping[str, Any], authorization: str, counts: Counter[str]
     ) -> None:
         """
         Args:
             site: answers the requests.
             scope: of the websocket.
             authorization: header of its handshake; empty: calls bring their own.
-            counts: `Counter` of calls by method and outcome.
+            counts: of calls, by their outcome.
         """
         self.service = Service()
         self.peer: RpcPeer | None = None
@@ -78,7 +79,7 @@ class Calls:
         request = await self._request(operation, params)
         async with requests.answer(self._site, self._scope, request) as (head, parts):
             body = await _whole(parts)
-        self._judge(operation, head, body)
+        self._judge(head, body)
         return json.loads(body) if body else None
 
     async def _parts(self, operation: Operation, params: dict[str, Any]) -> AsyncIterator[Any]:
@@ -89,8 +90,8 @@ class Calls:
             return
         async with requests.answer(self._site, self._scope, request) as (head, parts):
             if head.status >= HTTPStatus.BAD_REQUEST:
-                self._judge(operation, head, await _whole(parts))
-            self._counts[operation.id, "ok"] += 1
+                self._judge(head, await _whole(parts))
+            self._counts["ok"] += 1
             is_text = operation.content.startswith("text/") or "json" in operation.content
             async for part in parts:
                 yield {"text": part.decode()} if is_text else {"base64": _base64(part)}
@@ -106,8 +107,8 @@ class Calls:
             again = request._replace(headers=headers)
             async with requests.answer(self._site, self._scope, again) as (head, parts):
                 if head.status >= HTTPStatus.BAD_REQUEST:
-                    self._judge(operation, head, await _whole(parts))
-                self._counts[operation.id, "ok"] += not last_id
+                    self._judge(head, await _whole(parts))
+                self._counts["ok"] += not last_id
                 async for event_id, kind, data in _parsed(parts):
                     last_id = event_id
                     yield {"event": kind, **data}
@@ -134,7 +135,7 @@ class Calls:
             for text in headers.values():
                 text.encode("latin-1")
         except ValueError as error:
-            self._counts[operation.id, "refused"] += 1
+            self._counts["refused"] += 1
             raise PublicError(str(error), ErrorCode.INVALID_PARAMS) from None
         if operation.dangerous:
             await self._confirm(operation, params, metadata)
@@ -163,19 +164,19 @@ class Calls:
         except (RpcError, StreamFailedError) as error:
             raise PublicError(f"{operation.id} was not confirmed: {error}") from None
         if not (isinstance(found, dict) and found.get("ok") is True):
-            self._counts[operation.id, "declined"] += 1
+            self._counts["declined"] += 1
             raise PublicError(f"{operation.id} was not confirmed")
 
-    def _judge(self, operation: Operation, head: requests.Head, body: bytes) -> None:
+    def _judge(self, head: requests.Head, body: bytes) -> None:
         """Raise what REST refused as an error of the call.
 
         Raises:
             PublicError: with REST's text, `status` and `errors`.
         """
         if head.status < HTTPStatus.BAD_REQUEST:
-            self._counts[operation.id, "ok"] += 1
+            self._counts["ok"] += 1
             return
-        self._counts[operation.id, "refused"] += 1
+        self._counts["refused"] += 1
         try:
             problem = json.loads(body)
         except ValueError:

@@ -32,14 +32,13 @@ from proto.mux.stream import WriteState
 from proto.rmb.reasons import SessionReason
 from proto.websocket.budget import MessageBudget
 from relay.mux.stream_socket import State, StreamSocket
+from relay.mux.wire import FULL_BYTES
 
 if TYPE_CHECKING:
     from relay.mux.options import MuxOptions
     from relay.mux.server import MuxServer
     from relay.server.socket import RelaySocket
 
-FULL_BYTES: Final = 64 * 1024
-"""With more than this unsent nothing more is handed over: the transport's high-water mark."""
 TAKE_BYTES: Final = 128 * 1024
 """Of streams that are handed to the socket between two looks at whether it is full."""
 

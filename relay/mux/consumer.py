@@ -9,11 +9,9 @@ from channels.consumer import AsyncConsumer
 
 from relay.mux.options import SUBPROTOCOL
 from relay.mux.wire import input_rules
-from relay.server.asgi_socket import AsgiSocket
-from relay.server.scopes import has_query, is_at
-from relay.server.socket import EXTENSION
+from relay.server.asgi_socket import socket_of
+from relay.server.scopes import has_query, is_at, refuse_over_http, user_agent_of
 from relay.sessions.admission import Refusal
-from relay.sessions.consumers.rmb import refuse_over_http, user_agent_of
 from relay.sessions.runtime import running
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -60,12 +58,7 @@ class MuxConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
         if event["type"] != "websocket.connect" or server is None:
             return
         address = (scope.get("client") or ("", 0))[0]
-        extension = scope.get("extensions", {}).get(EXTENSION)
-        pumped = None
-        if extension is not None:
-            socket = extension["socket"]
-        else:
-            socket = pumped = AsgiSocket(receive, send, scope)
+        socket, pumped = socket_of(scope, receive, send)
         socket.set_rules(input_rules(server.options.bounds))
         try:
             connection = server.open(socket, address, user_agent_of(scope))
@@ -85,5 +78,5 @@ class MuxConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
         if pumped is not None:
             await pumped.run()
         else:
-            del scope, event, extension
+            del scope, event
             await receive()  # the disconnect

@@ -15,10 +15,8 @@ from relay.sbd.connection import RULES
 from relay.sbd.hook import METHOD
 from relay.sbd.options import AuthReason, EndReason
 from relay.sbd.tokens import MAX_BODY_BYTES, PATH, TEXT, Answer, Tokens
-from relay.server.asgi_socket import AsgiSocket
-from relay.server.scopes import has_query, is_at
-from relay.server.socket import EXTENSION
-from relay.sessions.consumers.rmb import refuse_over_http
+from relay.server.asgi_socket import socket_of
+from relay.server.scopes import has_query, header, is_at, refuse_over_http
 from relay.sessions.runtime import Runtime, running
 
 NOT_FOUND: Final = Answer(404, TEXT, b"Not Found")
@@ -83,14 +81,6 @@ def _is_segment(path: str) -> bool:
     return len(path) > 1 and "/" not in path[1:]
 
 
-def authorization(scope: dict[str, Any]) -> bytes | None:
-    """The Authorization header of a request."""
-    for name, value in scope["headers"]:
-        if name == b"authorization":
-            return bytes(value)
-    return None
-
-
 def ban_of(runtime: Runtime, key: bytes | None, address: str) -> Answer | None:
     """The answer to a key or an address that an operator banned, which is counted."""
     assert runtime.sbd is not None
@@ -148,7 +138,7 @@ class SbdConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
         if scope["path"] == PATH or not _is_segment(scope["path"]):
             await refuse(scope, send, NOT_ALLOWED if scope["path"] == PATH else NOT_FOUND)
             return
-        token = await server.tokens.admit(authorization(scope))
+        token = await server.tokens.admit(header(scope, b"authorization"))
         if not isinstance(token, Answer):  # what was decided meanwhile
             token = ban_of(runtime, key, client[0]) or token
         if isinstance(token, Answer):
@@ -157,12 +147,7 @@ class SbdConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
         if key is None:
             await refuse(scope, send, Answer(400, TEXT, b""))
             return
-        extension = scope.get("extensions", {}).get(EXTENSION)
-        pumped = None
-        if extension is not None:
-            socket = extension["socket"]
-        else:
-            socket = pumped = AsgiSocket(receive, send, scope)
+        socket, pumped = socket_of(scope, receive, send)
         socket.set_rules(RULES)
         full = switch.full
         connection = switch.open(key, os.urandom(NONCE_BYTES), socket, client[0], token)
@@ -180,5 +165,5 @@ class SbdConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
         if pumped is not None:
             await pumped.run()
         else:
-            del scope, event, extension, client, key
+            del scope, event, client, key
             await receive()  # the disconnect

@@ -18,7 +18,7 @@ from proto.websocket.errors import CloseCode, Fault
 from proto.websocket.frames import framed_bytes
 from relay.server.client_address import shown_client
 from relay.server.limits import CLOSE_TIMEOUT_S
-from relay.server.socket import InputRules, Receiver
+from relay.server.socket import EXTENSION, InputRules, Receiver, RelaySocket
 
 HIGH_WATER_BYTES: Final = 64 * 1024
 LOW_WATER_BYTES: Final = 16 * 1024
@@ -220,3 +220,24 @@ class AsgiSocket:
         except Exception:
             # daphne by itself takes 1000 and 3000-4999 only, and says so with a bare Exception.
             await self._send({**message, "code": int(CloseCode.NORMAL)})
+
+
+def socket_of(
+    scope: Mapping[str, Any],
+    receive: Callable[[], Awaitable[Message]],
+    send: Callable[[Message], Awaitable[None]],
+    **bounds: Any,
+) -> tuple[RelaySocket, AsgiSocket | None]:
+    """The socket of a websocket, whichever server runs it.
+
+    Args:
+        bounds: of an `AsgiSocket`.
+
+    Returns:
+        The socket; and the same again if it has to be `run` after its start.
+    """
+    extension = scope.get("extensions", {}).get(EXTENSION)
+    if extension is not None:
+        return extension["socket"], None
+    pumped = AsgiSocket(receive, send, scope, **bounds)
+    return pumped, pumped

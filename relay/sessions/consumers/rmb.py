@@ -8,20 +8,17 @@ the session (`relay.server.socket`), and this coroutine only waits for the end o
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any
 
 from channels.consumer import AsyncConsumer
 
 from proto.rmb.reasons import SessionReason
-from relay.server.asgi_socket import AsgiSocket
+from relay.server.asgi_socket import socket_of
+from relay.server.scopes import refuse_over_http, user_agent_of
 from relay.server.socket import EXTENSION
 from relay.sessions.admission import Refusal
 from relay.sessions.runtime import running
 from relay.sessions.takeover import Opening
-
-ANSWER: Final = "websocket.http.response"
-TEXT: Final = b"text/plain; charset=utf-8"
-USER_AGENT_CHARS: Final = 200
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -47,11 +44,7 @@ class RmbConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
             return
         user_agent = user_agent_of(scope)
         bound = runtime.config.relay.max_message_bytes
-        pumped = None
-        if extension is not None:
-            socket = extension["socket"]
-        else:
-            socket = pumped = AsgiSocket(receive, send, scope, max_message_bytes=bound)
+        socket, pumped = socket_of(scope, receive, send, max_message_bytes=bound)
         opening = Opening()
         session = runtime.worker.open(admitted.key, socket, admitted.twin, user_agent, opening)
         try:
@@ -68,29 +61,3 @@ class RmbConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
         else:
             del scope, event, admitted, extension, client, query, user_agent, opening
             await receive()  # the disconnect
-
-
-async def refuse_over_http(
-    scope: dict[str, Any],
-    send: Send,
-    status: int,
-    body: bytes,
-    content_type: bytes = TEXT,
-    reason: str = "",
-) -> None:
-    """Answer a handshake over HTTP; a server that cannot do so closes with 403."""
-    if ANSWER not in scope.get("extensions", {}):
-        await send({"type": "websocket.close", "code": 1008, "reason": reason})
-        return
-    headers = [(b"content-type", content_type), (b"connection", b"close")]
-    headers.append((b"content-length", b"%d" % len(body)))
-    await send({"type": f"{ANSWER}.start", "status": status, "headers": headers})
-    await send({"type": f"{ANSWER}.body", "body": body})
-
-
-def user_agent_of(scope: dict[str, Any]) -> str:
-    """What the client says it is."""
-    for key, value in scope.get("headers", ()):
-        if key == b"user-agent":
-            return str(value, "latin-1")[:USER_AGENT_CHARS]
-    return ""
