@@ -255,7 +255,7 @@ class Link:
         """Open a session, which reads from the next turn of the event loop on.
 
         Raises:
-            OSError, WSError, ValueError: there is none.
+            OSError, WSError, ValueError: it could not be opened.
         """
         connection = Connection(
             self.on_message,

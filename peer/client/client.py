@@ -62,7 +62,7 @@ class Client:
 
     Raises:
         ValueError: an argument that can't be.
-        SecretError: the secret is none; the text does not repeat it.
+        SecretError: the secret is invalid; the text does not repeat it.
     """
 
     def __init__(

@@ -131,7 +131,7 @@ class Hub:
 
         Raises:
             ValueError: an argument that can't be.
-            SecretError: the secret is none; the text does not repeat it.
+            SecretError: the secret is invalid; the text does not repeat it.
         """
         options: dict[str, Any] = {} if sid is NEW_SID else {"sid": sid}
         return _HubClient(

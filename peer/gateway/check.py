@@ -66,7 +66,7 @@ async def tried(
     Args:
         options: of the gateway.
         identity: its keys.
-        source: of twins, for who has one open.
+        source: of twins, if the caller has opened one.
         make_link: makes links to relays; a websocket of its own for each unless given.
     """
     kind = identity.key.key_type.name.lower()

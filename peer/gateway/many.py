@@ -115,7 +115,7 @@ class _Running:
     Attributes:
         entry: of the file.
         gateway: while there is one.
-        problem: why there is none.
+        problem: why it is missing.
         stop: set to end it.
         task: that keeps it.
     """

@@ -96,7 +96,7 @@ async def own_twin(
         level: of the log line that says which it is.
 
     Raises:
-        StartError: there is none, or it could not be changed.
+        StartError: it does not exist, or could not be changed.
     """
     twin = await startup.own_twin(identity, source)
     wrong = startup.differences(twin, identity, options.domains)

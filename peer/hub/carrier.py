@@ -101,7 +101,7 @@ class Carrier:
         return None if session is None or session.mux.is_closed else session
 
     async def connected(self) -> MuxSession:
-        """Return the connection; wait for the next attempt where there is none.
+        """Return the connection; wait for the next attempt if it is not open.
 
         Raises:
             ConnectionError: that failed.

@@ -52,7 +52,7 @@ class StreamLink(Link):
         """Open a session, which reads from the next turn of the event loop on.
 
         Raises:
-            OSError: there is none.
+            OSError: it could not be opened.
         """
         self._is_alone, self._last = False, None
         async with self._carrier.sign_in() as mux:
