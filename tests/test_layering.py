@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("proto", "redispipe", "chain", "peer", "relay", "rmbsite")
+PACKAGES = ("proto", "redispipe", "chain", "peer", "lattice", "relay", "rmbsite")
 MAX_LINES = 500
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "managers", "misc"}
 
@@ -22,6 +22,7 @@ ALLOWED = {
     "chain": {"proto", "chain"},
     "redispipe": {"redispipe"},
     "peer": {"proto", "redispipe", "chain", "peer"},
+    "lattice": {"proto", "redispipe", "chain", "peer", "lattice"},
     "relay": {"proto", "redispipe", "chain", "relay"},
     "rmbsite": {"proto", "redispipe", "chain", "relay", "rmbsite"},
 }
@@ -36,7 +37,7 @@ FORBIDDEN_IN_PROTO = {
     *("os", "io", "pathlib", "shutil", "tempfile", "glob"),
     *("time", "random", "secrets", "uuid", "logging"),
     *("django", "channels", "asgiref", "celery", "redis", "hiredis", "uvicorn", "websockets"),
-    *("aiohttp", "requests", "httpx"),
+    *("aiohttp", "requests", "httpx", "nats"),
 }
 # Modules of a forbidden package that only compute: the compiled unmasking, and its substitute.
 PURE_PARTS = ("websockets.speedups", "websockets.utils")

@@ -19,6 +19,7 @@ from peer.cli.session import Session
 from peer.errors import ConnectError
 from peer.sbd import E2eClient, KeyFormatError, SbdClient, SbdError, key_of_path, path_of_key
 from proto.sbd.bounds import KEY_BYTES
+from proto.sbd.frames import accept_as_argument
 
 ANSWER_S: Final = 5.0
 
@@ -39,6 +40,7 @@ Client = SbdClient | E2eClient
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
+    accept_as_argument(parser)
     parser.add_argument("action", choices=tuple(_ACTIONS), help="what to do")
     parser.add_argument("url", metavar="URL", help="SBD server: ws://host:port or wss://host")
     parser.add_argument("key", nargs="?", metavar="KEY", help="key of the receiver")

@@ -11,7 +11,7 @@ import binascii
 import re
 import struct
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from proto.sbd.bounds import (
     COMMAND_ZEROS,
@@ -26,6 +26,9 @@ from proto.sbd.bounds import (
 )
 from proto.sbd.errors import DropReason, FrameError, KeyFormatError, MessageSizeError
 
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
 ZEROS: Final = bytes(COMMAND_ZEROS)
 LIMIT_BYTE_NANOS: Final = ZEROS + b"lbrt"
 LIMIT_IDLE_MS: Final = ZEROS + b"lidl"
@@ -36,6 +39,7 @@ KEEP_ALIVE: Final = ZEROS + b"keep"
 
 _INT: Final = struct.Struct(">i")
 _PATH: Final = re.compile(rf"[A-Za-z0-9_-]{{{PATH_CHARS}}}")
+_DASHED_PATH: Final = re.compile(rf"(?=-){_PATH.pattern}$")
 
 
 class Forward(NamedTuple):
@@ -189,6 +193,15 @@ def key_of_path(segment: str) -> bytes:
     if path_of_key(key) != segment:
         raise KeyFormatError("invalid key in the path: the last character has unused bits set")
     return key
+
+
+def accept_as_argument(parser: ArgumentParser) -> None:
+    """Let a parser of a command line read a key that begins with a dash, as one in 64 does.
+
+    argparse takes what begins with a dash for an option, unless it looks like a number: so does
+    what has the form of a key.
+    """
+    parser._negative_number_matcher = _DASHED_PATH
 
 
 def path_of_key(key: bytes) -> str:

@@ -32,7 +32,7 @@ from proto.mux.stream import WriteState
 from proto.rmb.reasons import SessionReason
 from proto.websocket.budget import MessageBudget
 from relay.mux.stream_socket import State, StreamSocket
-from relay.mux.wire import FULL_BYTES
+from relay.server.socket import HIGH_WATER_BYTES
 
 if TYPE_CHECKING:
     from relay.mux.options import MuxOptions
@@ -97,7 +97,7 @@ class Connection:
     @property
     def is_full(self) -> bool:
         """Whether the client's kernel takes nothing more."""
-        return self._socket.buffered_bytes() > FULL_BYTES
+        return self._socket.buffered_bytes() > HIGH_WATER_BYTES
 
     @property
     def unsent_bytes(self) -> int:
@@ -193,7 +193,7 @@ class Connection:
         now_ns = time.monotonic_ns()
         mux, socket = self.mux, self._socket
         while not mux.is_closed and mux.has_data_to_send:
-            if socket.buffered_bytes() > FULL_BYTES:
+            if socket.buffered_bytes() > HIGH_WATER_BYTES:
                 socket.pause_reading()  # what is read would have to be answered
                 break
             if messages := mux.data_to_send(now_ns, TAKE_BYTES):

@@ -25,12 +25,11 @@ from proto.mux.stream import Stream, WriteState
 from proto.websocket.errors import CloseCode, Fault, Refusal
 from proto.websocket.frames import frame_header, framed_bytes
 from relay.mux.options import MAX_TOKEN_BYTES
-from relay.server.socket import InputRules, Receiver
+from relay.server.socket import HIGH_WATER_BYTES, InputRules, Receiver
 
 if TYPE_CHECKING:
     from relay.mux.connection import Connection
 
-HIGH_WATER_BYTES: Final = 64 * 1024
 LOW_WATER_BYTES: Final = 16 * 1024
 FULL_BYTES: Final = 1 << 40
 """Told of a stream with bytes that wait while its connection has too many: it gets no more."""

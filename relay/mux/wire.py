@@ -13,18 +13,15 @@ finally:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from proto.mux.bounds import MAX_HEADER_BYTES, MuxBounds
 from proto.websocket.errors import CloseCode
-from relay.server.socket import InputRules
+from relay.server.socket import HIGH_WATER_BYTES, InputRules
 
 if TYPE_CHECKING:
     from peer.mux.session import MuxSession
     from relay.server.socket import RelaySocket
-
-FULL_BYTES: Final = 64 * 1024
-"""With more than this unsent nothing more is handed over: the transport's high-water mark."""
 
 
 def input_rules(bounds: MuxBounds) -> InputRules:
@@ -56,7 +53,7 @@ class SocketWire:
     @property
     def is_full(self) -> bool:
         """Whether the kernel does not take what was handed over."""
-        return self._is_closed or self._socket.buffered_bytes() > FULL_BYTES
+        return self._is_closed or self._socket.buffered_bytes() > HIGH_WATER_BYTES
 
     def send(self, messages: list[bytes]) -> None:
         """Send binary messages in one write.

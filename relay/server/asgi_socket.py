@@ -18,9 +18,14 @@ from proto.websocket.errors import CloseCode, Fault
 from proto.websocket.frames import framed_bytes
 from relay.server.client_address import shown_client
 from relay.server.limits import CLOSE_TIMEOUT_S
-from relay.server.socket import EXTENSION, InputRules, Receiver, RelaySocket
+from relay.server.socket import (
+    EXTENSION,
+    HIGH_WATER_BYTES,
+    InputRules,
+    Receiver,
+    RelaySocket,
+)
 
-HIGH_WATER_BYTES: Final = 64 * 1024
 LOW_WATER_BYTES: Final = 16 * 1024
 
 Message = dict[str, Any]

@@ -33,7 +33,7 @@ from relay.server.acknowledgement import Outgoing
 from relay.server.conversation import Conversation
 from relay.server.handshake import http_answer
 from relay.server.limits import FULL_READ_BYTES, MAX_TURN_PINGS, PINGS_PAUSE_S, ServerLimits
-from relay.server.socket import InputRules, Receiver
+from relay.server.socket import HIGH_WATER_BYTES, InputRules, Receiver
 
 GATHERED_BYTES: Final = 4096
 """From this size on the kernel gathers header and payload: a copy costs more than two pieces."""
@@ -72,6 +72,7 @@ class FrameProtocol(asyncio.Protocol):
         """
         self._owner = owner
         self._transport = transport
+        transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)  # that of TLS is higher
         self._loop = loop
         self._limits = limits
         self.remote = remote

@@ -22,6 +22,9 @@ from typing import Final, Protocol
 
 from proto.websocket.errors import CloseCode, Fault
 
+HIGH_WATER_BYTES: Final = 64 * 1024
+"""With more than this in the transport's buffer a socket is full, and `writable` follows."""
+
 EXTENSION: Final = "rmb.frames"  # scope["extensions"][EXTENSION] == {"socket": RelaySocket}
 
 
@@ -53,7 +56,7 @@ class Receiver(Protocol):
         """Take all complete binary messages of one read, in order; empty ones are b""."""
 
     def writable(self) -> None:
-        """The transport buffer, which had been above its high-water mark, is below its low one."""
+        """The transport's buffer, which had more than `HIGH_WATER_BYTES`, is nearly empty."""
 
     def closed(self, code: int, detail: str | None) -> None:
         """The connection is over; called exactly once, and nothing is called after it.

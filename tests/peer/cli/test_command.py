@@ -17,6 +17,7 @@ from peer.cli.command import main
 from peer.cli.verbs import VERBS, build_parser
 from peer.modules.version import PACKAGE
 from proto.identity import ss58
+from proto.sbd.frames import path_of_key
 from tests.support.identities import twin, twins_csv
 from tests.support.relay_process import ROOT
 
@@ -272,3 +273,11 @@ def test_version(module: str) -> None:
     )
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout == f"{program} {version(PACKAGE)}\n"
+
+
+def test_a_key_of_sbd_may_begin_with_a_dash(capsys: Captured) -> None:
+    for first in (b"\xf8", b"\xfb\xef"):
+        key = path_of_key(first.ljust(32, b"\0"))
+        assert key.startswith("-")
+        assert main(["sbd", "send", "ws://127.0.0.1:1", key, "text"]) == 1
+        assert "Connect call failed" in capsys.readouterr().err

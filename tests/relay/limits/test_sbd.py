@@ -149,7 +149,7 @@ def run(*arguments: str) -> str:
 def test_rmb_ban(site_redis: RedisServer) -> None:
     assert f"key {KEY} is banned until" in run("rmb_ban", "set", f"--key={KEY}", "--for", "24h")
     assert DASH.startswith("-")
-    assert run("rmb_ban", "set", f"--key={DASH}", "--reason", "noise").strip() == (
+    assert run("rmb_ban", "set", "--key", DASH, "--reason", "noise").strip() == (
         f"key {DASH} is banned"
     )
     listed = run("rmb_ban", "list", "--keys")

@@ -13,8 +13,8 @@ from proto.mux.frames import Half
 from proto.mux.messages import framed
 from proto.rmb.reasons import SessionReason
 from proto.websocket.frames import framed_bytes
-from relay.mux.connection import FULL_BYTES
 from relay.mux.stream_socket import State
+from relay.server.socket import HIGH_WATER_BYTES
 from tests.proto.mux.sides import hexed
 from tests.relay.mux.sides import STREAM_BYTES, Pair
 
@@ -77,7 +77,7 @@ async def test_what_is_not_read_is_not_sent_and_others_are() -> None:
 async def test_a_full_websocket_takes_nothing_and_is_not_read() -> None:
     pair = Pair()
     stream_id, session = await pair.sign_in()
-    pair.wire.unsent = FULL_BYTES + 1
+    pair.wire.unsent = HIGH_WATER_BYTES + 1
     session.socket.send_messages([b"x"])
     await pair.settle()
     assert pair.wire.is_paused
@@ -113,7 +113,7 @@ async def test_more_than_may_wait_is_left_in_the_queues() -> None:
     _, idle = await pair.sign_in()
     session.socket.send_messages([bytes(STREAM_BYTES)] * 4)
     await pair.settle()
-    assert session.socket.buffered_bytes() < FULL_BYTES
+    assert session.socket.buffered_bytes() < HIGH_WATER_BYTES
     pair.relay.is_over_bounds = True
     assert session.socket.buffered_bytes() > 1 << 30
     assert idle.socket.buffered_bytes() == 0
@@ -265,7 +265,7 @@ async def test_connections_without_streams_end(change: str, reason: SessionReaso
     elif change == "banned":
         pair.worker.router.banned_addresses = BannedNetworks([read_network("127.0.0.1")])
     elif change == "stuck":
-        pair.wire.unsent = FULL_BYTES + 1
+        pair.wire.unsent = HIGH_WATER_BYTES + 1
         assert pair.server.why_end(pair.relay) is None
         pair.worker.bounds.back_pressure_s = 0.0
     assert pair.server.why_end(pair.relay) is reason

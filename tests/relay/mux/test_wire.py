@@ -7,7 +7,8 @@ from typing import Any
 
 from peer.mux import MuxSession
 from proto.mux.bounds import MuxBounds
-from relay.mux.wire import FULL_BYTES, SocketWire
+from relay.mux.wire import SocketWire
+from relay.server.socket import HIGH_WATER_BYTES
 from tests.relay.mux.sides import STREAM_BYTES, Wire
 
 
@@ -21,7 +22,7 @@ async def test_a_client_that_does_not_read_is_not_read() -> None:
     wire = SocketWire(socket)  # type: ignore[arg-type]
     session = MuxSession(False, wire, bounds=MuxBounds(stream_bytes=STREAM_BYTES))
     wire.start(session)
-    socket.unsent = FULL_BYTES + 1
+    socket.unsent = HIGH_WATER_BYTES + 1
     wire.send([b"x"])
     assert wire.is_full and socket.is_paused
     socket.unsent = 0

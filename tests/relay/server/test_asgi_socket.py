@@ -16,7 +16,8 @@ import uvicorn
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from relay.server.asgi_socket import HIGH_WATER_BYTES, AsgiSocket
+from relay.server.asgi_socket import AsgiSocket
+from relay.server.socket import HIGH_WATER_BYTES
 from tests.relay.server.plain_echo import Echo, PlainEchoApp
 
 Run = Callable[[Any], None]

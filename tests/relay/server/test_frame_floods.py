@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from proto.websocket.bounds import MAX_CALL_FRAMES
 from proto.websocket.frames import close_payload
 from relay.server.limits import DISCARDED_BYTES_PER_S, PINGS_PAUSE_S, ServerLimits
+from relay.server.socket import HIGH_WATER_BYTES
 from tests.relay.server.running import (
     EchoApp,
     Recorded,
@@ -17,6 +21,8 @@ from tests.relay.server.running import (
     raw_websocket,
     read_close,
     running,
+    serving_on,
+    websocket_on,
 )
 
 Run = Callable[[Any], None]
@@ -80,18 +86,23 @@ def test_pings_have_a_rate(run: Run) -> None:
     run(main())
 
 
-def test_writable_after_the_high_water_mark(run: Run) -> None:
+@pytest.mark.parametrize("kind", ["tls", "unix"])
+@pytest.mark.parametrize("size", [HIGH_WATER_BYTES + 1, 1_000_000])
+def test_writable_after_the_high_water_mark(
+    run: Run, certificate: tuple[str, str], tmp_path: Path, kind: str, size: int
+) -> None:
     async def main() -> None:
-        async with running(EchoApp(echo=False)) as server:
-            reader, writer, recorded = await raw_websocket(server)
+        async with serving_on(kind, certificate, tmp_path) as server:
+            reader, writer, recorded = await websocket_on(kind, server)
             writer.transport.pause_reading()
-            while recorded.socket.buffered_bytes() < 1_000_000:
-                recorded.socket.send_messages([b"m" * 100_000])
+            while recorded.socket.buffered_bytes() < size:
+                recorded.socket.send_messages([b"m" * 10_000])
                 await asyncio.sleep(0)
             assert not recorded.writable_again.is_set()
             writer.transport.resume_reading()
-            while not recorded.writable_again.is_set():
-                assert await reader.read(1 << 20)
+            async with asyncio.timeout(10):
+                while not recorded.writable_again.is_set():
+                    assert await reader.read(1 << 20)
 
     run(main())
 

@@ -13,6 +13,7 @@ from django.core.management.base import CommandError
 from django.core.serializers.json import DjangoJSONEncoder
 from django.utils import timezone
 
+from proto.sbd.frames import accept_as_argument
 from relay.access import actor, faces
 from relay.limits import addresses, listing, sbd, services
 from relay.limits.models import AddressBan, SbdLimit, TwinLimit
@@ -71,9 +72,10 @@ class Command(RelayCommand):
         ban.add_argument("--force", action="store_true", help="ban loopback addresses")
         lift = verbs.add_parser("lift", help="end a ban")
         for changer in (ban, lift):
+            accept_as_argument(changer)
             target = changer.add_mutually_exclusive_group(required=True)
             target.add_argument("target", nargs="?", help="twin id, address or network")
-            target.add_argument("--key", help="key of SBD; write --key=KEY")
+            target.add_argument("--key", help="key of SBD")
             changer.add_argument("--json", action="store_true", help="one JSON object")
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from django.core.management.base import CommandError
 from django.core.serializers.json import DjangoJSONEncoder
 
+from proto.sbd.frames import accept_as_argument
 from relay.access import actor, faces
 from relay.limits import defaults, hits, listing, sbd, services
 from relay.limits.models import SbdLimit, TwinLimit
@@ -85,8 +86,9 @@ class Command(RelayCommand):
         default.add_argument("size", type=int, nargs="?", help="bytes per minute")
         default.add_argument("--clear", action="store_true", help="reset to the settings")
         of_sbd = verbs.add_parser("sbd", help="list or change limits of SBD keys and networks")
+        accept_as_argument(of_sbd)
         subject = of_sbd.add_mutually_exclusive_group()
-        subject.add_argument("--key", help="key of SBD; write --key=KEY")
+        subject.add_argument("--key", help="key of SBD")
         subject.add_argument("--network", help="address, or network in CIDR notation")
         of_sbd.add_argument("kbit", type=int, nargs="?", help="kilobits per second; 0: no limit")
         of_sbd.add_argument(
