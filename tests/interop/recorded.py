@@ -29,3 +29,9 @@ def recorded_sbd() -> dict[str, Any]:
     """All of `vectors/sbd.json`: messages, log-ins and answers of the SBD server 0.4.0."""
     content: dict[str, Any] = json.loads((_VECTORS / "sbd.json").read_text(encoding="utf-8"))
     return content
+
+
+def recorded_lattice() -> dict[str, Any]:
+    """All of `vectors/lattice.json`: what wasmCloud 0.82 and its libraries put on the wire."""
+    content: dict[str, Any] = json.loads((_VECTORS / "lattice.json").read_text(encoding="utf-8"))
+    return content
