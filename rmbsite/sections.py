@@ -27,11 +27,11 @@ class RelayConfig:
     processes: int = option(1, "Number of relay worker processes.", minimum=1, maximum=256)
     workers: int = option(
         500,
-        "First factor of the capacity: the relay accepts workers x user_per_worker sessions. The "
-        "number of processes is another setting, processes.",
+        "Factor of the capacity: the relay accepts at most workers x user_per_worker sessions. To "
+        "set the number of worker processes, use relay.processes.",
         minimum=1,
     )
-    user_per_worker: int = option(1000, "Second factor of the capacity; see workers.", minimum=1)
+    user_per_worker: int = option(1000, "Factor of the capacity; see relay.workers.", minimum=1)
     handshake_timeout_s: float = option(
         10.0,
         "Seconds a client may take to sign in, to finish sending a request that was answered "

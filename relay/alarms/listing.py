@@ -54,7 +54,7 @@ def fires(rule: Rule, limits: Limits) -> str:
     held = f", for {limits.hold_s:g} s" if limits.hold_s else ""
     if not rule.unit:
         return f"when true{held}"
-    return f"{'from' if limits.rising else 'down to'} {number(limits.threshold)} {rule.unit}{held}"
+    return f"at {'least' if limits.rising else 'most'} {number(limits.threshold)} {rule.unit}{held}"
 
 
 def ends(rule: Rule, limits: Limits) -> str:

@@ -134,9 +134,9 @@ RULES: Final[tuple[Rule, ...]] = (
             "Find long queues: `manage.py rmb_queue list`. Queues of banned or removed "
             "twins can be purged.",
             "The outbox grows while a partner relay does not answer: see `partner_down`.",
-            "Raise the limit: `redis-cli -u $RMB_REDIS__URL config set maxmemory 4gb`, "
-            "and in the configuration file of Redis. Keep a third of the memory free for "
-            "the rewrite of its file.",
+            "Raise the limit: `redis-cli -u $RMB_REDIS__URL config set maxmemory 4gb`, and "
+            "set the same in the configuration file of Redis. Keep a third of the memory free: "
+            "Redis needs it to rewrite its file.",
         ),
     ),
     Rule(
@@ -145,7 +145,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "its memory is full. Workers are not ready until the policy is changed.",
         (
             "`redis-cli -u $RMB_REDIS__URL config set maxmemory-policy noeviction`, and "
-            "the same in the configuration file of Redis.",
+            "set the same in the configuration file of Redis.",
             "Do not use a hosted server that does not allow this policy.",
         ),
     ),
@@ -171,9 +171,11 @@ RULES: Final[tuple[Rule, ...]] = (
         (
             "Find the reason: the log of the server, `redis-cli -u $RMB_REDIS__URL info "
             "server` (`uptime_in_seconds`).",
-            "Use `appendonly yes`; `appendfsync everysec` may lose two seconds when the machine "
-            "dies, or when the server is killed while its disk is busy; `always` loses nothing.",
-            "Twins that wait for answers send their requests again. Inform the owners of others.",
+            "Use `appendonly yes`. With `appendfsync everysec`, two seconds may be lost when the "
+            "machine fails, or when the server is killed while its disk is busy; with `always`, "
+            "nothing is lost.",
+            "Twins that wait for answers send their requests again. Inform the owners of the "
+            "other twins.",
         ),
     ),
     Rule(
@@ -185,8 +187,8 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         "worker_silent", "A worker sends no heartbeats", CRITICAL, "s", 10, 5, 5, 10,
-        "The event loop of the worker hangs, the machine swaps, or the worker ended and "
-        "cannot be started again. Its sessions are not served.",
+        "The event loop of the worker hangs, the machine swaps, or the worker ended and the "
+        "relay cannot restart it. The worker does not serve its sessions.",
         (
             "See the page Workers of the operator site, or `curl -s "
             "localhost:8081/metrics | grep relay_worker`.",
@@ -257,7 +259,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         "outbox_age", "Messages for partner relays wait", WARNING, "s", 300, 60, 60, 60,
         "The reading is the age of the oldest message in the outbox. Messages expire "
-        "after an hour.",
+        "after `queue.retention_s`.",
         (
             "See the page Outbox of the operator site, and `partner_down`.",
             "If no Celery worker sends the messages: `background_down`, queue `federation`.",
@@ -269,8 +271,8 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         "partner_down", "A partner relay does not answer", WARNING, "failures", 5, 0, 30, 60,
         "The reading is the number of failed delivery attempts in a row. Messages for "
-        "the relay wait here; the relay retries at least once a minute. Messages expire "
-        "after an hour.",
+        "it wait here; this relay retries at least once a minute. Messages expire after "
+        "`queue.retention_s`.",
         (
             "The page of the partner relay, below Relays of the operator site, shows its "
             "answers and the next attempt.",
@@ -301,40 +303,41 @@ RULES: Final[tuple[Rule, ...]] = (
         "their limits. The cause is a program in a loop, or limits that are too low.",
         (
             "The relay's log has a line for each twin and minute (`is over its limit`).",
-            "One twin: inform its owner, or ban it for a limited time on the page Limits "
+            "If it is one twin: inform its owner, or ban it for a limited time on the page Limits "
             "and bans.",
-            "Many twins: `limits.count` and `limits.size` are too low for your twins.",
+            "If there are many: raise `limits.count` and `limits.size`.",
         ),
     ),
     Rule(
         "sbd_auth_failures", "Many SBD clients fail to sign in", WARNING, "failures", 100, 50, 30,
         120,
-        "This many SBD clients failed to sign in within a minute: wrong signatures, missing or "
-        "unknown tokens, and material that the hook server refused or did not answer for. Nothing "
-        "is relayed for them.",
+        "This many SBD clients failed to sign in within a minute: their signature was wrong, their "
+        "token was missing or unknown, or the hook server refused them or did not answer. The "
+        "relay relays no packets for them.",
         (
-            "Which: the alarm says the reasons; `sbd_ended_bad_signature_total` and "
-            "`sbd_auth_failures_*_total` in `/metrics` are their counts.",
-            "`hook_failed`: the hook server is away or answers wrongly: `manage.py rmb_doctor`, "
-            "`curl -v -X PUT HOOK_URL`.",
-            "`no_token`, `bad_token`: clients without a token, or with one that was not used for "
-            "`sbd.idle_ms`.",
-            "`bad_signature`, `refused`: somebody is trying. Ban the address: `manage.py rmb_ban "
-            "set ADDRESS`.",
+            "The alarm lists the reasons; `sbd_ended_bad_signature_total` and "
+            "`sbd_auth_failures_*_total` in `/metrics` count them.",
+            "`hook_failed`: the hook server does not answer, or its answer is invalid. Test it: "
+            "`manage.py rmb_doctor`, `curl -v -X PUT HOOK_URL`.",
+            "`no_token`, `bad_token`: clients have no token, or one that expired because it was "
+            "not used for `sbd.idle_ms`.",
+            "`bad_signature`, `refused`: someone may be guessing. Ban the address: `manage.py "
+            "rmb_ban set ADDRESS`.",
         ),
     ),
     Rule(
         "sbd_slow_readers", "SBD clients are dropped because they do not read", WARNING, "clients",
         20, 10, 30, 120,
         "The relay dropped this many SBD clients within a minute because more than "
-        "`sbd.receiver_bytes` waited for them. Their senders are not slowed; what waited is lost.",
+        "`sbd.receiver_bytes` waited for them. The packets that waited are lost; their senders are "
+        "not slowed down.",
         (
-            "Are they sent more than their line takes? `sbd_delivered_bytes_total` and "
-            "`sbd_lost_slow_reader_total` in `/metrics`.",
-            "One sender floods others: limit it, `manage.py rmb_limit sbd --key=KEY KBIT`, or ban "
-            "it, `manage.py rmb_ban set --key=KEY`.",
-            "Bursts for good clients on slow lines: raise `sbd.receiver_bytes`. Each client that "
-            "does not read may take so much memory.",
+            "Check whether they get more than their connection can carry: "
+            "`sbd_delivered_bytes_total` and `sbd_lost_slow_reader_total` in `/metrics`.",
+            "If one sender floods others, limit it: `manage.py rmb_limit sbd --key=KEY KBIT`, or "
+            "ban it: `manage.py rmb_ban set --key=KEY`.",
+            "If normal clients on slow connections get bursts, raise `sbd.receiver_bytes`. Each "
+            "client that does not read may use this much memory.",
         ),
     ),
     Rule(
@@ -384,14 +387,14 @@ RULES: Final[tuple[Rule, ...]] = (
         "were full. `disk`: the disk refused writes until a process ended, waiting files "
         "exceeded `analytics.segments_max_bytes`, or `rmb_analytics check --repair` "
         "moved a file away. Messages are not delayed; the delivery audit counts messages "
-        "of such a time separately.",
+        "of this time separately.",
         (
             "Find process and time: `relay_analytics_lost_total` in `/metrics`, and the "
             "newest file in `gaps/` in the folder of events.",
             "`disk`: `df -h` on that folder, and the relay's log: `events cannot be written`.",
             '`pressure`: `iostat -x 5`. Use `analytics.fsync = "segment"` instead of '
                 "`flush`, or another disk for `analytics.dir`.",
-            "Files that waited for too long: `events_waiting`.",
+            "If files waited for too long, see `events_waiting`.",
         ),
         subject="reason",
     ),
@@ -423,8 +426,8 @@ RULES: Final[tuple[Rule, ...]] = (
             "`openssl x509 -noout -enddate -in CERT`.",
             "If the certificate should renew automatically: `systemctl list-timers`, "
             "`certbot renew --dry-run`.",
-            "When the file is renewed: `kill -HUP` of the relay (a rolling restart loads "
-            "the file).",
+            "When the file is renewed, send SIGHUP to the relay (`kill -HUP PID`): a rolling "
+            "restart loads it.",
         ),
         subject="file", rising=False,
     ),
@@ -435,7 +438,7 @@ RULES: Final[tuple[Rule, ...]] = (
         (
             "Renew it now: `certbot renew --force-renewal`, or as your certificate "
             "authority describes.",
-            "`kill -HUP` of the relay, then `openssl s_client -connect HOST:443 </dev/null | "
+            "`kill -HUP PID` of the relay, then `openssl s_client -connect HOST:443 </dev/null | "
             "openssl x509 -noout -enddate`.",
         ),
         subject="file", rising=False,
@@ -445,8 +448,8 @@ RULES: Final[tuple[Rule, ...]] = (
         "The clock of this machine jumped within the last 5 minutes, or differs from the "
         "clock of Redis. Tokens, deadlines and limits depend on the clock.",
         (
-            "`timedatectl`, `chronyc tracking`: is it synchronised?",
-            "A virtual machine that was paused or moved once: no action needed.",
+            "`timedatectl` and `chronyc tracking` show whether the clock is synchronised.",
+            "If a virtual machine was paused or moved once, do nothing.",
             "If Redis is on another machine, its clock may be wrong (`redis-cli -u "
             "$RMB_REDIS__URL time`).",
         ),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from relay.alarms.listing import ends, fires
 from relay.alarms.rules import RULES, Rule
 
 HEAD = """\
 # Runbook of the alarms
 
-What each alarm means and what to do about it. Written by `manage.py rmb_alarms runbook` from the
-rules of the program; numbers are the defaults. How alarms work is in [alarms.md](alarms.md).
-`manage.py` stands for `rmb-manage` where the package is installed.
+What each alarm means and what to do about it. [Alarms](alarms.md) explains how alarms work. Numbers
+are defaults. If you installed the package, run `rmb-manage` instead of `manage.py`. The command
+`manage.py rmb_alarms runbook` generates this page.
 """
 
 
@@ -17,32 +18,11 @@ def markdown() -> str:
     """The whole page."""
     lines = [HEAD, "| rule | severity | fires | ends | about |", "|---|---|---|---|---|"]
     lines += [
-        f"| [`{rule.key}`](#{rule.key}) | {rule.severity} | {fires(rule)} | {ends(rule)} | "
-        f"{rule.subject or 'the relay'} |"
+        f"| [`{rule.key}`](#{rule.key}) | {rule.severity} | {fires(rule, rule.limits)} | "
+        f"{ends(rule, rule.limits)} | {rule.subject or 'the relay'} |"
         for rule in RULES
     ]
     return "\n".join(lines) + "\n" + "".join(_section(rule) for rule in RULES)
-
-
-def fires(rule: Rule) -> str:
-    """When it does, in words."""
-    return f"{_compared(rule, rule.threshold, 'from' if rule.rising else 'to')}{_for(rule.hold_s)}"
-
-
-def ends(rule: Rule) -> str:
-    """When it does, in words."""
-    if not rule.unit:
-        return f"when false{_for(rule.clear_hold_s)}"
-    word = "at most" if rule.rising else "at least"
-    return f"{_compared(rule, rule.clear, word)}{_for(rule.clear_hold_s)}"
-
-
-def _compared(rule: Rule, bound: float, word: str) -> str:
-    return f"{word} {bound:g} {rule.unit}" if rule.unit else "when true"
-
-
-def _for(hold_s: float) -> str:
-    return f", for {hold_s:g} s" if hold_s else ""
 
 
 def _section(rule: Rule) -> str:

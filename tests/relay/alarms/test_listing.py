@@ -20,11 +20,11 @@ def test_numbers(value: float, text: str) -> None:
 def test_when_a_rule_fires_and_ends() -> None:
     disk, away, certificate = BY_KEY["disk"], BY_KEY["redis_away"], BY_KEY["certificate_expiry"]
     limits = limits_of(disk, Override(threshold=70, hold_s=0))
-    assert fires(disk, limits) == "from 70 %"
+    assert fires(disk, limits) == "at least 70 %"
     assert ends(disk, disk.limits) == "at most 85 %, for 60 s"
     assert fires(away, away.limits) == "when true, for 10 s"
     assert ends(away, away.limits) == "when false, for 10 s"
-    assert fires(certificate, certificate.limits) == "down to 21 days"
+    assert fires(certificate, certificate.limits) == "at most 21 days"
     assert ends(certificate, certificate.limits) == "at least 22 days"
 
 

@@ -110,7 +110,7 @@ def test_silences(sign_in: SignIn, fired: Alarm) -> None:
 def test_rules(sign_in: SignIn, fired: Alarm) -> None:
     viewer, owner = sign_in(Role.VIEWER), sign_in(Role.OWNER)
     listed = text(viewer, "/rules/")
-    assert "down to 21 days" in listed and "/change/" not in listed
+    assert "at most 21 days" in listed and "/change/" not in listed
     assert "/rules/disk/change/" in text(owner, "/rules/")
     assert "df -h" in text(viewer, "/rules/disk/")
     address = f"{BASE}/rules/disk/change/"
@@ -118,7 +118,8 @@ def test_rules(sign_in: SignIn, fired: Alarm) -> None:
     assert "must not be above the threshold" in wrong
     owner.post(address, {"threshold": "70", "enabled": "on"})
     assert RuleOverride.objects.get().threshold == 70
-    assert "from 70 %" in text(viewer, "/rules/") and "from 90 %" in text(viewer, "/rules/disk/")
+    assert "at least 70 %" in text(viewer, "/rules/")
+    assert "at least 90 %" in text(viewer, "/rules/disk/")
     assert 'value="70"' in owner.get(address).content.decode()
     services.set_rule("disk", threshold=91.234567, actor=SYSTEM)
     assert 'value="91.234567"' in owner.get(address).content.decode(), "as it is, to be sent back"
