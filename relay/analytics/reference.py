@@ -22,15 +22,16 @@ _JOBS: Final = Path(catalogue.__file__).parent / "jobs"
 _HEAD: Final = """\
 # Tables of the analytics
 
-What the jobs of `manage.py rmb_analytics` compute. All times are UTC. A row belongs to the day (or
-month) its `period` names, and a period is always computed whole: rows that come late replace it.
-Counts and sums over nothing are 0, percentiles of nothing are null. A percentile is the value at
-the nearest rank, ceil(p * n), never one between two; all numbers are whole.
+The tables that the jobs of `manage.py rmb_analytics` compute. All times are UTC. `period` is the
+day or month that a row belongs to. A job always computes a whole period: if rows arrive late, it
+computes the period again and replaces it. Counts and sums without rows are 0, percentiles without
+values are null. A percentile is the value at the nearest rank, ceil(p * n), never a value between
+two; all numbers are integers.
 
-Every table lies in Parquet files below `results/` of the analytics folder; what is marked so is in
-the database, too, for pages, reports and REST.
+Every table is in Parquet files below `results/` in the analytics folder. Some tables are also in
+the database, for pages, reports and REST.
 
-Written by `make docs` from the modules in `relay/analytics/spark/jobs`.
+`make docs` generates this page from the modules in `relay/analytics/spark/jobs`.
 """
 
 _COLUMN: Final = re.compile(r"    (?P<name>\w+)  +(?P<meaning>\S.*)")
@@ -60,7 +61,7 @@ def _margins(job: Job) -> str:
         for margin, side in ((job.reads_before, "before"), (job.reads_after, "after"))
         if margin
     ]
-    return f" Reads the events of {' and '.join(told)} the period as well." if told else ""
+    return f" Also reads the events of {' and '.join(told)} the period." if told else ""
 
 
 def _table(table: Table) -> Iterator[str]:
@@ -79,7 +80,7 @@ def _table(table: Table) -> Iterator[str]:
     if constants := list(_constants(tree)):
         yield "\n".join(constants)
     keys = ", ".join(f"`{key}`" for key in table.keys)
-    yield f"In files{' and database' if table.in_database else ''}; rows are told apart by {keys}."
+    yield f"In files{' and in the database' if table.in_database else ''}. Key columns: {keys}."
 
 
 def _cell(text: str) -> str:

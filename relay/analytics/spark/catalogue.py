@@ -112,7 +112,7 @@ JOBS: Final = {
     for job in (
         Job(
             "rollup",
-            "messages, bytes and latencies by hour: of each twin, pair of relays and protocol",
+            "messages, bytes and latencies by hour, for each twin, pair of relays and protocol",
             (
                 Table("twin_hour", ("period", "hour", "src_twin"), in_database=False),
                 Table(
@@ -126,7 +126,7 @@ JOBS: Final = {
         ),
         Job(
             "matrix",
-            "from which relay to which relay messages went",
+            "messages from each relay to each relay",
             (
                 Table(
                     "traffic_matrix",
@@ -140,7 +140,7 @@ JOBS: Final = {
         ),
         Job(
             "sessions",
-            "sessions, storms of reconnects, and how many were open at once",
+            "sessions, reconnect storms, and the highest number of open sessions",
             (
                 Table("sessions", ("period", "uid"), in_database=False, added=_PROTOCOL),
                 Table(
@@ -163,7 +163,7 @@ JOBS: Final = {
         ),
         Job(
             "federation",
-            "how well other relays answer, and their order by recent failures",
+            "how well partner relays answer, and their ranking by recent failures",
             (
                 Table("federation_slo", ("period", "hour", "remote"), in_database=True),
                 Table("federation_rank", ("period", "remote"), in_database=True),
@@ -203,7 +203,7 @@ JOBS: Final = {
         ),
         Job(
             "audit",
-            "what became of each message: delivered once, twice, late, never",
+            "what became of each message: delivered once, several times, late or never",
             (Table("audit", ("period", "relay"), in_database=True),),
             reads_before=timedelta(days=1),
             reads_after=timedelta(days=1),
@@ -212,7 +212,7 @@ JOBS: Final = {
         ),
         Job(
             "graph",
-            "connections between twins and relays, and the groups they form",
+            "which twins and relays exchange messages, and the groups they form",
             (
                 Table(
                     "graph_edges",

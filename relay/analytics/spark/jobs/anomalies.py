@@ -1,28 +1,28 @@
-"""Anomalies: hours in which a twin, or SBD, sent far more, or far less, than in the week before.
+"""Anomalies: hours in which a twin, or SBD, sent far more or less than in the week before.
 
-Each hour of a twin has a count of accepted messages, 0 where there are none: for a twin that has
-some hour of 20 or more, in every hour between the first and the last one with an accepted message
-of anyone. All keys of SBD together count as one twin: most of them are new with each connection and
-have no week before. The baseline of an hour are the 168 hours before it, where all of these exist.
-An hour is an anomaly if
+The job counts the accepted messages of each twin in each hour, 0 where there are none. It looks at
+twins that have an hour with at least 20 messages, and at all hours between the first and the last
+accepted message of any twin. All keys of SBD together count as one twin, because most keys are new
+with each connection and have no week before. The baseline of an hour is the 168 hours before it;
+hours without a full baseline are skipped. An hour is an anomaly if
 
     |accepted - median| >= 20  and
     |accepted - median| * 10000 >= 6 * 14826 * max(deviation, 1)
 
-that is, if its count is six standard deviations off, as the median absolute deviation estimates
-them.
+that is, if its count is at least six standard deviations from the median, as the median absolute
+deviation estimates them.
 
     period     day of `hour`
-    hour       begin of the hour
+    hour       start of the hour
     twin       the sender; 0 for rows that name none, and for SBD
-    accepted   messages relays took from it in the hour
+    accepted   messages from it that relays accepted in the hour
     median     median of this count over the 168 hours before: the 84th smallest
     deviation  median distance of these 168 counts from `median`: the 84th smallest
     protocol   rmb or sbd
 
-A day is read with 8 days before it and one after it, and what the first and the last hour are is
-asked for each day of these: so the figures of a day do not depend on how many are computed at once,
-and a day nobody sent anything in is found by the messages of the next one.
+To compute a day, the job also reads the 8 days before it and the day after it, and finds the first
+and the last hour within these days. So the figures of a day do not depend on how many days are
+computed together. A day on which no twin sent anything is covered if the next day has messages.
 """
 
 from __future__ import annotations

@@ -1,48 +1,49 @@
 """Delivery audit: what became of each message that a relay accepted.
 
-A message is a uid. Its rows are those of kind `accepted`, `delivered` and `dropped`, and of kind
-`federated_out` with the reason `none` to a partner that does not record here: one without a row of
-any kind on that day. It belongs to the day and relay of its first accepted row (of one time, the
-relay that is first by name).
+A message is all rows with one uid: rows of kinds `accepted`, `delivered` and `dropped`, and rows of
+kind `federated_out` with the reason `none` whose partner relay does not record here, that is, has
+no row of any kind on that day. A message belongs to the day and the relay of its first accepted row
+(at equal times, the first relay by name).
 
-    period            day of the first accepted row; of a message without one, of its first row
-    relay             relay of the first accepted row, "" if the row names none; null: of all
-                      messages without an accepted row (refused ones, for example)
+    period            day of the first accepted row; for a message without one, day of its first row
+    relay             relay of the first accepted row, "" if the row names none; null: all messages
+                      without an accepted row (for example refused ones)
     uids              messages
     accepted          accepted rows
     delivered_once    messages with one delivered row
-    duplicated        messages with more than one
-    extra_deliveries  delivered rows beyond the first of each message
-    late              messages whose first latency, the smallest of their delivered rows, is over
-                      60 s
+    duplicated        messages with more than one delivered row
+    extra_deliveries  delivered rows after the first one of each message
+    late              messages whose smallest latency in their delivered rows is over 60 s
     dropped           messages with a dropped row
     expired           messages with a dropped row of the reason `expired` or `queue_expired`
     conflicting       messages with both delivered and dropped rows
-    handed_over       messages that are neither delivered nor dropped, and were taken by a partner
-                      that does not record here
-    in_flight         messages with nothing of all that yet, accepted less than a lifetime before
-                      the newest event
-    in_gap            messages with nothing, older than that, which lived while a recorder lost
-                      rows: the one that is missing may be among them
-    unaccounted       messages with nothing, older, and no such excuse: must be 0
-    gaps              times at which a recorder of the relay lost rows, or may have (of `gaps`),
-                      that began on the day
-    gap_events        rows known to be lost in them
+    handed_over       messages without delivered and dropped rows that a partner relay which does
+                      not record here accepted
+    in_flight         messages without any of these ends, accepted less than a lifetime before the
+                      newest event
+    in_gap            older messages without any of these ends, which lived while a recorder lost
+                      rows: their missing row may be among the lost ones
+    unaccounted       older messages without any of these ends and without a gap: must be 0
+    gaps              gaps of the relay that began on the day: time spans in which a recorder lost
+                      rows, or may have lost rows (files in `gaps/`)
+    gap_events        rows known to be lost in these gaps
     gap_estimate      rows probably lost in them: the known ones, and estimates of the others
-    gap_at_most       most rows that can be lost in them: the known ones, and bounds of the others
-    gaps_unknown      those of them without a count or an estimate
+    gap_at_most       highest number of rows that can be lost in them: the known ones, and bounds of
+                      the others
+    gaps_unknown      gaps among these without a count and without an estimate
 
 So uids = delivered_once + duplicated + dropped - conflicting + handed_over + in_flight + in_gap +
 unaccounted. Messages whose rows are all lost in a gap are in none of these counts: `gap_estimate`
-and `gap_at_most` say how many rows that may be, and a message has two or more.
+and `gap_at_most` give the number of these rows, and a message has at least two.
 
-The lifetime of a message is twice `queue.retention_s` of where the job runs, and at least two
-hours: a relay that was stopped drops what waited when it runs again, and Redis keeps queues that
-long. A gap excuses messages accepted from a lifetime before its begin up to its end; one whose
-`lost` is 0 excuses nothing. What waits in a relay that is stopped for longer is deleted by Redis
-without a row, and is unaccounted. A day is read with one before it and one after it; the newest
-event is that of these three days, of any kind. Rows of one uid are one message, however far apart
-they are in what is read (rows without a uid are all one).
+The lifetime of a message is twice `queue.retention_s`, as set where the job runs, and at least two
+hours: a relay that was stopped drops waiting messages when it runs again, and Redis keeps queues
+for that long. A gap explains messages that were accepted between a lifetime before its start and
+its end; a gap whose `lost` is 0 explains none. If a relay is stopped for longer, Redis deletes its
+waiting messages without a row, and they are unaccounted. To compute a day, the job also reads the
+day before it and the day after it; the newest event is that of these three days, of any kind. All
+rows with one uid within these days are one message, however far apart they are (all rows without a
+uid are one message).
 """
 
 from __future__ import annotations

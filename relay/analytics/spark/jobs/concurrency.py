@@ -1,25 +1,24 @@
-"""Concurrency: how many sessions a relay had at most, hour by hour.
+"""Concurrency: the highest number of open sessions of each relay, by hour.
 
-Each opening counts +1 and the closing of the same connection -1, in the order of time, where of one
-time those that close come first. An hour's figure is the highest the sum was in it, and not less
-than what it was when the hour began. Hours without an opening or a closing have no row: the
-sum stayed as it was.
+In the order of time, each opening adds 1 and the closing of the same connection subtracts 1; at
+equal times closings come first. The figure of an hour is the highest sum within it, including the
+sum at its start. Hours without an opening or a closing have no row: the sum did not change.
 
     period    day of `hour`
     relay     the relay; "" for rows that name none
-    hour      begin of the hour
-    peak      most sessions that were open at once
-    protocol  rmb or sbd: each has a sum of its own
+    hour      start of the hour
+    peak      highest number of sessions that were open at the same time
+    protocol  rmb or sbd; each has its own sum
 
-A connection is one uid at one relay; of several opening or closing rows the earliest counts, and
-one with the reason `worker_lost` only if there is no other. One that has not closed 31 days after
-it opened counts as ended then: its closing row is taken to be lost, and a sum that never forgets
-would be wrong for ever. Such an end is not an event: an hour with nothing else has no row. Where a
-clock was set back meanwhile, a closing counts as of the time of the opening.
+A connection is one uid at one relay. If it has several opening or closing rows, the earliest
+counts; a closing row with the reason `worker_lost` counts only if there is no other. A connection
+without a closing row counts as ended 31 days after its opening, because its closing row is probably
+lost and would otherwise make the sum wrong forever. Such an end makes no row by itself. If a clock
+was set back and the closing is earlier than the opening, it counts at the time of the opening.
 
-A day is read with 31 days before it, so what is open when the window begins is known, and the
-figures of a day do not depend on how many are computed at once. Closings without an opening in it
-do not count, nor do rows without a uid.
+To compute a day, the job also reads the 31 days before it, so it knows which sessions are open at
+the start of the day, and the figures of a day do not depend on how many days are computed together.
+Closings without an opening in that time, and rows without a uid, do not count.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""The order of other relays by their failures, recent ones counting more.
+"""The ranking of partner relays by failures, with recent failures counting more.
 
-The weight of a failure halves with each hour of its age: at the end of the day one of its last hour
-weighs 2^23, one of its first hour 1. Relays rank other relays the same way while they run; this is
-the order of the whole day, over all relays that record.
+The weight of a failure halves with each hour of its age: a failure in the last hour of the day
+weighs 2^23, one in the first hour 1. The table covers the whole day and all relays that record. A
+running relay ranks partner relays in another way: by their failures within the last
+`federation.ranker_period_s`, all with the same weight.
 
     period    YYYY-MM-DD (UTC)
-    place     from 1 (fewest failures) on: by score, then by name
-    remote    the other relay, each one that was tried that day; "" for rows that name none
+    place     1 is the lowest score; equal scores are sorted by name
+    remote    partner relay with at least one attempt that day; "" for rows that name none
     failures  rows of kind `federated_out` whose reason is not `none`
-    score     sum over the failures of 2^(23 - age), age = 23 - hour of the day, whole hours
+    score     sum of 2^(23 - age) over the failures, age = 23 - hour of the day, in whole hours
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""How well each other relay answered, by hour.
+"""How well each partner relay answered, by hour.
 
-Made of the rows of kind `federated_out`, of all relays that record: one for each try.
+Made of the rows of kind `federated_out` of all relays that record: one for each attempt.
 
     period    day of the hour, YYYY-MM-DD (UTC)
-    hour      its begin; of each row's own time
-    remote    the other relay; "" for rows that name none
-    attempts  tries
-    ok        tries whose reason is `none`
-    permille  ok * 1000 div attempts, rounded down
-    p95_us    round trip: the value at rank ceil(0.95 * n) of the n ascending values there are, in
-              microseconds; null without any
+    hour      start of the hour; each row counts in the hour of its own time
+    remote    the partner relay; "" for rows that name none
+    attempts  delivery attempts
+    ok        attempts whose reason is `none`
+    permille  ok * 1000 / attempts, rounded down
+    p95_us    round trip, in microseconds: the value at rank ceil(0.95 * n) of the n ascending
+              values; null if there are none
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Edges of the graph of relays and twins: who sent to whom, and by which relays.
+"""Edges of the graph of relays and twins: which node sent to which, and through which relays.
 
-Made of rows of a day, each counted as it stands:
+Made of the rows of a day. Every row counts:
 
     sends     twin to relay: accepted rows, from `src_twin` to `relay`
     hands     relay to relay: federated_out rows with the reason `none`, from `relay` to `remote`
@@ -8,13 +8,13 @@ Made of rows of a day, each counted as it stands:
     talks     twin to twin: delivered rows, from `src_twin` to `dst_twin`
 
     period    day of the rows
-    link      one of the four above
-    src       where the edge begins: a twin's number, or a relay's domain
-    dst       where it ends
+    link      one of the four names above
+    src       node where the edge begins: number of a twin, or domain of a relay
+    dst       node where the edge ends
     messages  rows, one for each message
-    bytes     of their envelopes
+    bytes     bytes of their envelopes
 
-Rows that do not name both ends make no edge. No other day is read.
+Rows that do not name both ends make no edge. The job reads no other day.
 """
 
 from __future__ import annotations

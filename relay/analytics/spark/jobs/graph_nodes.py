@@ -1,21 +1,21 @@
-"""Nodes of the graph of relays and twins: how much each has to do with the others.
+"""Nodes of the graph of relays and twins: what each exchanges with the others.
 
-Made of the edges of a day (`relay.analytics.spark.jobs.graph_edges`). What a twin sends and
-receives is that of its edges `talks`, what a relay does that of its edges `hands`.
+Made of the edges of a day (`relay.analytics.spark.jobs.graph_edges`). The figures of a twin come
+from its `talks` edges, those of a relay from its `hands` edges.
 
     period          day of the edges
     kind            twin or relay
-    node            the twin's number, or the relay's domain
+    node            number of the twin, or domain of the relay
     sent            messages on the edges that begin here
-    sent_bytes      of their envelopes
+    sent_bytes      bytes of their envelopes
     received        messages on the edges that end here
-    received_bytes  of their envelopes
-    targets         nodes an edge leads to from here (out-degree; itself counts, too)
+    received_bytes  bytes of their envelopes
+    targets         nodes that an edge leads to from here (out-degree, including the node itself)
     sources         nodes from which an edge leads here (in-degree)
-    attached        of a twin, relays it sent by or was reached by; of a relay, such twins (edges
-                    `sends` and `delivers`)
-    component       group of a twin: the smallest number of all twins that edges `talks` connect to
-                    it, in either direction and through any number of others; null for relays
+    attached        for a twin: relays it sent through or that delivered to it; for a relay: such
+                    twins (edges `sends` and `delivers`)
+    component       group of a twin: the smallest number of all twins that `talks` edges connect to
+                    it, in either direction and through any number of other twins; null for relays
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """The 100 pairs of sender and receiver with the most bytes in a day.
 
-Made of the rows of kind `accepted`. There and back are two pairs.
+Made of the rows of kind `accepted`. Each direction between two twins is a separate pair.
 
     period     YYYY-MM-DD (UTC)
-    place      1 to 100: by bytes, the most first, then by sender, then by receiver
+    place      1 to 100: most bytes first, then by sender, then by receiver
     src_twin   sender; 0 for rows that name none
     dst_twin   receiver; 0 for rows that name none
-    messages   relays took from the one for the other
-    bytes      of their envelopes
-    share_ppm  bytes * 1000000 div the accepted bytes of all pairs that day; 0 where these are 0
+    messages   messages from the sender to the receiver that relays accepted
+    bytes      bytes of their envelopes
+    share_ppm  bytes * 1000000 / accepted bytes of all pairs that day, rounded down; 0 if these are
+               0
 """
 
 from __future__ import annotations

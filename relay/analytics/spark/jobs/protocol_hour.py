@@ -3,18 +3,18 @@
 Made of the rows of kinds `session_open`, `session_close`, `accepted`, `delivered` and `dropped`.
 
     period           day of the hour, YYYY-MM-DD (UTC)
-    hour             its begin; of each row's own time
+    hour             start of the hour; each row counts in the hour of its own time
     relay            the relay; "" for rows that name none
     protocol         rmb or sbd
-    opened           sessions that began
+    opened           sessions that were opened
     closed           sessions that ended
-    accepted         messages, or packets, that the relay took from its clients
-    accepted_bytes   of these
-    delivered        messages that it wrote to its clients; 0 for SBD, whose packets are delivered
-                     unless they are dropped
-    delivered_bytes  of these
-    dropped          messages, or packets, that ended undelivered
-    dropped_bytes    of these
+    accepted         messages (SBD: packets) that the relay accepted from its clients
+    accepted_bytes   bytes of these messages or packets
+    delivered        messages that the relay wrote to its clients; 0 for SBD, whose packets are
+                     delivered unless they are dropped
+    delivered_bytes  bytes of these messages
+    dropped          messages (SBD: packets) that ended undelivered
+    dropped_bytes    bytes of these messages or packets
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""What each relay brought to each other relay, by hour.
+"""What each relay delivered to each partner relay, by hour.
 
-Made of the rows of kind `federated_out`: one for each try.
+Made of the rows of kind `federated_out`: one for each attempt.
 
     period    day of the hour, YYYY-MM-DD (UTC)
-    hour      its begin; of each row's own time
-    relay     that made the tries; "" for rows that name none
-    remote    that was tried; "" for rows that name none
-    attempts  tries
-    bytes     of their envelopes
-    p50_us    round trip of the remote: the value at rank ceil(0.50 * n) of the n ascending values
-              there are (no try may have one), in microseconds; null without any
+    hour      start of the hour; each row counts in the hour of its own time
+    relay     relay that made the attempts; "" for rows that name none
+    remote    partner relay; "" for rows that name none
+    attempts  delivery attempts
+    bytes     bytes of their envelopes
+    p50_us    median round trip, in microseconds: the value at rank ceil(0.50 * n) of the n
+              ascending values; null if no attempt has one
     p95_us    the same at 0.95
     p99_us    the same at 0.99
-    failed    tries whose reason is not `none`
+    failed    attempts whose reason is not `none`
 """
 
 from __future__ import annotations

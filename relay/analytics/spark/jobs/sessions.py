@@ -1,26 +1,27 @@
 """Sessions: when each began and ended, and why.
 
-A session is the opening and the closing row of one connection, which have one uid. Should there be
-several of either, the earliest counts (of one time: the first by relay, twin, name, `latency_us`
-and reason, null before any); a closing row with the reason `worker_lost` only if there is no other.
+A session is the opening and the closing row of one connection, which have the same uid. If there
+are several of either, the earliest counts (at equal times: the first by relay, twin, name,
+`latency_us` and reason, null before any value). A closing row with the reason `worker_lost` counts
+only if there is no other.
 
     period       day of `opened_us`
-    relay        the relay the session was with; "" for rows that name none
-    twin         whose it was; 0 for rows that name none, and for SBD
-    session      its name, "" when it has none; of SBD the client's key
-    uid          its number
-    opened_us    when it began: the opening row's time
-    closed_us    when it ended: the closing row's time; null: it had not by the end of the
+    relay        relay of the session; "" for rows that name none
+    twin         twin of the session; 0 for rows that name none, and for SBD
+    session      name of the session, "" if it has none; for SBD the client's key
+    uid          number of the session
+    opened_us    time of the opening row
+    closed_us    time of the closing row; null if the session had not ended by the end of the
                  seventh day after the period
-    duration_us  how long it was as the relay measured it (the closing row's `latency_us`, for
-                 clocks may be set meanwhile), otherwise from `opened_us` to `closed_us`; never
-                 below 0; null where `closed_us` is
-    reason       why it ended; null where `closed_us` is
+    duration_us  how long the session was open: as the relay measured it (`latency_us` of the
+                 closing row, which does not depend on changes of the clock), otherwise from
+                 `opened_us` to `closed_us`; never below 0; null if `closed_us` is null
+    reason       why it ended; null if `closed_us` is null
     protocol     rmb or sbd
 
-A day is read with seven days after it and one before it, in case a clock was set back across
-midnight. So the rows of a day may still change in the days after it, and then no more. Closing rows
-without an opening one make no row, nor do rows without a uid.
+To compute a day, the job also reads the seven days after it, and one before it, in case a clock was
+set back across midnight. So the rows of a day may change for seven days. Closing rows without an
+opening row, and rows without a uid, do not make a session.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
 """Storms: a session that was opened again and again.
 
-The openings of one twin's session name are put in the order of (time, uid). More than 600 s
-between two begins a new group, and a group of five openings or more is a storm. Whichever relays
-they reached makes no difference: a client in trouble tries all it knows.
+The job sorts the openings of each session name of a twin by time and uid. More than 600 s between
+two openings starts a new group, and a group of at least five openings is a storm. The openings may
+be at different relays, because a client in trouble tries all relays it knows.
 
     period    day of `first_us`
-    twin      whose session it was; 0 for rows that name none, and for SBD
-    session   its name, "" when it has none; of SBD the client's key
+    twin      twin of the session; 0 for rows that name none, and for SBD
+    session   name of the session, "" if it has none; for SBD the client's key
     first_us  time of the first opening
-    last_us   time of the last one
-    opens     how many there were
+    last_us   time of the last opening
+    opens     number of openings
     protocol  rmb or sbd
 
-A day is read with a day before and one after it: a storm belongs to the day it began, however early
-in the morning it goes on, and what is left of it after the end of the next day is not counted. So
-the figures of a day do not depend on how many are computed at once.
+To compute a day, the job also reads the day before it and the day after it. A storm belongs to the
+day on which it began; openings after the end of the next day do not count. So the figures of a day
+do not depend on how many days are computed together.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
 Made of the rows of kind `accepted` of SBD.
 
     period     YYYY-MM-DD (UTC)
-    place      1 to 100: by bytes, the most first, then by key
-    key        the sender's public key, base64url without padding; "(other)" for all that came when
-               a recorder knew as many keys as it keeps; "" for rows that name none
-    messages   packets that the relays took from it
-    bytes      of these, each with the 32 bytes of its destination
-    share_ppm  bytes * 1000000 div the bytes of all keys that day; 0 where these are 0
+    place      1 to 100: most bytes first, then by key
+    key        the sender's public key, base64url without padding; "(other)" for keys beyond the
+               number that a recorder keeps; "" for rows that name none
+    messages   packets from it that relays accepted
+    bytes      bytes of these packets, each with the 32 bytes of its destination
+    share_ppm  bytes * 1000000 / bytes of all keys that day, rounded down; 0 if these are 0
 """
 
 from __future__ import annotations

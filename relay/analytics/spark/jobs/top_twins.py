@@ -3,11 +3,12 @@
 Made of the rows of kind `accepted`.
 
     period     YYYY-MM-DD (UTC)
-    place      1 to 100: by bytes, the most first, then by twin
+    place      1 to 100: most bytes first, then by twin
     twin       sender; 0 for rows that name none
-    messages   relays took from it
-    bytes      of their envelopes
-    share_ppm  bytes * 1000000 div the accepted bytes of all twins that day; 0 where these are 0
+    messages   messages from it that relays accepted
+    bytes      bytes of their envelopes
+    share_ppm  bytes * 1000000 / accepted bytes of all twins that day, rounded down; 0 if these are
+               0
 """
 
 from __future__ import annotations

@@ -1,20 +1,21 @@
-"""From which relay to which relay messages went, by day.
+"""Messages from each relay to each relay, by day.
 
 Each message that was delivered on a day counts once, with its first delivery, from the relay that
-accepted it to the one that delivered it. A message is known by its `uid`; a uid that comes again
+accepted it to the relay that delivered it. The `uid` identifies a message; a uid that appears again
 more than a day later is another message.
 
     period    day of the first delivery, YYYY-MM-DD (UTC)
     origin    relay of the accepted row: the first one with this uid from the day before to an hour
-              after the day, ties by name of the relay; "" if it names none
-    final     relay of the delivered row: the first one of the day with this uid, ties by name of
-              the relay, then the smaller envelope; "" if it names none
-    messages  how many
-    bytes     of their envelopes, as delivered
+              after the day, at equal times the first relay by name; "" if it names none
+    final     relay of the delivered row: the first one of the day with this uid, at equal times the
+              first relay by name, then the smaller envelope; "" if it names none
+    messages  number of messages
+    bytes     bytes of their envelopes, as delivered
 
-A message counts if nothing with its uid was delivered the day before (else it was counted there),
-and if there is an accepted row: without one its origin is not known, which the audit reports. The
-hour is for clocks of relays that differ: a message may be delivered before it was accepted.
+A message counts if nothing with its uid was delivered the day before (otherwise it counted there),
+and if it has an accepted row: without one its origin is unknown, which the audit reports. The hour
+after the day allows for different clocks of relays: by their clocks, a message may be delivered
+before it was accepted.
 """
 
 from __future__ import annotations

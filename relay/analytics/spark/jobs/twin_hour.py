@@ -1,22 +1,23 @@
 """What each twin sent, by hour, and what became of it.
 
-Made of the rows of kinds `accepted`, `delivered` and `dropped`, each in the hour of its own time: a
-message that was accepted at 9:59 and delivered at 10:00 counts in both hours. A row counts as often
-as it was told; what was delivered twice is in the audit.
+Made of the rows of kinds `accepted`, `delivered` and `dropped`. Each row counts in the hour of its
+own time: a message that was accepted at 9:59 and delivered at 10:00 counts in both hours. Every row
+counts, also when a message was delivered twice; the audit counts such messages.
 
     period           day of the hour, YYYY-MM-DD (UTC)
-    hour             its begin
+    hour             start of the hour
     src_twin         sender; 0 for rows that name none
-    accepted         messages relays took from it
-    accepted_bytes   of their envelopes
-    delivered        messages of it that were handed to their receivers
-    delivered_bytes  of their envelopes
-    p50_us           time from acceptance to delivery: the value at rank ceil(0.50 * n) of the n
-                     ascending values the delivered rows have, in microseconds; null without any
+    accepted         messages from it that relays accepted
+    accepted_bytes   bytes of their envelopes
+    delivered        messages from it that relays wrote to their receivers
+    delivered_bytes  bytes of their envelopes
+    p50_us           median time from acceptance to delivery, in microseconds: the value at rank
+                     ceil(0.50 * n) of the n ascending values of the delivered rows; null if there
+                     are none
     p95_us           the same at 0.95
     p99_us           the same at 0.99
-    dropped_REASON   messages that were dropped, a column for each of REASONS
-    dropped_other    for any other reason, or for one that was not told
+    dropped_REASON   dropped messages, a column for each reason in REASONS
+    dropped_other    messages dropped for any other reason, or without a reason
 
 REASONS are the reasons of messages in docs/protocol/reasons.md.
 """

@@ -1,30 +1,33 @@
 """What each twin used in a month, for the bill.
 
-Each twin with a message or with a session in the month has a row. Messages are those it sent, each
-row in the month of its own time.
+Each twin that sent a message or had a session in the month has a row. Messages count for their
+sender; each row counts in the month of its own time.
 
     period           YYYY-MM (UTC)
-    twin             sender, or whose session it is; 0 for rows that name none
-    accepted         messages relays took from it
-    accepted_bytes   of their envelopes
-    delivered        messages of it that were handed to their receivers
-    delivered_bytes  of their envelopes
-    dropped          messages of it that were dropped, for whatever reason
-    session_seconds  how long its sessions were open within the month: microseconds of all its
-                     sessions together div 1000000
+    twin             sender, or twin of the session; 0 for rows that name none
+    accepted         messages from it that relays accepted
+    accepted_bytes   bytes of their envelopes
+    delivered        messages from it that relays wrote to their receivers
+    delivered_bytes  bytes of their envelopes
+    dropped          messages from it that were dropped, for any reason
+    session_seconds  seconds its sessions were open within the month: microseconds of all its
+                     sessions together / 1000000, rounded down
 
-A session is all rows with one `uid`. It begins with its `session_open`. If that is missing in the
-month and the 31 days before, it begins the duration in its `session_close` before that row. It
-ends with its `session_close`; one that is open counts up to the newest event of the month, of any
-kind. Where a row is recorded twice, the earlier one counts; a `session_close` with the reason
-`worker_lost` counts only if there is no other. A session counts when it
+A session is all rows with one `uid`. It begins with its `session_open` row. If the month and the 31
+days before it have no such row, it begins at the time of its `session_close` row minus the duration
+in that row. It ends with its `session_close` row; a session that is still open counts up to the
+newest event of any kind in the month. If a row is recorded twice, the earlier one counts; a
+`session_close` with the reason `worker_lost` counts only if there is no other. A session counts if
+it
 
 - was closed in the month, or
-- was opened in it or in the 31 days before, and was not closed before the month's end.
+- was opened in the month or in the 31 days before it, and was not closed before the end of the
+  month.
 
-So a session that neither began nor ended in two months is missing in the second, and one whose
-close was never recorded counts for two months at most. A session that ends before it begins (clocks
-that differ) has no length; session rows without a uid belong to no session.
+So a session that is open for a whole month does not count in it if it began more than 31 days
+before the month. A session whose close was never recorded counts in the month of its opening and in
+months that start within 31 days after it. A session that ends before it begins (clocks that differ)
+has the length 0. Session rows without a uid do not count.
 """
 
 from __future__ import annotations
