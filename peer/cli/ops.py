@@ -34,17 +34,17 @@ FOLLOWED: Final = {
 
 EPILOG: Final = """\
 examples:
-  rmb ops list https://relay.example.com:8081                   # the operations, a line each
-  rmb ops list https://relay.example.com:8081 session           # those with this word
+  rmb ops list https://relay.example.com:8081                   # all operations, one per line
+  rmb ops list https://relay.example.com:8081 session           # operations that contain this word
   rmb ops call https://relay.example.com:8081 list_sessions twin=7 limit=10
   rmb ops call https://relay.example.com:8081 kick_twin twin=7 body='{"reason": "test"}'
-  rmb ops follow https://relay.example.com:8081 alarms          # one JSON object a line
+  rmb ops follow https://relay.example.com:8081 alarms          # one JSON object per line
   rmb ops follow https://relay.example.com:8081 log worker=3f9a0c7e21b4
 
-An operation has the name, the parameters and the permissions of the REST API. The API token comes
-from --token-file or from the variable RMB_TOKEN. Operations that take something away from others
-ask for confirmation; --yes confirms. Values are taken by the type of their parameter; `body` is
-JSON, or @FILE.
+Operations have the names, parameters and permissions of the REST API. The API token comes from
+--token-file or from the variable RMB_TOKEN. Operations that delete data or disconnect others ask
+for confirmation; --yes confirms. `body` is JSON, or @FILE for a file with JSON. `follow` takes one
+of: alarms; counters; log worker=BOOT_ID; trace trace=ID.
 """
 
 
@@ -54,12 +54,19 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "url", metavar="URL", help="operator site: https://host or http://host:port"
     )
-    parser.add_argument("words", nargs="*", metavar="WORD", help="see the examples")
-    parser.add_argument("--token-file", metavar="FILE", help="file with the API token")
     parser.add_argument(
-        "--ca", metavar="FILE", help="certificates to trust instead of the system's"
+        "words",
+        nargs="*",
+        metavar="WORD",
+        help="list: text to find; call: operation and name=value; follow: see below",
     )
-    parser.add_argument("--yes", action="store_true", help="confirm without being asked")
+    parser.add_argument(
+        "--token-file", metavar="FILE", help="file that contains only the API token"
+    )
+    parser.add_argument(
+        "--ca", metavar="FILE", help="CA certificates to trust instead of the system's"
+    )
+    parser.add_argument("--yes", action="store_true", help="confirm without a question")
     add_timeout(parser, ANSWER_S, "an answer")
 
 
@@ -99,7 +106,9 @@ def _confirming(options: argparse.Namespace) -> Service:
             name = printable(options.words[0]) if options.words else options.action
             print(f"rmb: {name}: add --yes to confirm without a terminal", file=sys.stderr)
             return {"ok": False}
-        print(f"{printable(str(params.get('text', '')))}\nGo on? [y/N] ", end="", file=sys.stderr)
+        print(
+            f"{printable(str(params.get('text', '')))}\nContinue? [y/N] ", end="", file=sys.stderr
+        )
         sys.stderr.flush()
         answer = await _line()
         return {"ok": answer.strip().lower() in ("y", "yes")}
@@ -187,7 +196,7 @@ async def _call(peer: RpcPeer, options: argparse.Namespace, as_json: bool) -> No
 
 async def _follow(peer: RpcPeer, options: argparse.Namespace, as_json: bool) -> None:
     if not options.words or options.words[0] not in FOLLOWED:
-        raise UsageError(f"give what to follow: {', '.join(FOLLOWED)}")
+        raise UsageError(f"follow: must be one of {', '.join(FOLLOWED)}")
     name, *pairs = options.words
     async for item in peer.stream(FOLLOWED[name], _params(pairs, ())):
         _print(item, True)

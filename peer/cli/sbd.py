@@ -25,11 +25,11 @@ ANSWER_S: Final = 5.0
 
 EPILOG: Final = """\
 examples:
-  rmb sbd listen ws://127.0.0.1:8080               # print its own key, then every message
+  rmb sbd listen ws://127.0.0.1:8080               # print this client's key, then every message
   rmb sbd send ws://127.0.0.1:8080 KEY hello       # in another terminal
   rmb sbd send ws://127.0.0.1:8080 KEY < lines     # one message for each line of standard input
-  rmb sbd echo ws://127.0.0.1:8080 --seed my.seed  # send back every message; same key each time
-  rmb sbd ping ws://127.0.0.1:8080 [KEY]           # to its own key, or to a client that echoes
+  rmb sbd echo ws://127.0.0.1:8080 --seed my.seed  # send every message back; keep the key
+  rmb sbd ping ws://127.0.0.1:8080 [KEY]           # to itself, or to a client that runs echo
 
 A key has 43 characters of base64url, as in the URL of the connection. Use --encrypt on both sides
 or on neither.
@@ -43,16 +43,18 @@ def add(parser: argparse.ArgumentParser) -> None:
     accept_as_argument(parser)
     parser.add_argument("action", choices=tuple(_ACTIONS), help="what to do")
     parser.add_argument("url", metavar="URL", help="SBD server: ws://host:port or wss://host")
-    parser.add_argument("key", nargs="?", metavar="KEY", help="key of the receiver")
+    parser.add_argument("key", nargs="?", metavar="KEY", help="public key of the receiver")
     parser.add_argument(
         "message", nargs="*", metavar="MESSAGE", help="texts to send, one message each"
     )
     parser.add_argument("--encrypt", action="store_true", help="encrypt end to end")
     parser.add_argument(
-        "--seed", metavar="FILE", help="file of the own key; created if it does not exist"
+        "--seed",
+        metavar="FILE",
+        help="file with the key of this client; created if it does not exist",
     )
     parser.add_argument(
-        "--auth", metavar="TEXT", help="body of PUT /authenticate, which gets a token"
+        "--auth", metavar="TEXT", help="request a token first, with this body of PUT /authenticate"
     )
     add_count(parser, "pings")
     add_timeout(parser, ANSWER_S, "the server, and for an echo")

@@ -24,7 +24,7 @@ Number = Annotated[int, Field(ge=1, le=2**62, description="Of the connection, at
 
 
 class ConnectionOut(Schema):
-    """A connection whose streams carry sessions; its figures are up to 2 s old."""
+    """A connection with streams that carry sessions; its figures are up to 2 s old."""
 
     id: str = Field(description="`<worker>/<number>`.")
     worker: str = Field(description="Boot id of the worker that serves it.")
@@ -37,15 +37,17 @@ class ConnectionOut(Schema):
     queued_bytes: int = Field(description="Bytes that wait until the client grants them.")
     held_bytes: int = Field(description="Bytes from the client that wait to be processed.")
     unsent_bytes: int = Field(description="Bytes that the client's TCP connection has not taken.")
-    stalls: int = Field(description="Times that the client granted a stream no more bytes.")
-    bytes_in: int = Field(description="Bytes that came on streams.")
-    bytes_out: int = Field(description="Bytes that were sent on streams.")
+    stalls: int = Field(
+        description="Times that a stream waited because the client granted no more bytes."
+    )
+    bytes_in: int = Field(description="Bytes received on streams.")
+    bytes_out: int = Field(description="Bytes sent on streams.")
 
 
 class StreamOut(Schema):
     """One stream of a connection."""
 
-    id: int = Field(description="Of the stream in its connection.")
+    id: int = Field(description="Id of the stream within its connection.")
     session: str | None = Field(description="Key of its session; null before the sign-in.")
     state: str = Field(description="signing_in, open, closing or closed.")
     credit: int = Field(description="Bytes that the client has granted and that were not sent.")
@@ -54,15 +56,15 @@ class StreamOut(Schema):
 
 
 class KickConnectionIn(Body):
-    """Why."""
+    """Reason for ending a connection."""
 
     reason: Reason = ""
 
 
 class KickedConnection(Schema):
-    """What ends."""
+    """Result of ending a connection."""
 
-    sessions: int = Field(description="Sessions that the connection carried at the last look.")
+    sessions: int = Field(description="Sessions on the connection when the worker last reported.")
 
 
 class ConnectionQuery(PageQuery):
@@ -78,7 +80,7 @@ class ConnectionQuery(PageQuery):
 
 
 class StreamQuery(PageQuery):
-    """Which streams are listed."""
+    """Filters of the streams."""
 
     stream: int | None = Field(None, ge=0, le=2**62, description="Id of the stream.")
     order: Literal[
@@ -89,9 +91,10 @@ class StreamQuery(PageQuery):
 
 @get(router, "/connections", action="session.view", answer=Page[ConnectionOut])
 def list_connections(request: Request, query: Query[ConnectionQuery]) -> Any:
-    """Connections whose streams carry sessions.
+    """List connections with streams.
 
-    Of each worker, the 500 with the most streams. The figures are up to 2 s old.
+    For each worker, the list has the 500 connections with the most streams. The figures are up to
+    2 s old.
     """
     found = listing.live(
         worker=query.worker or "",
@@ -105,7 +108,7 @@ def list_connections(request: Request, query: Query[ConnectionQuery]) -> Any:
 
 @get(router, "/connections/{worker}/{number}", action="session.view", answer=ConnectionOut)
 def get_connection(request: Request, worker: Path[BootId], number: Path[Number]) -> Any:
-    """One connection."""
+    """Get a connection."""
     return asdict(listing.get(worker, number))
 
 
@@ -115,7 +118,7 @@ def kick_connection(
 ) -> Any:
     """End a connection and all its sessions, within a second.
 
-    Its client may connect again at once.
+    The client may connect again at once.
     """
     found = services.kick(worker, number, actor=request.actor, reason=body.reason)
     return KickedConnection(sessions=found.sessions)
@@ -127,10 +130,10 @@ def kick_connection(
 def list_streams(
     request: Request, worker: Path[BootId], number: Path[Number], query: Query[StreamQuery]
 ) -> Any:
-    """Streams of a connection.
+    """List streams of a connection.
 
-    Each worker describes at most 2,000 streams, of all its connections: those with the most bytes
-    that wait.
+    Each worker publishes details of at most 2,000 streams over all its connections: those with the
+    most bytes that wait.
     """
     listing.get(worker, number)
     found = listing.streams(

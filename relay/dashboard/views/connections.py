@@ -31,7 +31,7 @@ from relay.mux import listing, services
 from relay.mux.listing import Connection, Stream
 from relay.ops.paging import Page
 
-_QUEUED: Final = "bytes that wait until the client grants them"
+_QUEUED: Final = "bytes that wait until the client allows the relay to send them"
 _HELD: Final = "bytes from the client that wait to be processed"
 _FIGURES: Final = (
     Column("opened_at", "Connected", Cell.MOMENT, order="opened"),
@@ -41,13 +41,13 @@ _FIGURES: Final = (
     Column("queued_bytes", "Queued", Kind.BYTES, order="queued_bytes", hint=_QUEUED),
     Column("held_bytes", "Held", Kind.BYTES, order="held_bytes", hint=_HELD),
     Column("unsent_bytes", "Unsent", Kind.BYTES, order="unsent_bytes",
-           hint="bytes that the TCP connection of the client has not taken"),
+           hint="bytes that wait to be sent over the TCP connection of the client"),
     Column("stalls", "Stalls", Kind.NUMBER, order="stalls",
-           hint="times that the client granted a stream no more bytes"),
+           hint="times that a stream waited because the client granted no more bytes"),
     Column("bytes_in", "Bytes in", Kind.BYTES, order="bytes_in", optional=True,
-           hint="that came on streams"),
+           hint="bytes received on streams"),
     Column("bytes_out", "Bytes out", Kind.BYTES, order="bytes_out", optional=True,
-           hint="that were sent on streams"),
+           hint="bytes sent on streams"),
 )  # fmt: skip
 COLUMNS: Final = (
     Column("id", "Connection", Cell.CODE, optional=True, hint="boot id of the worker/number"),
@@ -62,14 +62,16 @@ STREAMS: Final = (
     Column("session", "Session", Cell.CODE, hint="-: the client has not signed in yet"),
     Column("state", "State", Cell.STATE),
     Column("credit", "Credit", Kind.BYTES, order="credit",
-           hint="bytes that the client grants; 0: nothing can be sent to it"),
+           hint="bytes that the client allows the relay to send; 0: nothing can be sent"),
     Column("queued_bytes", "Queued", Kind.BYTES, order="queued_bytes", hint=_QUEUED),
     Column("held_bytes", "Held", Kind.BYTES, order="held_bytes", hint=_HELD),
 )  # fmt: skip
 _STATES: Final = {
     "signing_in": State("signing in", Tone.INFO, "the client has not sent its token yet"),
     "open": State("open", Tone.GOOD),
-    "closing": State("closing", Tone.INFO, "ends when the client has read what it was sent"),
+    "closing": State(
+        "closing", Tone.INFO, "the stream ends when the client has read everything sent to it"
+    ),
     "closed": State("closed", Tone.IDLE),
 }
 
@@ -130,7 +132,7 @@ def connection(request: HttpRequest, worker: str, number: int) -> HttpResponseBa
         Table(
             request, "streams", STREAMS, fetch_streams, order="-queued_bytes", live=True,
             title="Streams", filters=[Filter("stream", "Stream", hint="its id")],
-            empty="The worker describes no such stream.",
+            empty="No details: the worker publishes the streams with the most bytes that wait.",
         ),
     ]  # fmt: skip
     context = {}
@@ -153,9 +155,9 @@ def kick(request: HttpRequest, worker: str, number: int) -> HttpResponseBase:
     question = Question(
         f"Kick the connection from {shown.address}",
         "Kick",
-        f"The relay closes the connection and all its sessions, now {shown.sessions:,}, within a "
-        "second (code 4003). The client may reconnect at once; to keep it out, ban its address. No "
-        "message is lost: undelivered ones wait in the queues.",
+        f"The relay closes the connection and all sessions on it (now {shown.sessions:,}) within a "
+        "second, with code 4003. The client may reconnect at once; to keep it out, ban its "
+        "address. No message is lost: undelivered messages wait in the queues.",
     )
     return act(request, question, perform, reverse("console:connections"), form)
 

@@ -31,30 +31,32 @@ MACHINES: Final = (
         "relay_bytes",
         "Relay",
         Kind.BYTES,
-        hint="memory of all processes of the relay, an upper bound",
+        hint="memory of all processes of the relay; shared memory counts several times",
     ),
-    Column("memory_free_bytes", "Free", Kind.BYTES, hint="memory that new processes can have"),
+    Column("memory_free_bytes", "Free", Kind.BYTES, hint="memory available to new processes"),
     Column("memory_bytes", "Memory", Kind.BYTES, hint="of the machine, or of the container"),
-    Column("at", "Seen", Cell.MOMENT, hint="every 10 s"),
+    Column(
+        "at", "Seen", Cell.MOMENT, hint="time of the last report; supervisors report every 10 s"
+    ),
 )
 PROCESSES: Final = (
     Column("name", "Process", Cell.TEXT, order="name"),
     Column("host", "Machine", Cell.TEXT),
     Column("rss_bytes", "Memory", Kind.BYTES, order="memory",
            hint="resident memory, including memory shared with other processes"),
-    Column("uss_bytes", "Its own", Kind.BYTES,
+    Column("uss_bytes", "Private", Kind.BYTES,
            hint="memory not shared with other processes; not measured above 1 GiB"),
     Column("cpu", "CPU", Kind.SHARE, order="cpu", hint="share of one core, over the last 10 s"),
     Column("files", "Open files", Kind.NUMBER, order="files", hint="files and sockets"),
-    Column("files_limit", "limit", Kind.NUMBER, hint="-: no limit"),
+    Column("files_limit", "File limit", Kind.NUMBER, hint="most files it may open; -: no limit"),
     Column("pid", "Process id", Cell.LINE, optional=True),
 )  # fmt: skip
 DISKS: Final = (
     Column("use", "Data", Cell.TEXT),
     Column("host", "Machine", Cell.TEXT),
-    Column("used_bytes", "Takes", Kind.BYTES, hint="checked every minute"),
+    Column("used_bytes", "Used", Kind.BYTES, hint="checked every minute"),
     Column("state", "Note", Cell.STATE),
-    Column("free_bytes", "Free", Kind.BYTES, hint="on the disk of the folder"),
+    Column("free_bytes", "Free", Kind.BYTES, hint="free space on this disk"),
     Column("size_bytes", "Disk", Kind.BYTES),
     Column("path", "Path", Cell.CODE),
 )

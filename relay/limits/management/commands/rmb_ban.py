@@ -23,17 +23,19 @@ from relay.twins import listing as twins
 from relay.twins.fields import FieldError, parse_id
 
 DESCRIPTION = """\
-Ban twins, addresses and SBD keys. Within a second the relay closes the sessions of a banned twin,
-refuses new ones, and answers requests to the twin with "twin is banned". Messages in its queues
-stay until they expire; rmb_queue purge deletes them. The relay answers every request from a banned
-address with 403 and closes its sessions. An address is a single address or a network in CIDR
-notation, of at most /8 (IPv6: /16). The relay closes the connection of a banned SBD key, and
-answers its handshakes with 403.
+Ban twins, addresses and SBD keys. A ban takes effect within a second.
+
+  twin       The relay closes its sessions, refuses new ones, and answers requests to the twin with
+             "twin is banned". Messages in its queues stay until they expire; rmb_queue purge
+             deletes them.
+  address    The relay closes its sessions and answers every request from it with 403. It may be a
+             single address, or a network in CIDR notation not larger than /8 (IPv6: /16).
+  SBD key    The relay closes its connection and answers its handshakes with 403.
 
   list [--addresses | --keys]                    list banned twins, addresses or SBD keys
   set TARGET [--reason TEXT] [--for 30m|12h|7d]  ban a twin or an address (default: without end)
   lift TARGET                                    end a ban
-  set --key=KEY ..., lift --key=KEY              the same for a key of SBD
+  set --key=KEY ..., lift --key=KEY              the same for an SBD key
 
 The command refuses a twin that this relay does not know, because its id may be misspelt; --unknown
 bans it. The command also refuses loopback addresses; --force bans them.
@@ -53,29 +55,35 @@ LISTED: Final = 50
 class Command(RelayCommand):
     """One sub-command each."""
 
-    help = "Bans of twins, addresses and keys of SBD: list, set, lift."
+    help = "Bans of twins, addresses and SBD keys: list, set, lift."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.description = DESCRIPTION
         verbs = parser.add_subparsers(dest="verb", required=True)
-        lister = verbs.add_parser("list", help="list banned twins, addresses or keys")
+        lister = verbs.add_parser("list", help="list banned twins, addresses or SBD keys")
         kinds = lister.add_mutually_exclusive_group()
         kinds.add_argument("--addresses", action="store_true", help="list banned addresses")
-        kinds.add_argument("--keys", action="store_true", help="list banned keys of SBD")
-        lister.add_argument("--limit", type=int, default=LISTED, help=f"default {LISTED}")
+        kinds.add_argument("--keys", action="store_true", help="list banned SBD keys")
+        lister.add_argument(
+            "--limit", type=int, default=LISTED, help=f"maximum number of rows (default {LISTED})"
+        )
         lister.add_argument("--json", action="store_true", help="one JSON array")
-        ban = verbs.add_parser("set", help="ban a twin, an address or a key, or change its ban")
-        ban.add_argument("--reason", default="", help="shown to operators")
-        ban.add_argument("--for", dest="time", type=_time, help="such as 30m, 12h, 7d")
-        ban.add_argument("--unknown", action="store_true", help="ban an unknown twin too")
-        ban.add_argument("--force", action="store_true", help="ban loopback addresses")
+        ban = verbs.add_parser("set", help="ban a twin, an address or an SBD key, or change a ban")
+        ban.add_argument("--reason", default="", help="text that operators see")
+        ban.add_argument(
+            "--for", dest="time", type=_time, help="duration of the ban, such as 30m, 12h, 7d"
+        )
+        ban.add_argument(
+            "--unknown", action="store_true", help="also ban a twin that this relay does not know"
+        )
+        ban.add_argument("--force", action="store_true", help="also ban a loopback address")
         lift = verbs.add_parser("lift", help="end a ban")
         for changer in (ban, lift):
             accept_as_argument(changer)
             target = changer.add_mutually_exclusive_group(required=True)
             target.add_argument("target", nargs="?", help="twin id, address or network")
-            target.add_argument("--key", help="key of SBD")
+            target.add_argument("--key", help="public key of an SBD client")
             changer.add_argument("--json", action="store_true", help="one JSON object")
 
     def handle(self, *args: Any, verb: str, **options: Any) -> None:

@@ -21,7 +21,7 @@ from relay.twins import listing as twins
 from relay.twins.fields import FieldError, parse_id
 
 DESCRIPTION = """\
-Limits on what a twin may send per minute, over all its sessions and workers, and on the messages
+Limits of what a twin may send per minute, over all its sessions and workers, and of the messages
 that may wait for it. Changes take effect within a second.
 
   list                     list twins with a limit of their own
@@ -30,15 +30,16 @@ that may wait for it. Changes take effect within a second.
   clear TWIN               use the default limit again
   waiting TWIN MESSAGES BYTES QUEUES
                            limit the messages that may wait for a twin, and the waiting messages
-                           it has sent; 0: as queue.twin_messages, twin_bytes and twin_queues
+                           it has sent; 0: the settings queue.twin_messages, twin_bytes and
+                           twin_queues
   default                  show the default limit, which applies to all other twins
   default COUNT SIZE       change the default limit
   default --clear          reset the default limit to the settings limits.count and limits.size
   sbd                      list SBD keys and networks with a limit of their own
   sbd --key=KEY KBIT       give an SBD key its own limit: kilobits per second; 0: no limit
   sbd --network NET KBIT   the same for each address of a network, or for one address
-  sbd ... --clear          use the limit of the setting sbd.limit_kbit_per_s again
-  hits                     list the twins and addresses with most refusals in the last hour
+  sbd ... --clear          use the setting sbd.limit_kbit_per_s again
+  hits                     list the twins and addresses with the most refusals in the last hour
 
   rmb_limit set 7 600 10000000      rmb_limit default 6000 100000000      rmb_limit hits --json
 
@@ -61,7 +62,9 @@ class Command(RelayCommand):
         parser.description = DESCRIPTION
         verbs = parser.add_subparsers(dest="verb", required=True)
         lister = verbs.add_parser("list", help="list twins with a limit of their own")
-        lister.add_argument("--limit", type=int, default=LISTED, help=f"default {LISTED}")
+        lister.add_argument(
+            "--limit", type=int, default=LISTED, help=f"maximum number of rows (default {LISTED})"
+        )
         show = verbs.add_parser("show", help="show a twin's limit and refusals")
         show.add_argument("twin", help="twin id")
         setter = verbs.add_parser("set", help="give a twin a limit of its own")
@@ -74,28 +77,30 @@ class Command(RelayCommand):
         clear.add_argument("twin", help="twin id")
         waiting = verbs.add_parser("waiting", help="limit the messages that may wait for a twin")
         waiting.add_argument("twin", help="twin id")
-        waiting.add_argument("messages", type=int, help="messages; 0: as in the settings")
-        waiting.add_argument("bytes", type=int, help="bytes in Redis; 0: as in the settings")
-        waiting.add_argument("queues", type=int, help="queues; 0: as in the settings")
+        waiting.add_argument("messages", type=int, help="messages; 0: queue.twin_messages")
+        waiting.add_argument("bytes", type=int, help="bytes in Redis; 0: queue.twin_bytes")
+        waiting.add_argument("queues", type=int, help="queues; 0: queue.twin_queues")
         for each in (setter, waiting):
             each.add_argument(
                 "--unknown", action="store_true", help="accept a twin that this relay does not know"
             )
         default = verbs.add_parser("default", help="show or change the default limit")
         default.add_argument("count", type=int, nargs="?", help="messages per minute")
-        default.add_argument("size", type=int, nargs="?", help="bytes per minute")
+        default.add_argument(
+            "size", type=int, nargs="?", help="bytes per minute, also the largest single message"
+        )
         default.add_argument("--clear", action="store_true", help="reset to the settings")
         of_sbd = verbs.add_parser("sbd", help="list or change limits of SBD keys and networks")
         accept_as_argument(of_sbd)
         subject = of_sbd.add_mutually_exclusive_group()
-        subject.add_argument("--key", help="key of SBD")
+        subject.add_argument("--key", help="public key of an SBD client")
         subject.add_argument("--network", help="address, or network in CIDR notation")
         of_sbd.add_argument("kbit", type=int, nargs="?", help="kilobits per second; 0: no limit")
+        of_sbd.add_argument("--clear", action="store_true", help="use the setting again")
         of_sbd.add_argument(
-            "--clear", action="store_true", help="use the limit of the settings again"
+            "--limit", type=int, default=LISTED, help=f"maximum number of rows (default {LISTED})"
         )
-        of_sbd.add_argument("--limit", type=int, default=LISTED, help=f"default {LISTED}")
-        top = verbs.add_parser("hits", help="list the twins and addresses refused most")
+        top = verbs.add_parser("hits", help="list the twins and addresses with the most refusals")
         top.add_argument(
             "--limit", type=int, default=20, help="maximum number of rows of each kind (default 20)"
         )

@@ -16,7 +16,8 @@ from relay.sessions import services
 from relay.twins.fields import FieldError, parse_id
 
 DESCRIPTION = """\
-End one session, all sessions of a twin, or those of one connection, within a second. Queues stay.
+End a session, all sessions of a twin, or all sessions of a connection, within a second. Messages in
+queues stay.
 
   rmb_kick 7:phone          the session with the id `phone` of twin 7
   rmb_kick 7                the session of twin 7 that has no id

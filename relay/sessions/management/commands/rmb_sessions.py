@@ -25,20 +25,20 @@ from relay.sessions.rates import WINDOW_S
 from relay.twins.fields import FieldError, parse_id
 
 DESCRIPTION = f"""\
-List connected sessions, the newest first; with --history ended ones too.
+List connected sessions, newest first. --history also lists ended sessions.
 
-  rmb_sessions                              the newest sessions
+  rmb_sessions                              newest sessions
   rmb_sessions 7                            sessions of twin 7
-  rmb_sessions --order=-messages_out        sessions that received most messages
-  rmb_sessions --order=-rate_in             sessions that send most messages per second now
+  rmb_sessions --order=-messages_out        sessions that received the most messages
+  rmb_sessions --order=-rate_in             sessions that send the most messages per second now
   rmb_sessions --address 192.0.2.1 --json   sessions from one address, as JSON
   rmb_sessions --protocol sbd               sessions of SBD clients
-  rmb_sessions --connections                connections whose streams carry sessions
+  rmb_sessions --connections                connections with streams
   rmb_sessions 7 --history                  sessions of twin 7 with start, end and reason
 
 A new session appears after about a second. Counters are up to 15 s old. IN/S and OUT/S are messages
-per second from and to the client, over the last {WINDOW_S} s. STREAM is the stream of a connection
-that carries the session; -: a websocket of its own. To end a session, use rmb_kick.
+per second from and to the client, over the last {WINDOW_S} s. STREAM is the connection and the
+stream that carry the session; -: its own websocket. To end a session, use rmb_kick.
 
 exit code: 0 done, 1 Redis or the database does not answer, 2 usage
 """
@@ -58,7 +58,7 @@ class Command(RelayCommand):
         parser.add_argument("twin", nargs="?", help="only sessions of this twin")
         parser.add_argument("--sid", help="only sessions with this id; may be empty")
         parser.add_argument(
-            "--protocol", choices=PROTOCOLS, default="", help="only of this protocol"
+            "--protocol", choices=PROTOCOLS, default="", help="only sessions of this protocol"
         )
         parser.add_argument(
             "--peer", default="", help="only SBD clients whose public key begins with this text"
@@ -69,7 +69,7 @@ class Command(RelayCommand):
             "--carrier",
             choices=CARRIERS,
             default="",
-            help="only sessions on websockets of their own, or on streams of connections",
+            help="only sessions on their own websocket, or on streams of a shared one",
         )
         parser.add_argument(
             "--order",
@@ -79,11 +79,11 @@ class Command(RelayCommand):
         parser.add_argument(
             "--limit", type=int, default=LISTED, help=f"maximum number of rows (default {LISTED})"
         )
-        parser.add_argument("--history", action="store_true", help="ended sessions too")
+        parser.add_argument("--history", action="store_true", help="also list ended sessions")
         parser.add_argument(
             "--connections",
             action="store_true",
-            help="connections whose streams carry sessions, instead of sessions",
+            help="list connections with streams instead of sessions",
         )
         parser.add_argument("--json", action="store_true", help="one JSON array")
 
