@@ -103,7 +103,7 @@ class Client:
         """Find the own twin and sign in.
 
         Raises:
-            ConnectError: the key belongs to no twin, or no relay let us in.
+            ConnectError: the key belongs to no twin, or no relay accepted the connection.
             TwinsAwayError: twins can't be looked up.
         """
         if self._session is not None:
@@ -151,10 +151,12 @@ class Client:
             return
         left_s = limit_s - self._quiet_s
         if left_s > 0:
-            logger.warning("no relay lets us in yet (%s); %.0f s left", session.why_not(), left_s)
+            logger.warning(
+                "cannot connect to a relay yet (%s); %.0f s left", session.why_not(), left_s
+            )
             if await session.links.connected_within(left_s):
                 return
-        raise ConnectError(f"no relay let us in: {session.why_not()}")
+        raise ConnectError(f"cannot connect to a relay: {session.why_not()}")
 
     async def __aexit__(
         self,

@@ -155,7 +155,7 @@ class Hub:
             options: as for `client`.
 
         Raises:
-            ConnectError: the key belongs to no twin, or no relay let us in.
+            ConnectError: the key belongs to no twin, or no relay accepted the connection.
             TwinsAwayError: twins can't be looked up.
             ValueError, SecretError: as `client`.
         """

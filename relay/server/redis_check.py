@@ -53,7 +53,7 @@ def inspect(client: Redis, url: str) -> RedisFindings:
     try:
         facts = _facts(client)
     except AuthenticationError as error:
-        raise RedisRefusedError(f"Redis at {where} refuses to let us in: {error}") from None
+        raise RedisRefusedError(f"Redis at {where} refuses the credentials: {error}") from None
     except ResponseError as error:
         raise RedisRefusedError(f"Redis at {where} refuses INFO: {error}") from None
     except (RedisError, OSError) as error:

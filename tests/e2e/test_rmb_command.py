@@ -270,8 +270,8 @@ def test_a_relay_that_refuses_is_named(rmb: Rmb) -> None:
     done = rmb(asker, "call", "1", "echo", "--relay", "ws://127.0.0.1:1", "--timeout", "2")
     assert done.returncode == 1
     meanwhile, ended = done.stderr.decode().splitlines()
-    assert meanwhile.startswith("rmb: no relay lets us in yet (ws://127.0.0.1:1: ")
-    assert ended.startswith("rmb: no relay let us in: ")
+    assert meanwhile.startswith("rmb: cannot connect to a relay yet (ws://127.0.0.1:1: ")
+    assert ended.startswith("rmb: cannot connect to a relay: ")
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,7 @@ def kick(request: HttpRequest, key: str) -> HttpResponseBase:
         if directory.protocol_of(key) == SBD
         else "The relay closes the connection within a second (code 4003). The client may "
         "reconnect at once; to keep it out, ban the twin. No message is lost: "
-        "undelivered ones wait in its queue."
+        "undelivered messages wait in its queue."
     )
     question = Question(f"Kick session {key}", "Kick", told)
     return act(request, question, perform, reverse("console:sessions"), form)
@@ -230,9 +230,9 @@ def kick_twin(request: HttpRequest, twin: int) -> HttpResponseBase:
     question = Question(
         f"Kick all sessions of twin {twin}",
         "Kick all",
-        f"The relay closes all connections, now {count:,}, within a second (code 4003). Clients "
-        "may reconnect at once; to keep them out, ban the twin. No message is lost: undelivered "
-        "ones wait in the queues.",
+        f"The relay closes all its connections (now {count:,}) within a second (code 4003). "
+        "Clients may reconnect at once; to keep them out, ban the twin. No message is lost: "
+        "undelivered messages wait in the queues.",
     )
     back = f"{reverse('console:sessions')}?{urlencode({'twin': twin})}"
     return act(request, question, perform, back, form)

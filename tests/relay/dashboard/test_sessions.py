@@ -205,7 +205,7 @@ def test_kick_all_of_a_twin(sign_in: SignIn, hold: Hold, site_redis: RedisServer
         hold(7, sid, epoch=epoch + 1)
     client = sign_in("operator")
     assert "/console/twins/7/kick/" in shown(client, f"{LIVE}?twin=7")
-    assert "all connections, now 3" in shown(client, "/console/twins/7/kick/")
+    assert "all its connections (now 3)" in shown(client, "/console/twins/7/kick/")
     answer = client.post("/console/twins/7/kick/", {"reason": "", "next": f"{LIVE}?twin=7"})
     assert answer.headers["Location"] == f"{LIVE}?twin=7"
     assert f"{control.KICK_TWIN_PREFIX}7" in fields(site_redis)
