@@ -40,3 +40,18 @@ WASCAP_REVISION: Final = 3
 
 CACHED_KEYS: Final = 4_096
 """Decoded public keys and entities kept: a lattice has few, a flood of forgeries has many."""
+
+MAX_HOST_DATA_BYTES: Final = 8 * 1024 * 1024
+"""The line on a provider's standard input."""
+MAX_ISSUERS: Final = 1_000
+MAX_LINKS: Final = 10_000
+"""Links in one message."""
+MAX_CONTROL_BYTES: Final = 8 * 1024 * 1024
+"""An answer of the control interface."""
+MAX_EVENT_BYTES: Final = 1024 * 1024
+MAX_REGISTRY_BYTES: Final = 1024 * 1024
+"""A value in the registry of links and claims."""
+MAX_ITEMS: Final = 10_000
+"""Actors, providers, claims, instances or tags in one message."""
+MAX_REF_CHARS: Final = 4 * 1024
+"""A reference to an image, a version, or another text of the control interface."""

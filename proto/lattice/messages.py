@@ -14,6 +14,7 @@ import msgpack
 
 from proto.lattice.bounds import (
     CHUNK_THRESHOLD_BYTES,
+    MAX_CONTROL_BYTES,
     MAX_ERROR_CHARS,
     MAX_ID_CHARS,
     MAX_LINK_VALUE_CHARS,
@@ -27,6 +28,7 @@ from proto.lattice.bounds import (
     MAX_TRACE_ENTRIES,
 )
 from proto.lattice.entity import Entity, entity_of
+from proto.lattice.json_text import read_object, write_json
 from proto.lattice.nkeys import KeyKind, decode_public
 from proto.lattice.wire import (
     Record,
@@ -43,6 +45,8 @@ from proto.lattice.wire import (
 
 HEALTH_REQUEST: Final = b"\x80"
 """An empty map; hosts send nothing at all, and receivers ignore either."""
+
+SHUTDOWN_REPLY: Final = b"shutting down"
 
 _ENTITY: Final = ("public_key", "link_name", "contract_id")
 _INVOCATION: Final = (
@@ -287,6 +291,26 @@ def decode_health(data: bytes) -> HealthCheckResponse:
     return HealthCheckResponse(
         bool_of(record, what, "healthy"), _optional_text(record, what, "message")
     )
+
+
+def encode_shutdown(host_id: str) -> bytes:
+    """Return the request of a host to stop.
+
+    Raises:
+        KeyFormatError: not the public key of a host.
+    """
+    decode_public(host_id, KeyKind.HOST)
+    return write_json({"host_id": host_id})
+
+
+def decode_shutdown(data: bytes) -> str:
+    """Return the id of the host that asks a provider to stop: only its own host may.
+
+    Raises:
+        FormatError: malformed.
+    """
+    record = read_object(data, "shutdown request", MAX_CONTROL_BYTES)
+    return text_of(record, "shutdown request", "host_id", MAX_NAME_CHARS)
 
 
 def response_object_name(invocation_id: str) -> str:

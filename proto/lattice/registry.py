@@ -1,14 +1,101 @@
-"""The registry of links and claims: a key-value bucket with JSON values (sheet section 9)."""
+"""The registry of links and claims: a key-value bucket with JSON values (sheet section 9).
+
+Nothing in it is signed: it says who is known, and proves nothing.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import Final
 
+from proto.lattice.bounds import MAX_ITEMS, MAX_NAME_CHARS, MAX_REF_CHARS, MAX_REGISTRY_BYTES
+from proto.lattice.errors import FormatError
+from proto.lattice.json_text import read_object, strings_of, text_or_null, write_json
+from proto.lattice.messages import LinkDefinition, link_of_record
 from proto.lattice.subjects import check_lattice_id
+from proto.lattice.wire import Record, text_of
 
 CLAIMS_PREFIX: Final = "CLAIMS_"
 LINK_PREFIX: Final = "LINKDEF_"
+_ACTOR_ONLY: Final = ("call_alias", "capabilities", "tags")
+_CLAIMS: Final = "claims"
+
+
+@dataclass(frozen=True, slots=True)
+class ActorClaims:
+    """What the registry says about an actor.
+
+    Attributes:
+        subject: `M...`
+        name: for people.
+        issuer: `A...` that signed the actor.
+        call_alias: another name for calls; empty: none.
+        capabilities: contracts that it may use.
+        tags: of the actor.
+        revision: a number.
+        version: for people.
+    """
+
+    subject: str
+    name: str
+    issuer: str = ""
+    call_alias: str = ""
+    capabilities: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    revision: str = "0"
+    version: str = ""
+
+    def encode(self) -> bytes:
+        """Return the value for `claims_key(subject)`."""
+        return write_json(
+            {
+                "call_alias": self.call_alias,
+                "capabilities": list(self.capabilities),
+                "issuer": self.issuer,
+                "name": self.name,
+                "revision": self.revision,
+                "subject": self.subject,
+                "tags": list(self.tags),
+                "version": self.version,
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderClaims:
+    """What the registry says about a provider: hosts refuse calls of one that it lacks.
+
+    Attributes:
+        subject: `V...`
+        name: for people.
+        contract_id: it serves.
+        issuer: `A...` that signed the provider.
+        revision: a number.
+        version: for people.
+        config_schema: of its settings; None: none.
+    """
+
+    subject: str
+    name: str
+    contract_id: str
+    issuer: str = ""
+    revision: str = "0"
+    version: str = ""
+    config_schema: str | None = None
+
+    def encode(self) -> bytes:
+        """Return the value for `claims_key(subject)`."""
+        record: Record = {} if self.config_schema is None else {"config_schema": self.config_schema}
+        record |= {
+            "contract_id": self.contract_id,
+            "issuer": self.issuer,
+            "name": self.name,
+            "revision": self.revision,
+            "subject": self.subject,
+            "version": self.version,
+        }
+        return write_json(record)
 
 
 def bucket_name(lattice: str) -> str:
@@ -29,3 +116,63 @@ def link_key(actor_id: str, contract_id: str, link_name: str) -> str:
     """Return the key of a link; the provider is not part of it."""
     digest = hashlib.sha256(f"{actor_id}{contract_id}{link_name}".encode())
     return f"{LINK_PREFIX}{digest.hexdigest().upper()}"
+
+
+def decode_claims(key: str, data: bytes) -> ActorClaims | ProviderClaims:
+    """Read the claims under a key; as hosts do, as an actor's first.
+
+    Raises:
+        FormatError: malformed, or about another subject than the key.
+    """
+    record = read_object(data, _CLAIMS, MAX_REGISTRY_BYTES)
+    claims: ActorClaims | ProviderClaims
+    if all(name in record for name in _ACTOR_ONLY):
+        claims = ActorClaims(
+            _text(record, "subject"),
+            _text(record, "name"),
+            _text(record, "issuer"),
+            text_or_null(record, _CLAIMS, "call_alias", MAX_NAME_CHARS),
+            strings_of(record, _CLAIMS, "capabilities", MAX_ITEMS, MAX_REF_CHARS),
+            strings_of(record, _CLAIMS, "tags", MAX_ITEMS, MAX_REF_CHARS),
+            _text(record, "revision"),
+            _text(record, "version"),
+        )
+    else:
+        schema = record.get("config_schema")
+        claims = ProviderClaims(
+            _text(record, "subject"),
+            _text(record, "name"),
+            _text(record, "contract_id"),
+            _text(record, "issuer"),
+            _text(record, "revision"),
+            _text(record, "version"),
+            None
+            if schema is None
+            else text_of(record, _CLAIMS, "config_schema", MAX_REGISTRY_BYTES),
+        )
+    if claims_key(claims.subject) != key:
+        raise FormatError(f"claims of {claims.subject!r} under the key {key[:100]!r}", "subject")
+    return claims
+
+
+def encode_link(link: LinkDefinition) -> bytes:
+    """Return the value for the `link_key` of a link."""
+    return write_json(link.to_record())
+
+
+def decode_link_value(key: str, data: bytes) -> LinkDefinition:
+    """Read the link under a key.
+
+    Raises:
+        FormatError: malformed, or another link than the key names.
+    """
+    link = link_of_record(read_object(data, "link definition", MAX_REGISTRY_BYTES))
+    if key != link_key(link.actor_id, link.contract_id, link.link_name):
+        raise FormatError(
+            f"link {link.link_name!r} of {link.actor_id!r} under the key {key[:100]!r}", "actor_id"
+        )
+    return link
+
+
+def _text(record: Record, name: str) -> str:
+    return text_of(record, _CLAIMS, name, MAX_REF_CHARS, None)

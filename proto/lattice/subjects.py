@@ -168,15 +168,20 @@ def parse_rpc_subject(subject: str) -> RpcSubject:
     return RpcSubject(lattice, key, rest, SubjectKind.CALL)
 
 
-def control_subject(lattice: str, *parts: str) -> str:
+def control_subject(lattice: str, *parts: str, prefix: str = CONTROL_PREFIX) -> str:
     """Return a subject of the control interface, such as `("get", "links")`.
+
+    Args:
+        lattice: its id.
+        parts: after the lattice.
+        prefix: hosts may have another.
 
     Raises:
         FormatError: NATS cannot carry a part.
     """
-    for part in parts:
+    for part in (prefix, *parts):
         _check_token(part, "part of a control subject", "subject")
-    return ".".join((CONTROL_PREFIX, check_lattice_id(lattice), *parts))
+    return ".".join((prefix, check_lattice_id(lattice), *parts))
 
 
 def event_subject(lattice: str, name: str = "*") -> str:

@@ -1,0 +1,314 @@
+"""What the processes of a lattice and the operator site tell each other in Redis: names and JSON.
+
+The site writes the policies and requests; the bridge and the monitor write all else. Each value
+below is one JSON object, by `encode` and `decode`: unknown fields are ignored and missing ones have
+their defaults, so that processes of two versions understand each other.
+
+    lattice:policies           string: all policies and their version; changes are published
+    lattice:process:<id>       hash of JSON values; gone `PROCESS_TTL_S` after the process ended
+    lattice:hosts, :actors, :providers, :links
+                               hashes: JSON rows by their key, of what the lattice runs
+    lattice:calls:<minute>     hash: counts of one minute, kept for `CALLS_TTL_S`
+    lattice:findings           stream: field `finding`, the newest `MAX_FINDINGS`
+    lattice:requests           list: what operators ask the bridge to do
+    lattice:answers:<id>       list of one answer, gone after `ANSWER_TTL_S`
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, TypeVar
+
+from proto.lattice.errors import FormatError
+from proto.lattice.json_text import read_json, read_object
+
+POLICIES: Final = "lattice:policies"
+POLICIES_CHANGED: Final = "lattice:policies:changed"
+"""Channel: each message is the new version."""
+PROCESSES: Final = "lattice:process:*"
+FINDINGS: Final = "lattice:findings"
+FINDING_FIELD: Final = "finding"
+REQUESTS: Final = "lattice:requests"
+
+PROCESS_TTL_S: Final = 15
+REPORT_EVERY_S: Final = 1.0
+SEEN_TTL_S: Final = 120
+CALLS_TTL_S: Final = 3_900
+"""An hour of minutes, and the one that is being counted."""
+ANSWER_TTL_S: Final = 60
+REQUEST_TIMEOUT_S: Final = 10.0
+MAX_REQUESTS: Final = 1_000
+"""Waiting at once; further ones are refused."""
+MAX_FINDINGS: Final = 10_000
+MAX_JSON_CHARS: Final = 1024 * 1024
+
+
+class Seen(StrEnum):
+    """What a lattice runs; the value is the key of its hash."""
+
+    HOSTS = "lattice:hosts"
+    ACTORS = "lattice:actors"
+    PROVIDERS = "lattice:providers"
+    LINKS = "lattice:links"
+
+
+class ProcessKind(StrEnum):
+    """What a process is."""
+
+    BRIDGE = "bridge"
+    MONITOR = "monitor"
+    NATS = "nats"
+
+
+class Verb(StrEnum):
+    """What operators ask of the bridge."""
+
+    PUT_LINK = "put_link"
+    DEL_LINK = "del_link"
+    CALL = "call"
+
+
+@dataclass(frozen=True, slots=True)
+class HostRow:
+    """A host, by its id.
+
+    Attributes:
+        id: `N...`
+        name: friendly name.
+        issuer: `C...` that signs its calls.
+        version: of its software.
+        uptime_s: since its start.
+        labels: of the host.
+        actors: how many kinds of actors it runs.
+        providers: how many it runs.
+        seen_at: when it answered last, in seconds.
+    """
+
+    id: str = ""
+    name: str = ""
+    issuer: str = ""
+    version: str = ""
+    uptime_s: int = 0
+    labels: dict[str, str] = field(default_factory=dict)
+    actors: int = 0
+    providers: int = 0
+    seen_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ActorRow:
+    """An actor on a host, by `row_key(id, host_id)`.
+
+    Attributes:
+        id: `M...`
+        name: from its claims.
+        host_id: where it runs.
+        image: reference it was started from.
+        instances: at most at once.
+        revision: from its claims.
+        seen_at: when the host reported it last, in seconds.
+    """
+
+    id: str = ""
+    name: str = ""
+    host_id: str = ""
+    image: str = ""
+    instances: int = 0
+    revision: int = 0
+    seen_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderRow:
+    """A provider on a host, by `row_key(id, link_name, host_id)`.
+
+    Attributes:
+        id: `V...`
+        name: from its claims.
+        host_id: where it runs; empty: without a host.
+        link_name: it serves.
+        contract_id: it serves.
+        image: reference it was started from.
+        revision: from its claims.
+        health: `passed`, `failed`, or empty: unknown.
+        seen_at: when it was reported last, in seconds.
+    """
+
+    id: str = ""
+    name: str = ""
+    host_id: str = ""
+    link_name: str = ""
+    contract_id: str = ""
+    image: str = ""
+    revision: int = 0
+    health: str = ""
+    seen_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRow:
+    """A link, by `row_key(actor_id, contract_id, link_name)`; its values may hold secrets.
+
+    Attributes:
+        actor_id: `M...`
+        provider_id: `V...`
+        link_name: of the provider.
+        contract_id: of the provider.
+        values: settings.
+        seen_at: when it was reported last, in seconds.
+    """
+
+    actor_id: str = ""
+    provider_id: str = ""
+    link_name: str = ""
+    contract_id: str = ""
+    values: dict[str, str] = field(default_factory=dict)
+    seen_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class FindingRow:
+    """What the monitor found wrong with one invocation; texts are cut, and no payload is in it.
+
+    Attributes:
+        reason: a `Reason`.
+        text: what is wrong.
+        at: when it was seen, in seconds.
+        subject: where it was seen.
+        size: of the message, in bytes.
+        origin: URL, as claimed.
+        target: URL.
+        operation: of the call.
+        host_id: as claimed.
+        issuer: whose signature it has; empty: none that fits.
+        id: of the invocation.
+    """
+
+    reason: str = ""
+    text: str = ""
+    at: float = 0.0
+    subject: str = ""
+    size: int = 0
+    origin: str = ""
+    target: str = ""
+    operation: str = ""
+    host_id: str = ""
+    issuer: str = ""
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What an operator asks for.
+
+    Attributes:
+        id: names the answer.
+        verb: a `Verb`.
+        arguments: of the verb.
+        deadline: after which nothing is done any more, in seconds.
+    """
+
+    id: str = ""
+    verb: str = ""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    deadline: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a request.
+
+    Attributes:
+        error: why it failed; empty: it did not.
+        result: of the verb.
+    """
+
+    error: str = ""
+    result: dict[str, Any] = field(default_factory=dict)
+
+
+class CallField(NamedTuple):
+    """A field of the counts of a minute.
+
+    Attributes:
+        direction: who calls whom.
+        entity: public key of the actor or provider.
+        contract: of the provider; empty for calls of actors.
+        operation: of the call.
+        what: an outcome, `ms` for the sum of latencies, or `<n` for calls of at most n ms.
+    """
+
+    direction: str
+    entity: str
+    contract: str
+    operation: str
+    what: str
+
+    def encode(self) -> str:
+        """Return the field's name."""
+        return json.dumps(list(self))
+
+
+Row = TypeVar("Row", HostRow, ActorRow, ProviderRow, LinkRow, FindingRow, Request, Answer)
+
+
+def process_key(process_id: str) -> str:
+    """Return the key of a process."""
+    return f"lattice:process:{process_id}"
+
+
+def calls_key(minute: int) -> str:
+    """Return the key of the counts of a minute since 1970."""
+    return f"lattice:calls:{minute}"
+
+
+def answer_key(request_id: str) -> str:
+    """Return the key of the answer to a request."""
+    return f"lattice:answers:{request_id}"
+
+
+def row_key(*parts: str) -> str:
+    """Return the key of a row in its hash."""
+    return json.dumps(parts)
+
+
+def encode(row: Row) -> str:
+    """Return the JSON of a value."""
+    return json.dumps(asdict(row))
+
+
+def decode(kind: type[Row], data: str | bytes) -> Row:
+    """Read the JSON of a value.
+
+    Raises:
+        FormatError: malformed, too long, or a field of another type.
+    """
+    what = kind.__name__
+    record = read_object(data, what, MAX_JSON_CHARS)
+    defaults = kind()
+    known = {each.name: getattr(defaults, each.name) for each in fields(kind)}
+    given = {name: value for name, value in record.items() if name in known}
+    for name, value in given.items():
+        expected = type(known[name])
+        if type(value) is not expected and not (expected is float and type(value) is int):
+            raise FormatError(
+                f"{what}: field {name!r} is {type(value).__name__}, expected {expected.__name__}",
+                name,
+            )
+    return kind(**given)
+
+
+def decode_call_field(data: str | bytes) -> CallField:
+    """Read a field of the counts of a minute.
+
+    Raises:
+        FormatError: malformed.
+    """
+    parts = read_json(data, "CallField", MAX_JSON_CHARS)
+    if type(parts) is not list or len(parts) != len(CallField._fields):
+        raise FormatError(f"CallField: expected {len(CallField._fields)} texts")
+    if not {str}.issuperset(map(type, parts)):
+        raise FormatError("CallField: expected texts only")
+    return CallField(*parts)
