@@ -77,11 +77,12 @@ bench: $(DEV) ## Measure speed against the yardstick; takes a while
 fuzz: $(DEV) ## Fuzz all targets with 1,000,000 inputs
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
-docs: $(RELAY) ## Regenerate the references of settings, REST, alarms and analytics
+docs: $(RELAY) ## Regenerate the references of settings, REST, resources, alarms and analytics
 	@folder=$$(mktemp -d) && RMB_DATA__DIR=$$folder $(BIN)/python manage.py rmb_configdoc \
 	    > docs/operate/settings.md && RMB_DATA__DIR=$$folder $(BIN)/python manage.py rmb_openapi \
 	    --output docs/reference/openapi.json && RMB_DATA__DIR=$$folder $(BIN)/python manage.py \
-	    rmb_alarms runbook > docs/operate/runbook.md && $(BIN)/python -m \
+	    rmb_alarms runbook > docs/operate/runbook.md && RMB_DATA__DIR=$$folder $(BIN)/python \
+	    manage.py rmb_resourcedoc > docs/reference/resources.md && $(BIN)/python -m \
 	    relay.analytics.reference > docs/reference/analytics.md; status=$$?; rm -rf "$$folder"; exit $$status
 
 screenshots: $(DEV) browser ## Take the pictures of the documents again

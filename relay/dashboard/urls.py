@@ -39,7 +39,6 @@ from relay.dashboard.views import (
     relay,
     relays,
     search,
-    sessions,
     settings,
     tasks,
     tokens,
@@ -50,6 +49,8 @@ from relay.dashboard.views import (
     twins,
     workers,
 )
+from relay.resources import console as resource_pages
+from relay.resources import registry
 
 app_name = "console"
 
@@ -63,9 +64,6 @@ urlpatterns = [
     path("charts/<slug:name>/", charts.table, name="chart_table"),
     path("charts/data.json", charts.data, name="chart_data"),
     path("search/", search.search, name="search"),
-    path("sessions/", sessions.sessions, name="sessions"),
-    path("sessions/history/", sessions.history, name="session_history"),
-    path("sessions/<key:key>/kick/", sessions.kick, name="session_kick"),
     path("connections/", connections.connections, name="connections"),
     path("connections/<str:worker>/<int:number>/", connections.connection, name="connection"),
     path("connections/<str:worker>/<int:number>/kick/", connections.kick, name="connection_kick"),
@@ -92,7 +90,6 @@ urlpatterns = [
     path("twins/add/", twin_forms.add, name="twin_add"),
     path("twins/<int:twin>/change/", twin_forms.change, name="twin_change"),
     path("twins/<int:twin>/remove/", twin_forms.remove, name="twin_remove"),
-    path("twins/<int:twin>/kick/", sessions.kick_twin, name="twin_kick"),
     path("twins/<int:twin>/purge/", queue.purge_twin, name="twin_purge"),
     path("limits/", limits.limits, name="limits"),
     path("limits/ban/", limit_acts.ban, name="limit_ban"),
@@ -205,4 +202,5 @@ urlpatterns = [
     path("audit/export/<str:form>/", audit.export, name="audit_export"),
     path("audit/verify/", audit.verify, name="audit_verify"),
     path("settings/", settings.settings_page, name="settings"),
+    *(each for resource in registry.resources() for each in resource_pages.urls(resource)),
 ]

@@ -10,16 +10,19 @@ from ninja import Field, Path, Query, Router, Schema
 
 from relay.mux import listing, services
 from relay.mux.listing import Stream
+from relay.ops.control import MAX_REASON_CHARS
 from relay.rest.caller import Request
 from relay.rest.operation import get, post
 from relay.rest.paging import listed
 from relay.rest.schema import Body, Page, PageQuery
-from relay.sessions.api import Reason
 from relay.sessions.models import MAX_REMOTE_CHARS
 
 router = Router(tags=["sessions"])
 
 BootId = Annotated[str, Field(min_length=1, max_length=64, description="Boot id of the worker.")]
+Reason = Annotated[
+    str, Field(max_length=MAX_REASON_CHARS, description="Reason, for the log and the audit log.")
+]
 Number = Annotated[int, Field(ge=1, le=2**62, description="Of the connection, at its worker.")]
 
 

@@ -1,8 +1,9 @@
 """The REST API of the operator site, under `/api/v1/`: one ninja API, and who hangs onto it.
 
 No resource lives here: each sub-app declares its operations in its own `api.py` (see
-`relay.rest.operation`) and is named in `ROUTERS`. Imported by `rmbsite.urls` and the command that
-writes the schema only: relay workers must not pay for ninja and pydantic.
+`relay.rest.operation`) and is named in `ROUTERS`, or declares resources (`relay.resources`).
+Imported by `rmbsite.urls` and the command that writes the schema only: relay workers must not pay
+for ninja and pydantic.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import functools
 import inspect
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any, Final
 
@@ -40,6 +41,7 @@ RETRY_AFTER_S: Final = 5
 
 ROUTERS: Final = (
     "relay.alarms.api",
+    "relay.resources.rest",
     "relay.sessions.api",
     "relay.mux.api",
     "relay.queues.api",
@@ -207,15 +209,15 @@ def _broken(request: HttpRequest, error: Exception) -> HttpResponse:
     return problem(500, "the request failed; the log of the site tells why")
 
 
-def build() -> RestApi:
-    """The API with all routers."""
+def build(modules: Iterable[str] = ROUTERS, namespace: str = "rest") -> RestApi:
+    """The API with the routers of some modules."""
     api = RestApi(
         title="RMB relay",
         version=VERSION,
         description=openapi.DESCRIPTION,
         openapi_url=None,
         docs_url=None,
-        urls_namespace="rest",
+        urls_namespace=namespace,
         parser=CleanParser(),
     )
     handlers: list[tuple[type[Exception], Callable[[HttpRequest, Any], HttpResponse]]] = [
@@ -238,7 +240,7 @@ def build() -> RestApi:
     ]
     for kind, handler in handlers:
         api.add_exception_handler(kind, handler)
-    for name in ROUTERS:
+    for name in modules:
         api.add_router("", import_module(name).router)
     return api
 

@@ -33,7 +33,8 @@ def _no_number(value: Any) -> Any:
     raise ValueError("must be a day such as 2026-01-31, with a time where one is asked for")
 
 
-def _whole(value: Any) -> Any:
+def whole(value: Any) -> Any:
+    """Read a whole number of JSON, where 3.0 is 3."""
     if type(value) is int or (type(value) is float and value.is_integer()):
         return int(value)
     raise ValueError("must be a whole number")
@@ -45,14 +46,14 @@ Flag = StrictBool
 TwinId = Annotated[int, Field(ge=1, le=MAX_TWIN, description="Id of a twin.")]
 """In a path or a query."""
 
-Whole = Annotated[int, BeforeValidator(_whole)]
+Whole = Annotated[int, BeforeValidator(whole)]
 """A number of a body. JSON does not tell 3 from 3.0, but a text or a flag is no number."""
 
 BodyTwinId = Annotated[Whole, Field(ge=1, le=MAX_TWIN, description="Id of a twin.")]
 
 RowId = Annotated[int, Field(ge=1, le=MAX_ID)]
 
-Count = Annotated[int, Field(ge=0, le=MAX_ID), BeforeValidator(_whole)]
+Count = Annotated[int, Field(ge=0, le=MAX_ID), BeforeValidator(whole)]
 """A number of a body that is none below zero."""
 
 

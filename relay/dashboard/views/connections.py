@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import urlencode
 
+from django import forms
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
@@ -26,10 +27,12 @@ from relay.dashboard.tables import (
     respond,
     respond_all,
 )
-from relay.dashboard.views import sessions
 from relay.mux import listing, services
 from relay.mux.listing import Connection, Stream
+from relay.ops.control import MAX_REASON_CHARS
 from relay.ops.paging import Page
+from relay.resources.console import tabs
+from relay.sessions.resources import CONNECTIONS, LIVE, connection_url, worker_names
 
 _QUEUED: Final = "bytes that wait until the client allows the relay to send them"
 _HELD: Final = "bytes from the client that wait to be processed"
@@ -80,7 +83,7 @@ _STATES: Final = {
 def connections(request: HttpRequest) -> HttpResponseBase:
     """Connections that are open now."""
     kickable = may(request, "session.kick")
-    workers = sessions.worker_names()
+    workers = worker_names()
 
     def fetch(ask: Ask) -> Page[Row]:
         found = listing.live(
@@ -100,7 +103,7 @@ def connections(request: HttpRequest) -> HttpResponseBase:
         ),
         empty="No connection with streams is open.",
     )  # fmt: skip
-    context = {"tabs": sessions.tabs(sessions.CONNECTIONS)}
+    context = {"tabs": tabs(LIVE, CONNECTIONS)}
     return respond(request, table, "relay_dashboard/table_page.html", "Sessions", context)
 
 
@@ -108,7 +111,7 @@ def connections(request: HttpRequest) -> HttpResponseBase:
 def connection(request: HttpRequest, worker: str, number: int) -> HttpResponseBase:
     """One connection, and the streams that its worker describes."""
     shown = listing.get(worker, number)
-    workers = sessions.worker_names()
+    workers = worker_names()
 
     def fetch_one(ask: Ask) -> Page[Row]:
         return Page([_row(listing.get(worker, number), workers)], "")
@@ -142,11 +145,19 @@ def connection(request: HttpRequest, worker: str, number: int) -> HttpResponseBa
     return respond_all(request, tables, "relay_dashboard/tables.html", title, context)
 
 
+class ReasonForm(forms.Form):
+    """Why."""
+
+    reason = forms.CharField(
+        max_length=MAX_REASON_CHARS, required=False, help_text="For the audit log."
+    )
+
+
 @page("session.kick")
 def kick(request: HttpRequest, worker: str, number: int) -> HttpResponseBase:
     """End one connection and its sessions."""
     shown = listing.get(worker, number)
-    form = sessions.ReasonForm(posted(request))
+    form = ReasonForm(posted(request))
 
     def perform(actor: Actor) -> str:
         services.kick(worker, number, actor=actor, reason=form.cleaned_data["reason"])
@@ -174,7 +185,7 @@ def _row(connection: Connection, workers: dict[str, str], kickable: bool = False
         "address": connection.address,
         "worker": workers.get(connection.worker, connection.worker),
     }
-    links = {"address": sessions.connection_url(connection.worker, connection.number)}
+    links = {"address": connection_url(connection.worker, connection.number)}
     actions = [Action("Kick", _kick_url(connection), danger=True)] if kickable else []
     return Row(values, links, actions)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
@@ -17,22 +16,21 @@ from relay.dashboard import bars
 from relay.dashboard.addresses import check_twin
 from relay.dashboard.pages import may, page
 from relay.dashboard.tables import Action, Ask, Row, Table, respond_all
-from relay.dashboard.views import queues, sessions, twins
+from relay.dashboard.views import queues, twins
 from relay.limits import defaults, hits, waiting
 from relay.limits import listing as limits
 from relay.limits.models import TwinLimit
-from relay.ops import keyset
 from relay.ops.paging import Page
 from relay.queues import services as queue_services
+from relay.resources import console
 from relay.sessions import listing
+from relay.sessions import resources as sessions
 from relay.trace import services as traces
 from relay.twins import services
 from relay.twins.models import Twin
 from relay.twins.source import split_relays
 
 Value = TypeVar("Value")
-Names = Callable[[], dict[str, str]]
-"""Names of workers by boot id, asked for once a page."""
 
 LIVE: Final = (
     "sid",
@@ -45,7 +43,7 @@ LIVE: Final = (
     "backlog",
     "drops",
 )
-ENDED: Final = ("sid", "address", "closed_at", "lasted_s", "reason", "drops")
+ENDED: Final = ("sid", "address", "closed_at", "lasted_s", "close_reason", "drops")
 
 
 @page("twin.view")
@@ -54,11 +52,10 @@ def twin(request: HttpRequest, twin: int) -> HttpResponseBase:
     check_twin(twin)
     row = Twin.objects.filter(pk=twin).first()
     limit = limits.of([twin]).get(twin)
-    names = functools.cache(sessions.worker_names)
     offered: tuple[tuple[str, Callable[[], Table]], ...] = (
-        ("session.view", lambda: _live(request, twin, names)),
+        ("session.view", lambda: _live(request, twin)),
         ("queue.view", lambda: _waiting(request, twin)),
-        ("session.view", lambda: _ended(request, twin, names)),
+        ("session.view", lambda: _ended(request, twin)),
     )
     tables = [make() for action, make in offered if may(request, action)]
     held = listing.open_of([twin]).get(twin, 0)
@@ -80,17 +77,10 @@ def twin(request: HttpRequest, twin: int) -> HttpResponseBase:
     return respond_all(request, tables, "relay_dashboard/twin.html", f"Twin {twin}", context)
 
 
-def _live(request: HttpRequest, twin: int, names: Names) -> Table:
-    kickable = may(request, "session.kick")
-
-    def fetch(ask: Ask) -> Page[Row]:
-        found = listing.live(twin=twin, limit=ask.limit)
-        return Page(sessions.live_rows(found.items, names(), kickable), found.next)
-
-    chosen = [each for each in sessions.LIVE if each.key in LIVE]
-    return Table(
-        request, "twin-sessions", chosen, fetch, title="Connected now", live=True, prefix="s-",
-        all_url=_list("sessions", twin), empty="The twin is not connected.",
+def _live(request: HttpRequest, twin: int) -> Table:
+    return console.part(
+        request, sessions.LIVE, LIVE, {"twin": twin}, name="twin-sessions", title="Connected now",
+        live=True, prefix="s-", all_url=_list("sessions", twin), empty="The twin is not connected.",
     )  # fmt: skip
 
 
@@ -107,15 +97,10 @@ def _waiting(request: HttpRequest, twin: int) -> Table:
     )  # fmt: skip
 
 
-def _ended(request: HttpRequest, twin: int, names: Names) -> Table:
-    def fetch(ask: Ask) -> Page[Row]:
-        rows = listing.history(twin=twin, open=False)
-        found = keyset.page(rows, sessions.ENDED_ORDERS, order="-ended", limit=ask.limit)
-        return Page(sessions.ended_rows(found.items, names()), found.next)
-
-    chosen = [each for each in sessions.ENDED if each.key in ENDED]
-    return Table(
-        request, "twin-ended", chosen, fetch, title="Ended sessions", prefix="e-",
+def _ended(request: HttpRequest, twin: int) -> Table:
+    return console.part(
+        request, sessions.HISTORY, ENDED, {"twin": twin, "open": False}, order="-ended",
+        name="twin-ended", title="Ended sessions", prefix="e-",
         all_url=_list("session_history", twin), empty="No session has ended yet.",
     )  # fmt: skip
 

@@ -1,0 +1,354 @@
+"""Pages of declared resources: the table with its export, one row, and the question of each verb.
+
+    urlpatterns = [..., *console.urls(HOSTS)]
+
+Pages that are made by hand embed the same table with `part`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern, path, reverse
+
+from relay.access.actor import Actor
+from relay.access.errors import Invalid, NotFound
+from relay.dashboard import tables
+from relay.dashboard.acts import Question, act, posted
+from relay.dashboard.figures import Kind
+from relay.dashboard.pages import may, page, render
+from relay.dashboard.tables import Action, Cell, Column, Row, Tab, Table, respond
+from relay.ops.paging import Page
+from relay.resources.declaration import Ask, Resource, Values, Verb, parameters
+from relay.resources.fields import Argument, Field, Labels, Look, Unit, Where, title_of
+from relay.resources.values import Choice, Flag, Moment, Number, Pairs, Real, Text, Texts, Type
+
+_KINDS = {
+    Unit.COUNT: Kind.NUMBER,
+    Unit.PER_SECOND: Kind.RATE,
+    Unit.BYTES: Kind.BYTES,
+    Unit.BYTES_PER_SECOND: Kind.BYTE_RATE,
+    Unit.SECONDS: Kind.DURATION,
+    Unit.SHARE: Kind.SHARE,
+}
+_LOOKS = {
+    Look.TEXT: Cell.TEXT,
+    Look.CODE: Cell.CODE,
+    Look.LINE: Cell.LINE,
+    Look.STATE: Cell.STATE,
+}
+Known = Callable[[Labels], Mapping[str, str]]
+"""Labels of a page: each is asked for once."""
+
+
+def urls(resource: Resource) -> list[URLPattern]:
+    """Return the addresses of a resource's pages."""
+    found = []
+    if resource.console:
+        view = page(resource.action)(functools.partial(_list, resource))
+        found.append(path(f"{resource.address}/", view, name=resource.name))
+    # `lamps/add/` comes before `lamps/<id>/`.
+    for verb in sorted(resource.verbs, key=lambda each: len(each.in_path(resource, each.page))):
+        view = page(verb.action)(functools.partial(_ask, resource, verb))
+        kinds = {each.name: each.type for each in verb.arguments}
+        pattern = _pattern(resource.path_of(verb, verb.page), kinds)
+        found.append(path(pattern, view, name=f"{verb.noun}_{verb.name}"))
+    if resource.console and resource.identity:
+        view = page(resource.action)(functools.partial(_one, resource))
+        own = f"{resource.address}/{{{resource.identity.name}}}"
+        kinds = {resource.identity.name: resource.identity.type}
+        found.append(path(_pattern(own, kinds), view, name=resource.noun))
+    return found
+
+
+def part(
+    request: HttpRequest,
+    resource: Resource,
+    columns: Sequence[str],
+    filters: Values,
+    *,
+    order: str = "",
+    **facts: Any,
+) -> Table:
+    """Return a short table of a resource for a page that is about something else.
+
+    Args:
+        columns: names of its fields.
+        filters: what the page is about.
+        order: of the rows; that of the resource without one.
+        facts: for `Table`: its name, title, prefix and so on.
+    """
+    labels = functools.cache(_labels)
+    verbs = _verbs(request, resource)
+
+    def fetch(ask: tables.Ask) -> Page[Row]:
+        found = resource.fetch(Ask(filters, order or resource.order, ask.limit, ""))
+        return Page([_row(resource, each, labels, verbs) for each in found.items], found.next)
+
+    chosen = [each for each in _columns(resource) if each.key in columns]
+    return Table(request, columns=chosen, fetch=fetch, **facts)
+
+
+def tabs(resource: Resource, current: str = "") -> list[Tab]:
+    """Return the pages that stand beside a resource's.
+
+    Args:
+        current: name of the address of the page that is shown, if it is not the resource's.
+    """
+    found = resource.console.tabs() if resource.console and resource.console.tabs else {}
+    shown = current or resource.name
+    return [Tab(label, reverse(f"console:{name}"), name == shown) for name, label in found.items()]
+
+
+def _list(resource: Resource, request: HttpRequest) -> HttpResponseBase:
+    shown = resource.console
+    assert shown is not None
+    labels = functools.cache(_labels)
+    verbs = _verbs(request, resource)
+    filters = [each for each in resource.filters_of(Where.CONSOLE)
+               if each.name not in (shown.fixed or {})]  # fmt: skip
+
+    def given(texts: Mapping[str, str]) -> dict[str, Any]:
+        wanted = {each.name: _parsed(each.name, each.type, texts[each.name])
+                  for each in filters if texts[each.name]}  # fmt: skip
+        return {**(shown.fixed or {}), **wanted}
+
+    def fetch(ask: tables.Ask) -> Page[Row]:
+        found = resource.fetch(Ask(given(ask.filters), ask.order, ask.limit, ask.cursor))
+        return Page([_row(resource, each, labels, verbs) for each in found.items], found.next)
+
+    table = Table(
+        request, resource.name.replace("_", "-"), _columns(resource), fetch,
+        order=shown.order or resource.order, live=shown.live, empty=shown.empty,
+        filters=[
+            tables.Filter(each.name, title_of(each), _choices(each.type, each.labels, labels),
+                          each.hint)
+            for each in filters
+        ],
+    )  # fmt: skip
+    try:
+        wanted = given({each.name: each.value for each in table.filters})
+    except Invalid:  # the table tells
+        wanted = None
+    context = {
+        "tabs": tabs(resource),
+        "actions": [] if wanted is None else _list_actions(request, resource, wanted),
+    }
+    template = "relay_dashboard/table_page.html"
+    return respond(request, table, template, resource.title, context)
+
+
+def _one(resource: Resource, request: HttpRequest, /, **values: Any) -> HttpResponseBase:
+    identity = resource.identity
+    assert identity is not None
+    try:
+        wanted = identity.type.parse(str(values[identity.name]))
+    except ValueError as error:
+        raise NotFound(f"{identity.name}: {error}") from None
+    found = identity.get(wanted)
+    row = _row(resource, found, _labels, _verbs(request, resource))
+    context = {"row": row, "columns": _columns(resource), "actions": row.actions,
+               "tabs": tabs(resource)}  # fmt: skip
+    title = f"{resource.noun.replace('_', ' ').capitalize()} {wanted}"
+    return render(request, "relay_dashboard/resource.html", title, context)
+
+
+def _ask(
+    resource: Resource, verb: Verb, request: HttpRequest, /, **values: Any
+) -> HttpResponseBase:
+    """Ask before a verb, or do it."""
+    known: dict[str, Any] = {}
+    for each in verb.known:
+        text = str(values.get(each.name, "")) or tables.given(request, each.name)
+        known[each.name] = each.default
+        if text:
+            try:
+                known[each.name] = each.type.parse(text)
+            except ValueError as error:
+                if each.name in values:
+                    raise NotFound(f"{each.name} {text:.80}: {error}") from None
+                raise Invalid(fields={each.name: str(error)}) from None
+        elif each.required:
+            raise Invalid(fields={each.name: "is missing"})
+    form = _form(request, verb)
+
+    def perform(actor: Actor) -> str:
+        asked = {each.name: form.cleaned_data[each.name] for each in verb.arguments if each.asked}
+        given = {**known, **asked}
+        told = verb.done(given, verb.run(actor, **given))
+        return told[:1].upper() + told[1:]
+
+    confirm = verb.confirm(known)
+    question = Question(
+        confirm.title, verb.title, confirm.text, confirm.loses, danger=bool(confirm.loses)
+    )
+    return act(request, question, perform, _back(resource, known), form)
+
+
+class _Parsed(forms.CharField):
+    """A text of a form that a type of `relay.resources.values` reads."""
+
+    def __init__(self, argument: Argument, **facts: Any) -> None:
+        self.argument = argument
+        many = isinstance(argument.type, Texts | Pairs)
+        super().__init__(widget=forms.Textarea if many else forms.TextInput, **facts)
+
+    def to_python(self, value: Any) -> Any:
+        text = super().to_python(value)
+        if not text:
+            return "" if self.required else self.argument.default
+        try:
+            return self.argument.type.parse(text)
+        except ValueError as error:
+            raise ValidationError(str(error)) from None
+
+
+def _form(request: HttpRequest, verb: Verb) -> forms.Form:
+    form = forms.Form(
+        posted(request),
+        initial={
+            each.name: request.GET[each.name] for each in verb.arguments if each.name in request.GET
+        },
+    )
+    for each in verb.arguments:
+        if each.asked:
+            form.fields[each.name] = _form_field(each)
+    return form
+
+
+def _form_field(argument: Argument) -> forms.Field:
+    label, told = title_of(argument), argument.description
+    match argument.type:
+        case Flag():
+            return forms.BooleanField(label=label, help_text=told, required=False)
+        case Choice(options):
+            none = [] if argument.required else [("", "none")]
+            return forms.TypedChoiceField(
+                label=label, help_text=told, required=argument.required,
+                choices=[*none, *((each, each) for each in options)],
+                empty_value=argument.default,
+            )  # fmt: skip
+    field = _Parsed(argument, label=label, help_text=told, required=argument.required, strip=True)
+    if isinstance(argument.type, Text):
+        field.widget.attrs["maxlength"] = argument.type.max_chars
+    return field
+
+
+def _columns(resource: Resource) -> list[Column]:
+    orders = {each.field or each.name: each.name
+              for each in resource.orders if Where.CONSOLE in each.where}  # fmt: skip
+    return [
+        Column(each.name, title_of(each), _kind(each), order=orders.get(each.name, ""),
+               optional=not each.is_shown(), hint=each.description)
+        for each in resource.fields_of(Where.CONSOLE)
+    ]  # fmt: skip
+
+
+def _kind(field: Field) -> Cell | Kind:
+    match field.type:
+        case Number() | Real():
+            return _KINDS[field.unit] if field.unit else Cell.CODE
+        case Moment():
+            return Cell.MOMENT
+        case Choice() if field.look is Look.TEXT:
+            return Cell.LINE
+    return _LOOKS[field.look]
+
+
+def _row(resource: Resource, row: Any, labels: Known, verbs: Sequence[Verb]) -> Row:
+    fields = resource.fields_of(Where.CONSOLE)
+    links = {each.name: each.link(row) for each in fields if each.link}
+    one = resource.identity
+    if resource.console and one:
+        links[one.column] = reverse(f"console:{resource.noun}", args=[one.value(row)])
+    actions = [Action(verb.title, _address(resource, verb, verb.of_row(row)),
+                      danger=verb.danger)
+               for verb in verbs if verb.of_row]  # fmt: skip
+    return Row(
+        {each.name: _shown(each, row, labels) for each in fields},
+        {name: link for name, link in links.items() if link},
+        actions,
+    )
+
+
+def _shown(field: Field, row: Any, labels: Known) -> Any:
+    value = field.value(row)
+    if field.labels and value in (known := labels(field.labels)):
+        return known[value]
+    if field.show:
+        return field.show(row)
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={each}" for key, each in value.items())
+    return ", ".join(value) if isinstance(value, list | tuple) else value
+
+
+def _verbs(request: HttpRequest, resource: Resource) -> list[Verb]:
+    return [each for each in resource.verbs if may(request, each.action)]
+
+
+def _list_actions(request: HttpRequest, resource: Resource, given: Values) -> list[Action]:
+    found = []
+    for verb in _verbs(request, resource):
+        known = verb.of_list(given) if verb.of_list else None
+        if known is not None:
+            found.append(Action(verb.title, _address(resource, verb, known), danger=verb.danger))
+    return found
+
+
+def _address(resource: Resource, verb: Verb, known: Values) -> str:
+    """Return the address of a verb's question: its path, and what else is known as a query."""
+    in_path = verb.in_path(resource, verb.page)
+    kinds = {each.name: each.type for each in verb.arguments}
+    found = reverse(
+        f"console:{verb.noun}_{verb.name}",
+        kwargs={
+            name: known[name] if isinstance(kinds[name], Number) else str(known[name])
+            for name in in_path
+        },
+    )
+    rest = {name: value for name, value in known.items()
+            if name not in in_path and value is not None}  # fmt: skip
+    return f"{found}?{urlencode(rest)}" if rest else found
+
+
+def _back(resource: Resource, known: Values) -> str:
+    """Return the address of the list, filtered by what a verb of the list was about."""
+    if not resource.console:
+        return reverse("console:overview")
+    found = reverse(f"console:{resource.name}")
+    shared = {each.name: known[each.name] for each in resource.filters if each.name in known}
+    return f"{found}?{urlencode(shared)}" if shared else found
+
+
+def _pattern(own: str, kinds: Mapping[str, Type]) -> str:
+    """Return a path as Django has it: `sessions/<key:key>/kick/`."""
+    for name in parameters(own):
+        kind = "int" if isinstance(kinds[name], Number) else "key"
+        own = own.replace(f"{{{name}}}", f"<{kind}:{name}>")
+    return f"{own}/"
+
+
+def _choices(kind: Type, own: Labels | None, labels: Known) -> Sequence[tuple[str, str]]:
+    if own:
+        return tuple(labels(own).items())
+    if isinstance(kind, Choice):
+        return [(each, each.replace("_", " ")) for each in kind.options]
+    return [(each, each) for each in ("true", "false")] if isinstance(kind, Flag) else ()
+
+
+def _labels(own: Labels) -> Mapping[str, str]:
+    return own()
+
+
+def _parsed(name: str, kind: Type, text: str) -> Any:
+    try:
+        return kind.parse(text)
+    except ValueError as error:
+        raise Invalid(fields={name: str(error)}) from None

@@ -1,0 +1,64 @@
+"""How declared resources fetch a page: from the database, or from what is in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from django.db.models import QuerySet
+
+from relay.ops import keyset, paging
+from relay.ops.paging import Page
+from relay.resources.declaration import Ask
+
+Fetch = Callable[[Ask], Page[Any]]
+
+
+def stored(
+    rows: Callable[..., QuerySet[Any]], orders: Mapping[str, str], nullable: Collection[str] = ()
+) -> Fetch:
+    """Fetch pages of a table of the database.
+
+    Args:
+        rows: takes the filters by their names.
+        orders: columns, by the names of the orders.
+        nullable: columns that may be null.
+    """
+
+    def fetch(ask: Ask) -> Page[Any]:
+        return keyset.page(
+            rows(**ask.filters),
+            orders,
+            order=ask.order,
+            limit=ask.limit,
+            cursor=ask.cursor,
+            nullable=nullable,
+        )
+
+    return fetch
+
+
+def in_memory(
+    items: Callable[..., Iterable[Any]],
+    orders: Mapping[str, Callable[[Any], float | str]],
+    identity: Callable[[Any], str],
+) -> Fetch:
+    """Fetch pages of what Redis holds as a whole.
+
+    Args:
+        items: takes the filters by their names.
+        orders: what to order by, by the names of the orders.
+        identity: unique for each item.
+    """
+
+    def fetch(ask: Ask) -> Page[Any]:
+        key = orders[paging.one_of(ask.order, tuple(orders))[0]]
+        return paging.page_of(
+            items(**ask.filters),
+            lambda item: (key(item), identity(item)),
+            ask.order,
+            ask.limit,
+            ask.cursor,
+        )
+
+    return fetch
