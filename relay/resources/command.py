@@ -33,7 +33,8 @@ from relay.ops.arguments import whole_number
 from relay.ops.command import RelayCommand
 from relay.ops.paging import MAX_PAGE
 from relay.ops.printable import shown
-from relay.ops.screen import amount, span
+from relay.ops.screen import amount
+from relay.ops.wording import duration
 from relay.resources.declaration import Ask, Resource, Verb
 from relay.resources.fields import Argument, Field, Unit, Where, title_of
 from relay.resources.values import Choice, Flag, Number, Real, Type
@@ -206,7 +207,7 @@ def cell(field: Field, row: Any) -> str:
     if value is None:
         return "-"
     if field.unit is Unit.SECONDS:
-        return span(value)
+        return duration(value)
     if field.unit is Unit.SHARE:
         return f"{value:.1%}"
     if field.unit:

@@ -125,7 +125,7 @@ def _list(resource: Resource, request: HttpRequest) -> HttpResponseBase:
         return Page([_row(resource, each, labels, verbs) for each in found.items], found.next)
 
     table = Table(
-        request, resource.name.replace("_", "-"), _columns(resource), fetch,
+        request, shown.table or resource.name.replace("_", "-"), _columns(resource), fetch,
         order=shown.order or resource.order, live=shown.live, empty=shown.empty,
         filters=[
             tables.Filter(each.name, title_of(each), _choices(each.type, each.labels, labels),

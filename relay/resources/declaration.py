@@ -99,7 +99,8 @@ class Verb:
         of_row: arguments that a row has; the verb is a button of rows then.
         of_list: arguments that the filters of a list have; the verb is a button of the page then,
             if they are not None.
-        danger: the button warns, and a command asks unless it has `--yes`.
+        danger: the button warns, a command asks unless it has `--yes`, and a call of an operator
+            has to be confirmed.
         missing: REST answers 404 where the thing does not exist.
         path: in REST, with arguments in braces.
         page: of the console, the same.
@@ -198,6 +199,7 @@ class Console:
         order: that of the table, where it is another than REST's.
         fixed: filters that the page sets.
         live: the table refreshes itself.
+        table: id of the table, and name of its exported files; that of the resource without one.
         empty: is said in place of rows.
         tabs: the pages that stand side by side, names of addresses and their titles.
     """
@@ -205,6 +207,7 @@ class Console:
     order: str = ""
     fixed: Values | None = None
     live: bool = False
+    table: str = ""
     empty: str = "Nothing here"
     tabs: Callable[[], Mapping[str, str]] | None = None
 

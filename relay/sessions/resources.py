@@ -372,8 +372,8 @@ HISTORY: Final = Resource(
                                    "drops": "drops", "ended": "closed_at"}, listing.NULLABLE),
     identity=Identity("session", Number(1, MAX_ID), "Number of a row of the history.", _get,
                       "Get a session of the history", "closed_at", read=attrgetter("pk")),
-    console=Console(order="-ended", fixed={"open": False}, empty="No session has ended yet.",
-                    tabs=_tabs),
+    console=Console(order="-ended", fixed={"open": False}, table="sessions-ended",
+                    empty="No session has ended yet.", tabs=_tabs),
     terminal=("opened_at", "closed_at", "close_reason", "key", "address"),
 )  # fmt: skip
 
