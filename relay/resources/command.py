@@ -212,6 +212,8 @@ def cell(field: Field, row: Any) -> str:
         return f"{value:.1%}"
     if field.unit:
         return amount(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, datetime):
         return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
     if isinstance(value, dict):

@@ -92,8 +92,8 @@ def part(
         found = resource.fetch(Ask(filters, order or resource.order, ask.limit, ""))
         return Page([_row(resource, each, labels, verbs) for each in found.items], found.next)
 
-    chosen = [each for each in _columns(resource) if each.key in columns]
-    return Table(request, columns=chosen, fetch=fetch, **facts)
+    offered = {each.key: each for each in _columns(resource, resource.fields_of(Where.CONSOLE))}
+    return Table(request, columns=[offered[name] for name in columns], fetch=fetch, **facts)
 
 
 def tabs(resource: Resource, current: str = "") -> list[Tab]:
@@ -125,7 +125,8 @@ def _list(resource: Resource, request: HttpRequest) -> HttpResponseBase:
         return Page([_row(resource, each, labels, verbs) for each in found.items], found.next)
 
     table = Table(
-        request, shown.table or resource.name.replace("_", "-"), _columns(resource), fetch,
+        request, shown.table or resource.name.replace("_", "-"),
+        _columns(resource, resource.fields_of(Where.CONSOLE)), fetch,
         order=shown.order or resource.order, live=shown.live, empty=shown.empty,
         filters=[
             tables.Filter(each.name, title_of(each), _choices(each.type, each.labels, labels),
@@ -134,13 +135,11 @@ def _list(resource: Resource, request: HttpRequest) -> HttpResponseBase:
         ],
     )  # fmt: skip
     try:
-        wanted = given({each.name: each.value for each in table.filters})
+        wanted: Values | None = given({each.name: each.value for each in table.filters})
     except Invalid:  # the table tells
         wanted = None
-    context = {
-        "tabs": tabs(resource),
-        "actions": [] if wanted is None else _list_actions(request, resource, wanted),
-    }
+    known = [(each, each.of_list(wanted)) for each in verbs if each.of_list and wanted is not None]
+    context = {"tabs": tabs(resource), "actions": _actions(resource, known)}
     template = "relay_dashboard/table_page.html"
     return respond(request, table, template, resource.title, context)
 
@@ -153,8 +152,11 @@ def _one(resource: Resource, request: HttpRequest, /, **values: Any) -> HttpResp
     except ValueError as error:
         raise NotFound(f"{identity.name}: {error}") from None
     found = identity.get(wanted)
-    row = _row(resource, found, _labels, _verbs(request, resource))
-    context = {"row": row, "columns": _columns(resource), "actions": row.actions,
+    fields = resource.fields_of(Where.CONSOLE)
+    names = {each.name for each in fields}
+    fields += [each for each in resource.fields_of(Where.DATA) if each.name not in names]
+    row = _row(resource, found, _labels, _verbs(request, resource), fields)
+    context = {"row": row, "columns": _columns(resource, fields), "actions": row.actions,
                "tabs": tabs(resource)}  # fmt: skip
     title = f"{resource.noun.replace('_', ' ').capitalize()} {wanted}"
     return render(request, "relay_dashboard/resource.html", title, context)
@@ -241,13 +243,13 @@ def _form_field(argument: Argument) -> forms.Field:
     return field
 
 
-def _columns(resource: Resource) -> list[Column]:
+def _columns(resource: Resource, fields: Sequence[Field]) -> list[Column]:
     orders = {each.field or each.name: each.name
               for each in resource.orders if Where.CONSOLE in each.where}  # fmt: skip
     return [
         Column(each.name, title_of(each), _kind(each), order=orders.get(each.name, ""),
                optional=not each.is_shown(), hint=each.description)
-        for each in resource.fields_of(Where.CONSOLE)
+        for each in fields
     ]  # fmt: skip
 
 
@@ -262,19 +264,23 @@ def _kind(field: Field) -> Cell | Kind:
     return _LOOKS[field.look]
 
 
-def _row(resource: Resource, row: Any, labels: Known, verbs: Sequence[Verb]) -> Row:
-    fields = resource.fields_of(Where.CONSOLE)
+def _row(
+    resource: Resource,
+    row: Any,
+    labels: Known,
+    verbs: Sequence[Verb],
+    fields: Sequence[Field] = (),
+) -> Row:
+    fields = fields or resource.fields_of(Where.CONSOLE)
     links = {each.name: each.link(row) for each in fields if each.link}
     one = resource.identity
-    if resource.console and one:
+    if resource.console and one and one.value(row) not in ("", None):
         links[one.column] = reverse(f"console:{resource.noun}", args=[one.value(row)])
-    actions = [Action(verb.title, _address(resource, verb, verb.of_row(row)),
-                      danger=verb.danger)
-               for verb in verbs if verb.of_row]  # fmt: skip
+    known = [(verb, verb.of_row(row)) for verb in verbs if verb.of_row]
     return Row(
         {each.name: _shown(each, row, labels) for each in fields},
         {name: link for name, link in links.items() if link},
-        actions,
+        _actions(resource, known),
     )
 
 
@@ -284,6 +290,8 @@ def _shown(field: Field, row: Any, labels: Known) -> Any:
         return known[value]
     if field.show:
         return field.show(row)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, dict):
         return ", ".join(f"{key}={each}" for key, each in value.items())
     return ", ".join(value) if isinstance(value, list | tuple) else value
@@ -293,13 +301,13 @@ def _verbs(request: HttpRequest, resource: Resource) -> list[Verb]:
     return [each for each in resource.verbs if may(request, each.action)]
 
 
-def _list_actions(request: HttpRequest, resource: Resource, given: Values) -> list[Action]:
-    found = []
-    for verb in _verbs(request, resource):
-        known = verb.of_list(given) if verb.of_list else None
-        if known is not None:
-            found.append(Action(verb.title, _address(resource, verb, known), danger=verb.danger))
-    return found
+def _actions(resource: Resource, known: Sequence[tuple[Verb, Values | None]]) -> list[Action]:
+    """Return the buttons of verbs whose arguments are known."""
+    return [
+        Action(verb.title, _address(resource, verb, values), danger=verb.danger)
+        for verb, values in known
+        if values is not None
+    ]
 
 
 def _address(resource: Resource, verb: Verb, known: Values) -> str:

@@ -96,9 +96,9 @@ class Verb:
         run: does it: `run(actor, **arguments)` returns the values of `answer`.
         confirm: what the console and the terminal ask first, by the arguments that are known.
         done: tells, by the arguments and the answer, what was done; without the first capital.
-        of_row: arguments that a row has; the verb is a button of rows then.
-        of_list: arguments that the filters of a list have; the verb is a button of the page then,
-            if they are not None.
+        of_row: arguments that a row has; the verb is a button of rows then. None: not of this row.
+        of_list: arguments that the filters of a list have; the verb is a button of the page then.
+            None: not of this list.
         danger: the button warns, a command asks unless it has `--yes`, and a call of an operator
             has to be confirmed.
         missing: REST answers 404 where the thing does not exist.
@@ -118,7 +118,7 @@ class Verb:
     details: str = ""
     arguments: tuple[Argument, ...] = ()
     answer: tuple[Field, ...] = ()
-    of_row: Callable[[Any], Values] | None = None
+    of_row: Callable[[Any], Values | None] | None = None
     of_list: Callable[[Values], Values | None] | None = None
     danger: bool = False
     missing: bool = False

@@ -144,7 +144,7 @@ RESOURCE: Final = Resource(
             action="session.kick", method="DELETE", path="lamps/{id}", run=remove, danger=True,
             arguments=(_ID, Argument("reason", Choice(("broken", "sold")), "Why it is removed.",
                                      required=False, asked=True)),
-            of_row=lambda lamp: {"id": lamp.id},
+            of_row=lambda lamp: {"id": lamp.id} if lamp.power < 50 else None,
             confirm=lambda given: Confirmation(f"Remove lamp {given['id']}", "It goes out.",
                                                (f"lamp {given['id']}",)),
             done=lambda given, answer: f"lamp {given['id']} is removed",

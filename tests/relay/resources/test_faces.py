@@ -150,6 +150,8 @@ def test_one_row(viewer: Client, operator: Client) -> None:
     text = operator.get(f"{PAGE}=lamp~2F1/").content.decode()
     for expected in ("Lamp =lamp/1", "Brightness", "31 12:00:00 UTC", f"{PAGE}=lamp~2F1/remove/"):
         assert expected in text, expected
+    assert "Note" in text and ">old<" in text, "not a column"
+    assert "/remove/" not in operator.get(f"{PAGE}porch/").content.decode(), "too bright"
     assert "/remove/" not in viewer.get(f"{PAGE}porch/").content.decode()
     assert viewer.get(f"{PAGE}moon/").status_code == 404
 
@@ -201,9 +203,9 @@ def run(*arguments: str) -> tuple[str, str]:
 def test_the_command_lists(house: None) -> None:
     text, hint = run("lamps", "--limit", "2", "--order=-power")
     assert text.splitlines() == [
-        "ID             ROOM  LIT   BRIGHTNESS  LABELS",
-        "'porch'        hall  True       99.0%",
-        "'attic light'  hall  True       40.0%  age=3",
+        "ID             ROOM  LIT  BRIGHTNESS  LABELS",
+        "'porch'        hall  yes       99.0%",
+        "'attic light'  hall  yes       40.0%  age=3",
     ]
     cursor = hint.split()[-1]
     assert "=lamp/1" in run("lamps", "--order=-power", "--cursor", cursor)[0]
