@@ -36,8 +36,8 @@ from relay.ops.printable import shown
 from relay.ops.screen import amount
 from relay.ops.wording import duration
 from relay.resources.declaration import Ask, Resource, Verb
-from relay.resources.fields import Argument, Field, Unit, Where, title_of
-from relay.resources.values import Choice, Flag, Number, Real, Type
+from relay.resources.fields import Field, Unit, Where, title_of
+from relay.resources.values import Choice, Flag, Number, Pairs, Real, Texts, Type
 
 LISTED: Final = 50
 EXITS: Final = "exit code: 0 done, 1 refused, not found or no answer, 2 usage"
@@ -51,19 +51,23 @@ class ResourceCommand(RelayCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.description = f"{self.help}\n\n{EXITS}"
-        words = parser.add_subparsers(dest="word", required=True, metavar="SUB-COMMAND")
+        words = parser.add_subparsers(dest="_word", required=True, metavar="SUB-COMMAND")
         for resource in self.resources:
             own = _sub_command(words, resource.command, resource.summary, resource.details)
             if resource.identity:
                 told = f"only this one, with all fields: {_said(resource.identity.description)}"
-                own.add_argument("one", nargs="?", type=_reader(resource.identity.type), help=told,
+                own.add_argument("_one", nargs="?", type=_reader(resource.identity.type), help=told,
                                  metavar=resource.identity.name.upper())  # fmt: skip
             self.add_list(own, resource)
-            own.set_defaults(resource=resource)
+            own.set_defaults(_resource=resource)
             for verb in resource.verbs:
-                own = _sub_command(words, verb.word, verb.summary, verb.details)
+                own = _sub_command(words, verb.command, verb.summary, verb.details)
                 self.add_verb(own, verb)
-                own.set_defaults(verb=verb)
+                own.set_defaults(_verb=verb)
+        self.add_words(words)
+
+    def add_words(self, words: Any) -> None:
+        """Add sub-commands that no declaration has."""
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -76,12 +80,12 @@ class ResourceCommand(RelayCommand):
 
     def run(self, options: dict[str, Any]) -> None:
         """Do what the arguments say."""
-        if options.get("verb"):
-            self.perform(options["verb"], options)
-        elif options.get("one") is not None:
-            self.write_one(options["resource"], options)
+        if options.get("_verb"):
+            self.perform(options["_verb"], options)
+        elif options.get("_one") is not None:
+            self.write_one(options["_resource"], options)
         else:
-            self.write_list(options["resource"], options)
+            self.write_list(options["_resource"], options)
 
     def add_list(self, parser: ArgumentParser, *resources: Resource) -> None:
         """Add the filters, the order and the form of a list; of several, those that any has."""
@@ -109,7 +113,7 @@ class ResourceCommand(RelayCommand):
             help=f"maximum number of rows (default {LISTED})",
         )
         parser.add_argument("--cursor", default="", help="continue where a list ended")
-        parser.set_defaults(filters=tuple(filters))
+        parser.set_defaults(_filters=tuple(filters))
         parser.add_argument("--json", action="store_true", help="one JSON array")
 
     def write_list(self, resource: Resource, options: dict[str, Any]) -> None:
@@ -130,7 +134,7 @@ class ResourceCommand(RelayCommand):
     def write_one(self, resource: Resource, options: dict[str, Any]) -> None:
         """Print all fields of one row."""
         assert resource.identity is not None
-        row = resource.identity.get(options["one"])
+        row = resource.identity.get(options["_one"])
         if options["json"]:
             self.write_json(resource.data(row))
             return
@@ -158,6 +162,12 @@ class ResourceCommand(RelayCommand):
             CommandError: it was not confirmed.
         """
         given = {each.name: options[each.name] for each in verb.arguments}
+        for each in verb.arguments:
+            if isinstance(each.type, Texts | Pairs) and given[each.name] != each.default:
+                try:
+                    given[each.name] = each.type.parse("\n".join(given[each.name]))
+                except ValueError as error:
+                    raise CommandError(f"{_option(each.name)}: {error}", returncode=2) from None
         if verb.danger and not options["yes"]:
             if options["json"]:
                 raise CommandError("--json needs --yes, because it asks no question", returncode=2)
@@ -166,7 +176,7 @@ class ResourceCommand(RelayCommand):
         if options["json"]:
             self.write_json({each.name: each.value(answer) for each in verb.answer})
         else:
-            self.stdout.write(shown(verb.done(_quoted(verb.arguments, given), answer)))
+            self.stdout.write(shown(verb.done(_quoted(given), answer)))
         self.require_in_force()
 
     def _confirm(self, verb: Verb, given: dict[str, Any]) -> None:
@@ -226,7 +236,9 @@ def cell(field: Field, row: Any) -> str:
 def _asked(resource: Resource, options: dict[str, Any]) -> Ask:
     own = {each.name for each in resource.filters_of(Where.TERMINAL)}
     given = {name: options[name] for name in own if options[name] is not None}
-    foreign = [name for name in options["filters"] if name not in own and options[name] is not None]
+    foreign = [
+        name for name in options["_filters"] if name not in own and options[name] is not None
+    ]
     if foreign:
         raise CommandError(f"{_option(foreign[0])}: this list has no such filter", returncode=2)
     order, orders = options["order"] or resource.order, resource.orders_of(Where.TERMINAL)
@@ -261,6 +273,9 @@ def _read(kind: Type) -> dict[str, Any]:
         return {"choices": kind.options}
     if isinstance(kind, Flag):
         return {"type": _reader(kind), "metavar": "true|false"}
+    if isinstance(kind, Texts | Pairs):
+        form = "NAME=TEXT" if isinstance(kind, Pairs) else "TEXT"
+        return {"nargs": "+", "metavar": form}
     return {"type": _reader(kind)}
 
 
@@ -274,6 +289,6 @@ def _reader(kind: Type) -> Callable[[str], Any]:
     return read
 
 
-def _quoted(arguments: Sequence[Argument], given: dict[str, Any]) -> dict[str, Any]:
+def _quoted(given: dict[str, Any]) -> dict[str, Any]:
     """Return arguments as a sentence in a terminal has them: texts in quotes."""
     return {name: repr(value) if isinstance(value, str) else value for name, value in given.items()}

@@ -88,12 +88,14 @@ class Verb:
     """Something that can be done.
 
     Attributes:
-        name, noun: such as `kick` and `session`: the operation `kick_session`, the command
-            `kick-session` and the address named `session_kick` are called by them.
+        name, noun: such as `kick` and `session`: the operation `kick_session` and the address
+            named `session_kick` are called by them.
+        word: sub-command of the command that has it; `kick-session` without one.
         title: of the button.
         summary, details: for REST and the help of commands.
         action: of the matrix.
-        run: does it: `run(actor, **arguments)` returns the values of `answer`.
+        run: does it: called with the `Actor`, without a name, and the arguments by their names; it
+            returns the values of `answer`.
         confirm: what the console and the terminal ask first, by the arguments that are known.
         done: tells, by the arguments and the answer, what was done; without the first capital.
         of_row: arguments that a row has; the verb is a button of rows then. None: not of this row.
@@ -116,6 +118,7 @@ class Verb:
     confirm: Callable[[Values], Confirmation]
     done: Callable[[Values, Values], str]
     details: str = ""
+    word: str = ""
     arguments: tuple[Argument, ...] = ()
     answer: tuple[Field, ...] = ()
     of_row: Callable[[Any], Values | None] | None = None
@@ -131,6 +134,7 @@ class Verb:
     def __post_init__(self) -> None:
         told = f"verb {self.name} of {self.noun}"
         check_action(told, self.action)
+        check(bool(_WORD.fullmatch(self.command)), f"{told}: {self.command!r} is not a word")
         check_unique(told, "argument", (each.name for each in self.arguments))
         check(self.method in METHODS, f"{told}: the method must be one of {', '.join(METHODS)}")
         names = {each.name for each in self.arguments}
@@ -148,9 +152,8 @@ class Verb:
         return f"{self.name}_{self.noun}"
 
     @property
-    def word(self) -> str:
-        """Its sub-command."""
-        return self.operation.replace("_", "-")
+    def command(self) -> str:
+        return self.word or self.operation.replace("_", "-")
 
     def in_path(self, resource: Resource, own: str) -> list[str]:
         """Return the names of the arguments in its path."""

@@ -15,8 +15,10 @@ from typing import Any, Final
 from relay.access import matrix
 from relay.resources.values import Number, Real, Type
 
-RESERVED: Final = frozenset({"limit", "cursor", "order", "json", "column", "export"})
-"""Names in addresses and commands that no filter can have."""
+RESERVED: Final = frozenset(
+    {"limit", "cursor", "order", "json", "yes", "column", "export", "next", "request", "body"}
+)
+"""Names with a meaning of their own in addresses, operations or commands."""
 _NAME: Final = re.compile("[a-z][a-z0-9_]*")
 
 Labels = Callable[[], Mapping[str, str]]
@@ -173,6 +175,7 @@ class Argument:
 
     def __post_init__(self) -> None:
         check(is_name(self.name), f"argument {self.name!r}: is not a lower-case name")
+        check(self.name not in RESERVED, f"argument {self.name}: the name has another meaning")
         check_sentence(f"argument {self.name}", self.description)
 
 

@@ -185,7 +185,7 @@ def _plain(kind: Type) -> Any:
     """Return the type of a value in an answer."""
     match kind:
         case Choice():
-            return Literal[kind.options]
+            return Literal[tuple(map(str, kind.options))]
         case Texts():
             return list[str]
         case Pairs():

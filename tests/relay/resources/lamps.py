@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Final
 
 from relay.access.actor import Actor
@@ -24,7 +25,13 @@ from relay.resources.fetching import in_memory
 from relay.resources.fields import Argument, Field, Filter, Look, Order, Unit, Where
 from relay.resources.values import Choice, Flag, Moment, Number, Pairs, Real, Text, Texts
 
-ROOMS: Final = ("hall", "cellar")
+
+class Room(StrEnum):
+    HALL = "hall"
+    CELLAR = "cellar"
+
+
+ROOMS: Final = tuple(Room)
 
 
 @dataclass(frozen=True)
@@ -115,7 +122,7 @@ RESOURCE: Final = Resource(
     verbs=(
         Verb(
             name="add", noun="lamp", title="Add a lamp", summary="Add a lamp",
-            action="session.kick",
+            action="session.kick", word="add",
             method="PUT", path="lamps/{id}", run=add, answer=COUNT,
             arguments=(
                 Argument("id", Text(20, 1), "Name of the lamp.", asked=True),

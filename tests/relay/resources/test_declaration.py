@@ -55,6 +55,7 @@ def test_resources(changes: dict[str, Any], told: str) -> None:
     ("changes", "told"),
     [
         ({"action": "lamp.switch"}, "verb switch of lamp: there is no action 'lamp.switch'"),
+        ({"word": "Switch it"}, "'Switch it' is not a word"),
         ({"method": "GET"}, "the method must be one of POST"),
         ({"path": "lamps/{lamp}/switch"}, "has no argument lamp"),
         ({"page": "lamps/{lamp}/switch"}, "has no argument lamp"),
@@ -83,6 +84,7 @@ def test_a_dangerous_verb_is_confirmed_in_calls() -> None:
         (Filter, ("limit", Number(), "A bound."), "filter limit: the name has another meaning"),
         (Filter, ("a-b", Number(), "A bound."), "filter 'a-b': is not a lower-case name"),
         (Argument, ("note", Text(), "note"), "argument note: its description"),
+        (Argument, ("next", Text(), "A page."), "argument next: the name has another meaning"),
         (Identity, ("note", Text(), "note", id, "Get", "note"), "identity note: its description"),
     ],
 )

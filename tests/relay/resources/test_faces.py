@@ -229,8 +229,10 @@ def test_the_command_lists(house: None) -> None:
 def test_the_command_does_verbs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("switch-lamp", "porch", "--power", "7")[0] == "lamp 'porch' has 7 %\n"
     assert json.loads(run("switch-lamp", "porch", "--power", "8", "--json")[0]) == {"count": 3}
-    run("add-lamp", "--id", "new", "--room", "hall", "--labels", "a=b")
-    assert LAMPS["new"].labels == {"a": "b"}
+    run("add", "--id", "new", "--room", "hall", "--labels", "a=b", "c=d=e")
+    assert LAMPS["new"].labels == {"a": "b", "c": "d=e"}
+    with pytest.raises(CommandError, match="--labels: must have lines of the form name=text"):
+        run("add", "--id", "other", "--room", "hall", "--labels", "alone")
     monkeypatch.setattr(sys, "stdin", StringIO("n\ny\n"))
     with pytest.raises(CommandError, match="nothing was done"):
         run("remove-lamp", "porch")

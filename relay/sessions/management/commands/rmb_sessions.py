@@ -10,7 +10,9 @@ from typing import Any
 from relay.mux import listing as connections
 from relay.ops.printable import shown
 from relay.ops.screen import amount, span
+from relay.ops.wording import counted
 from relay.resources.command import ResourceCommand
+from relay.sessions import listing
 from relay.sessions.rates import WINDOW_S
 from relay.sessions.resources import HISTORY, LIVE
 
@@ -57,6 +59,8 @@ class Command(ResourceCommand):
             self.write_list(HISTORY, options)
         else:
             self.write_list(LIVE, options)
+            count = listing.total(options["protocol"] or "")
+            self.stderr.write(f"{counted(count, 'session')} connected")
 
     def _connections(self, options: dict[str, Any]) -> None:
         found = connections.live(
