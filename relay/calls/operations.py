@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, urlencode
+
+from relay.resources import registry
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
@@ -18,7 +20,8 @@ DANGEROUS: Final = frozenset(
      "token.revoke", "account.end_sessions", "account.reset_second_factor", "limit.default",
      "twin.import", "chain.import"}
 )  # fmt: skip
-"""Actions that take something away from others, beside every DELETE: they are confirmed."""
+"""Actions that take something away from others, beside every DELETE and every verb of a declared
+resource that says so: they are confirmed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +147,20 @@ def operations() -> dict[str, Operation]:
     from relay.rest.api import api  # not before the site is asked: it brings ninja and pydantic
 
     document = json.loads(api.document)
+    declared = {each.operation for resource in registry.resources() for each in resource.verbs
+                if each.danger}  # fmt: skip
     found = {}
     for path, item in document["paths"].items():
         for method, described in item.items():
             if "operationId" in described:
-                operation = _operation(path, method.upper(), described)
+                operation = _operation(path, method.upper(), described, declared)
                 found[operation.id] = operation
     return found
 
 
-def _operation(path: str, method: str, described: dict[str, Any]) -> Operation:
+def _operation(
+    path: str, method: str, described: dict[str, Any], declared: Collection[str]
+) -> Operation:
     answers = [
         answer.get("content", {})
         for status, answer in described["responses"].items()
@@ -178,7 +185,9 @@ def _operation(path: str, method: str, described: dict[str, Any]) -> Operation:
         ),
         body=next(iter(described.get("requestBody", {}).get("content", {})), ""),
         content=contents[0] if contents else JSON,
-        dangerous=method == "DELETE" or described.get("x-action") in DANGEROUS,
+        dangerous=method == "DELETE"
+        or described.get("x-action") in DANGEROUS
+        or described["operationId"] in declared,
     )
 
 

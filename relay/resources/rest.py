@@ -16,10 +16,9 @@ from ninja import Router, Schema
 from ninja.params.functions import Path, Query
 from pydantic import AfterValidator, BeforeValidator, create_model
 
-from relay.calls.operations import DANGEROUS
 from relay.resources import registry
 from relay.resources.declaration import Ask, Resource, Shape, Verb
-from relay.resources.fields import Argument, DeclarationError, Field, Filter, Where
+from relay.resources.fields import Argument, Field, Filter, Where
 from relay.resources.values import (
     Choice,
     Flag,
@@ -96,11 +95,6 @@ def _declare_one(router: Router, resource: Resource, row: Any) -> None:
 
 
 def _declare_verb(router: Router, resource: Resource, verb: Verb) -> None:
-    if verb.danger and verb.method != "DELETE" and verb.action not in DANGEROUS:
-        raise DeclarationError(
-            f"resource {resource.name}: verb {verb.operation}: its action {verb.action} is not in "
-            "DANGEROUS of relay.calls.operations"
-        )
     path = resource.path_of(verb, verb.path)
     in_path = verb.in_path(resource, verb.path)
     places = {each.name: _in_path(each.type, each.description)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from relay.resources import registry, rest
+from relay.resources import registry
 from relay.resources.declaration import Console, Identity
 from relay.resources.fields import Argument, DeclarationError, Field, Filter, Look, Order, Unit
 from relay.resources.values import (
@@ -23,7 +23,7 @@ from relay.resources.values import (
 )
 from tests.relay.resources.lamps import RESOURCE
 
-ADD, SWITCH, REMOVE = RESOURCE.verbs
+ADD, SWITCH, _ = RESOURCE.verbs
 NOTE = Field("note", Text(), "A note.")
 
 
@@ -67,12 +67,6 @@ def test_resources(changes: dict[str, Any], told: str) -> None:
 def test_verbs(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(DeclarationError, match=told):
         replace(SWITCH, **changes)
-
-
-def test_a_dangerous_verb_is_confirmed_in_calls() -> None:
-    verb = replace(REMOVE, method="POST", action="trace.stop")
-    with pytest.raises(DeclarationError, match=r"action trace\.stop is not in"):
-        rest.router_of([replace(RESOURCE, verbs=(verb,))])
 
 
 @pytest.mark.parametrize(

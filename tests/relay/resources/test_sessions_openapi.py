@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from relay.calls import operations as calls
 from relay.rest.api import api
 
 RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("sessions_openapi.json").read_text())
@@ -68,3 +69,12 @@ def test_fields_have_descriptions() -> None:
     for name in ("LiveSessionOut", "SessionOut", "KickIn"):
         for field, schema in NOW["schemas"][name]["properties"].items():
             assert schema["description"].endswith("."), (name, field)
+
+
+def test_calls_are_confirmed_because_the_declaration_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calls, "DANGEROUS", frozenset())
+    found = calls.operations.__wrapped__()
+    assert found["kick_session"].dangerous and found["kick_twin"].dangerous
+    assert not found["kick_connection"].dangerous and not found["list_sessions"].dangerous
