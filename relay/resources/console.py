@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -156,6 +157,8 @@ def _one(resource: Resource, request: HttpRequest, /, **values: Any) -> HttpResp
     names = {each.name for each in fields}
     fields += [each for each in resource.fields_of(Where.DATA) if each.name not in names]
     row = _row(resource, found, _labels, _verbs(request, resource), fields)
+    row = replace(row, links={name: link for name, link in row.links.items()
+                              if name != identity.column})  # fmt: skip
     context = {"row": row, "columns": _columns(resource, fields), "actions": row.actions,
                "tabs": tabs(resource)}  # fmt: skip
     title = f"{resource.noun.replace('_', ' ').capitalize()} {wanted}"

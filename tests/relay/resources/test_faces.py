@@ -150,6 +150,7 @@ def test_one_row(viewer: Client, operator: Client) -> None:
     text = operator.get(f"{PAGE}=lamp~2F1/").content.decode()
     for expected in ("Lamp =lamp/1", "Brightness", "31 12:00:00 UTC", f"{PAGE}=lamp~2F1/remove/"):
         assert expected in text, expected
+    assert f'href="{PAGE}=lamp~2F1/"' not in text, "a link to itself"
     assert "Note" in text and ">old<" in text, "not a column"
     assert "/remove/" not in operator.get(f"{PAGE}porch/").content.decode(), "too bright"
     assert "/remove/" not in viewer.get(f"{PAGE}porch/").content.decode()
