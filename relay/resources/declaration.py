@@ -276,6 +276,8 @@ class Resource:
                 order.removeprefix("-") in names,
                 f"order {order!r}: must be one of {', '.join(sorted(names))}",
             )
+        unknown = names - set(getattr(self.fetch, "orders", names))
+        check(not unknown, f"`fetch` does not know the order {', '.join(sorted(unknown))}")
         for face in (Where.DATA, Where.TERMINAL):
             check(self.order in self.orders_of(face), f"order {self.order!r}: not of {face.name}")
         printed = {each.name for each in self.fields_of(Where.TERMINAL)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import QuerySet
@@ -11,7 +12,16 @@ from relay.ops import keyset, paging
 from relay.ops.paging import Page
 from relay.resources.declaration import Ask
 
-Fetch = Callable[[Ask], Page[Any]]
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Fetches pages; a resource checks that it knows all its orders."""
+
+    run: Callable[[Ask], Page[Any]]
+    orders: Collection[str]
+
+    def __call__(self, ask: Ask) -> Page[Any]:
+        return self.run(ask)
 
 
 def stored(
@@ -35,7 +45,7 @@ def stored(
             nullable=nullable,
         )
 
-    return fetch
+    return Fetch(fetch, orders)
 
 
 def in_memory(
@@ -61,4 +71,4 @@ def in_memory(
             ask.cursor,
         )
 
-    return fetch
+    return Fetch(fetch, orders)

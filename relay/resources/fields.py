@@ -16,7 +16,8 @@ from relay.access import matrix
 from relay.resources.values import Number, Real, Type
 
 RESERVED: Final = frozenset(
-    {"limit", "cursor", "order", "json", "yes", "column", "export", "next", "request", "body"}
+    {"limit", "cursor", "order", "column", "export", "next"}
+    | {"request", "query", "body", "json", "yes"}
 )
 """Names with a meaning of their own in addresses, operations or commands."""
 _NAME: Final = re.compile("[a-z][a-z0-9_]*")

@@ -7,7 +7,7 @@ made with the names of the declaration, so that the OpenAPI document reads the s
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -50,27 +50,19 @@ def declare(router: Router, resource: Resource) -> None:
 
 
 def _declare_list(router: Router, resource: Resource, row: Any) -> None:
-    filters = {each.name: each for each in resource.filters_of(Where.DATA)}
+    filters = resource.filters_of(Where.DATA)
     offered: Any = Literal[tuple(resource.orders_of(Where.DATA))]
     schema = _schema(
         Shape(f"{resource.schema.name}Query", "Filters of the list."),
         PageQuery,
-        {**{name: _asked(each) for name, each in filters.items()},
-         "order": (offered, resource.order)},
+        {**{each.name: _asked(each) for each in filters}, "order": (offered, resource.order)},
     )  # fmt: skip
 
     def run(request: Request, query: Any) -> Any:
         if query.cursor == "":
             raise bad_cursor()
-        given = {name: getattr(query, name) for name in filters}
-        read = {
-            name: filters[name].type.parse(value)
-            if isinstance(filters[name].type, Flag) and isinstance(value, str)
-            else value
-            for name, value in given.items()
-            if value is not None
-        }
-        found = resource.fetch(Ask(read, query.order, query.limit, query.cursor or ""))
+        given = {name: value for name, value in _read(filters, query).items() if value is not None}
+        found = resource.fetch(Ask(given, query.order, query.limit, query.cursor or ""))
         return {"items": [resource.data(each) for each in found.items], "next": found.next or None}
 
     _operate(
@@ -101,17 +93,20 @@ def _declare_verb(router: Router, resource: Resource, verb: Verb) -> None:
               for each in verb.arguments if each.name in in_path}  # fmt: skip
     brought = [each for each in verb.arguments if each.name not in places]
     name = "".join(map(str.capitalize, verb.operation.split("_")))
-    if brought:
-        shape = verb.takes or Shape(f"{name}In", f"{verb.summary}.")
-        places["body"] = _schema(shape, Body, {each.name: _brought(each) for each in brought})
+    shape = verb.takes or Shape(f"{name}In", f"{verb.summary}.")
+    if brought and verb.method == "DELETE":
+        wanted = {each.name: _brought(each, body=False) for each in brought}
+        places["query"] = Annotated[_schema(shape, Schema, wanted), Query()]
+    elif brought:
+        wanted = {each.name: _brought(each, body=True) for each in brought}
+        places["body"] = _schema(shape, Body, wanted)
     answer = None
     if verb.answer:
         shape = verb.gives or Shape(f"{name}Out", f"{verb.summary}.")
         answer = _schema(shape, Schema, {each.name: _answered(each) for each in verb.answer})
 
-    def run(request: Request, body: Any = None, **values: Any) -> Any:
-        given = {**values, **({each.name: getattr(body, each.name) for each in brought})}
-        done = verb.run(request.actor, **given)
+    def run(request: Request, body: Any = None, query: Any = None, **values: Any) -> Any:
+        done = verb.run(request.actor, **values, **_read(brought, body or query))
         return {each.name: each.value(done) for each in verb.answer} if verb.answer else None
 
     _operate(
@@ -162,8 +157,17 @@ def _asked(each: Filter) -> tuple[Any, Any]:
     return kind | None, Described(None, description=each.description)
 
 
-def _brought(argument: Argument) -> tuple[Any, Any]:
-    kind = _bounded(argument.type, body=True)
+def _read(parts: Sequence[Filter | Argument], source: Any) -> dict[str, Any]:
+    """Read values from a body or a query, in which a flag is a text."""
+    found = {each.name: getattr(source, each.name) for each in parts}
+    for each in parts:
+        if isinstance(each.type, Flag) and isinstance(found[each.name], str):
+            found[each.name] = each.type.parse(found[each.name])
+    return found
+
+
+def _brought(argument: Argument, *, body: bool) -> tuple[Any, Any]:
+    kind = _bounded(argument.type, body=body)
     if argument.required:
         return kind, Described(..., description=argument.description)
     described = Described(argument.default, description=argument.description)

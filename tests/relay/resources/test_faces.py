@@ -89,8 +89,10 @@ def test_rest_verbs(viewer: Client, operator: Client) -> None:
     assert send(operator, "PUT", "new", **body).json() == {"count": 4}
     assert (LAMPS["new"].labels, LAMPS["new"].lit) == ({"a": "b"}, True)
     assert send(operator, "PUT", "new", **body).status_code == 409
-    assert send(operator, "DELETE", "new", reason="sold").status_code == 204
-    assert send(operator, "DELETE", "new").status_code == 404
+    assert operator.delete(f"{REST}/new?reason=lost").status_code == 422
+    assert operator.delete(f"{REST}/new?reason=sold").status_code == 204
+    assert operator.delete(f"{REST}/new").status_code == 404
+    assert DONE[-1] == ("a operator", "remove new sold")
     assert {name for name, _ in DONE} == {"a operator"}
     for wrong in ({"power": 101}, {"power": "5"}, {}, {"power": 5, "colour": "red"}):
         assert send(operator, "POST", "porch/switch", **wrong).status_code == 422
