@@ -1,0 +1,436 @@
+"""A connection to NATS that comes back, with everything that was subscribed, and never gives up.
+
+Each connection to a server is a client of `nats-py` that must not reconnect by itself: when it
+ends, for whatever reason, calls under way fail at once instead of at their deadlines, and a new
+client connects with back-off and takes over the subscriptions. Answers to all requests arrive on
+one subscription.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import secrets
+from collections.abc import Callable
+from enum import StrEnum
+from types import TracebackType
+from typing import Any, Final, Self
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription as NatsSubscription
+from nats.js import JetStreamContext
+
+from lattice import credentials
+from lattice.errors import (
+    CallTimeoutError,
+    ConnectError,
+    ConnectionLostError,
+    NoRespondersError,
+    NotConnectedError,
+    TooLargeError,
+    TooManyCallsError,
+)
+from lattice.options import LatticeOptions
+
+FIRST_DELAY_S: Final = 0.1
+LAST_DELAY_S: Final = 5.0
+CHECK_S: Final = 1.0
+"""How often a connection is looked at: `nats-py` does not report each end of it."""
+FLUSH_TIMEOUT_S: Final = 2.0
+MAX_GATHERED: Final = 10_000
+
+MessageHandler = Callable[[Msg], None]
+
+_NO_RESPONDERS: Final = "503"
+_log = logging.getLogger(__name__)
+
+
+class ConnectionState(StrEnum):
+    """Where a connection stands."""
+
+    CLOSED = "closed"
+    CONNECTED = "connected"
+    AWAY = "away"
+
+
+class _Client(Client):
+    """A client of nats-py that does not fall back to plain text."""
+
+    needs_tls = False
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        if self.needs_tls and initial_connection and not info.get("tls_required"):
+            raise nats.errors.Error("the server does not require TLS, and the options do")
+        await super()._process_info(info, initial_connection)
+
+
+class Subscription:
+    """A subscription that outlives connections."""
+
+    def __init__(
+        self, connection: LatticeConnection, subject: str, queue: str, handler: MessageHandler
+    ) -> None:
+        self.subject = subject
+        self.queue = queue
+        self._connection = connection
+        self._handler = handler
+        self._nats: NatsSubscription | None = None
+        self._client: Client | None = None  # that has it now
+
+    async def _call(self, message: Msg) -> None:
+        self._handler(message)
+
+    async def _start(self, client: Client) -> None:
+        self._client = client
+        self._nats = await client.subscribe(self.subject, self.queue, cb=self._call)
+
+    async def drain(self) -> None:
+        """End it, after the messages that are on their way to us."""
+        self._connection._subscriptions.discard(self)
+        found, self._nats = self._nats, None
+        if found is not None:
+            with contextlib.suppress(nats.errors.Error):  # gone with its connection
+                await found.drain()
+
+
+class LatticeConnection:
+    """A connection to the NATS servers of a lattice.
+
+    Attributes:
+        options: of it.
+        losses: how often the connection broke.
+        last_error: why it is down or was down last.
+    """
+
+    def __init__(self, options: LatticeOptions) -> None:
+        self.options = options
+        self.losses = 0
+        self.last_error = ""
+        self._client: Client | None = None
+        self._connected = asyncio.Event()
+        self._hint = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+        self._subscriptions: set[Subscription] = set()
+        self._hooks: list[Callable[[], None]] = []
+        self._waiting: dict[str, asyncio.Future[Msg]] = {}
+        self._gathering: dict[str, asyncio.Queue[Msg | None]] = {}
+        self._inbox = f"{options.inbox_prefix}.{secrets.token_hex(11)}."
+        self._next = 0
+
+    @property
+    def state(self) -> ConnectionState:
+        """Where it stands."""
+        if self._keeper is None:
+            return ConnectionState.CLOSED
+        return ConnectionState.AWAY if self._client is None else ConnectionState.CONNECTED
+
+    @property
+    def outstanding(self) -> int:
+        """Requests that wait for an answer."""
+        return len(self._waiting)
+
+    @property
+    def max_message_bytes(self) -> int:
+        """Largest message the server takes."""
+        return self._client.max_payload if self._client is not None else 2**20
+
+    # ---- life
+
+    async def open(self, *, wait: bool = False) -> None:
+        """Connect.
+
+        Args:
+            wait: keep trying, instead of failing when no server can be used.
+
+        Raises:
+            ConnectError: no server can be reached, or none accepts the credentials.
+        """
+        assert self._keeper is None, "the connection is open already"
+        self._subscriptions.add(Subscription(self, f"{self._inbox}*", "", self._answered))
+        if not wait:
+            await self._connect()
+        self._keeper = asyncio.create_task(self._keep())
+        if wait:
+            await self._connected.wait()
+
+    async def close(self) -> None:
+        """End the connection; requests under way fail. Flushes what was published."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.cancel()
+            await asyncio.wait([keeper])
+        client = self._client
+        self._lost("closed")
+        self._subscriptions.clear()
+        if client is not None:
+            await self._end(client)
+
+    def on_connected(self, hook: Callable[[], None]) -> None:
+        """Call a function each time the connection comes back."""
+        self._hooks.append(hook)
+
+    async def connected(self, timeout_s: float) -> Client:
+        """Wait for the connection.
+
+        Raises:
+            NotConnectedError: it is still down after the time.
+        """
+        if self._client is None and self._keeper is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._connected.wait()
+        if self._client is None:
+            why = self.last_error if self._keeper is not None else "closed"
+            raise NotConnectedError(f"not connected to NATS: {why or 'not opened'}")
+        return self._client
+
+    async def _keep(self) -> None:
+        while True:
+            if self._client is not None:
+                await self._until_lost(self._client)
+            delay_s = FIRST_DELAY_S
+            while self._client is None:
+                try:
+                    await self._connect()
+                except ConnectError as error:
+                    _log.warning("lattice: %s; next try in %.1f s at most", error, delay_s)
+                    await asyncio.sleep(delay_s * random.uniform(0.5, 1))  # noqa: S311
+                    delay_s = min(2 * delay_s, LAST_DELAY_S)
+                else:
+                    _log.info("lattice: connected to NATS again")
+                    for hook in self._hooks:
+                        hook()
+
+    async def _until_lost(self, client: Client) -> None:
+        while client.is_connected:
+            self._hint.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CHECK_S):
+                    await self._hint.wait()
+        self.losses += 1
+        _log.warning("lattice: lost the connection to NATS: %s", self.last_error or "closed")
+        self._lost(self.last_error or "closed by the server")
+        await self._end(client)
+
+    def _lost(self, why: str) -> None:
+        self._client = None
+        self._connected.clear()
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(
+                    ConnectionLostError(
+                        f"lost the connection to NATS ({why}); the call may have been executed"
+                    )
+                )
+        for queue in self._gathering.values():
+            queue.put_nowait(None)
+
+    async def _connect(self) -> None:
+        options = self.options
+        user = credentials.read(options)
+        client = _Client()
+        client.needs_tls = options.uses_tls
+        try:
+            await client.connect(
+                servers=list(options.servers),
+                name=options.name,
+                allow_reconnect=False,
+                max_reconnect_attempts=1,
+                reconnect_time_wait=0,
+                connect_timeout=options.connect_timeout_s,  # type: ignore[arg-type]
+                ping_interval=options.ping_interval_s,  # type: ignore[arg-type]
+                max_outstanding_pings=2,
+                flush_timeout=FLUSH_TIMEOUT_S,
+                inbox_prefix=options.inbox_prefix,
+                error_cb=self._failed,
+                closed_cb=self._ended,
+                tls=options.tls_context(),
+                user=options.user or None,
+                password=options.password or None,
+                token=options.token or None,
+                signature_cb=user.signer() if user else None,
+                user_jwt_cb=(lambda: user.jwt.encode()) if user else None,
+            )
+            while missing := [each for each in self._subscriptions if each._client is not client]:
+                for subscription in missing:
+                    await subscription._start(client)
+                await client.flush()
+        except BaseException as error:
+            await self._end(client)
+            if not isinstance(error, Exception):
+                raise
+            if not isinstance(error, nats.errors.NoServersError):
+                self.last_error = _text(error)
+            servers = ", ".join(url.rpartition("@")[2] for url in options.servers)
+            raise ConnectError(f"cannot connect to NATS at {servers}: {self.last_error}") from error
+        self._client = client
+        self._connected.set()
+
+    async def _end(self, client: Client) -> None:
+        with contextlib.suppress(Exception):  # of a broken connection; nothing depends on it
+            await client.close()
+
+    async def _failed(self, error: Exception) -> None:
+        self.last_error = _text(error)
+        self._hint.set()
+        _log.debug("lattice: nats: %s", self.last_error)
+
+    async def _ended(self) -> None:
+        self._hint.set()
+
+    # ---- messages
+
+    async def subscribe(
+        self, subject: str, handler: MessageHandler, queue: str = ""
+    ) -> Subscription:
+        """Call a function with each message of a subject; it must not block.
+
+        Returns once a connected server knows of it.
+        """
+        subscription = Subscription(self, subject, queue, handler)
+        self._subscriptions.add(subscription)
+        if self._client is not None:
+            with contextlib.suppress(nats.errors.Error):  # broken: the next connection takes it over
+                await subscription._start(self._client)
+            await self.flush()
+        return subscription
+
+    async def flush(self) -> None:
+        """Wait until the server has what was sent; at once where the connection is down."""
+        if self._client is not None:
+            with contextlib.suppress(nats.errors.Error):
+                await self._client.flush()
+
+    async def publish(
+        self,
+        subject: str,
+        data: bytes = b"",
+        reply: str = "",
+        headers: dict[str, str] | None = None,
+        wait_s: float = 0.0,
+    ) -> None:
+        """Send a message.
+
+        Args:
+            subject: where to.
+            data: of it.
+            reply: subject for an answer.
+            headers: of it.
+            wait_s: for a connection that is down.
+
+        Raises:
+            NotConnectedError: the connection is down.
+            TooLargeError: the server takes no message of that size.
+        """
+        client = self._client or await self.connected(wait_s)
+        try:
+            await client.publish(subject, data, reply, headers)
+        except nats.errors.MaxPayloadError:
+            raise TooLargeError("message", len(data), client.max_payload) from None
+        except (nats.errors.ConnectionClosedError, nats.errors.OutboundBufferLimitError):
+            raise NotConnectedError("not connected to NATS: the connection broke") from None
+
+    async def request(
+        self, subject: str, data: bytes, timeout_s: float, headers: dict[str, str] | None = None
+    ) -> bytes:
+        """Send a message and return the first answer.
+
+        Raises:
+            NoRespondersError: nobody subscribes to the subject.
+            CallTimeoutError: no answer in time.
+            ConnectionLostError: the connection broke before the answer.
+            NotConnectedError: the connection stayed down; nothing was sent.
+            TooManyCallsError: as many as allowed wait.
+            TooLargeError: the server takes no message of that size.
+        """
+        waiting = self._waiting
+        if len(waiting) >= self.options.max_outstanding:
+            raise TooManyCallsError(f"{len(waiting)} calls wait for an answer already")
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        if self._client is None:
+            await self.connected(timeout_s)
+        self._next += 1
+        token = f"{self._next:x}"
+        future = waiting[token] = loop.create_future()
+        timer = loop.call_at(deadline, _expire, future, subject, timeout_s)
+        try:
+            await self.publish(subject, data, self._inbox + token, headers)
+            answer = await future
+        finally:
+            timer.cancel()
+            del waiting[token]
+        if not answer.data and answer.headers and answer.headers.get("Status") == _NO_RESPONDERS:
+            raise NoRespondersError(subject)
+        return answer.data
+
+    async def gather(
+        self, subject: str, data: bytes, timeout_s: float, most: int = MAX_GATHERED
+    ) -> list[bytes]:
+        """Send a message and return the answers that come within the time.
+
+        An empty answer ends it, as "no responders" does.
+
+        Raises:
+            NotConnectedError: the connection is down.
+        """
+        self._next += 1
+        token = f"{self._next:x}"
+        queue = self._gathering[token] = asyncio.Queue()
+        answers: list[bytes] = []
+        try:
+            await self.publish(subject, data, self._inbox + token, wait_s=timeout_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    while len(answers) < most:
+                        message = await queue.get()
+                        if message is None or not message.data:
+                            break
+                        answers.append(message.data)
+        finally:
+            del self._gathering[token]
+        return answers
+
+    async def jetstream(self, timeout_s: float = 5.0) -> JetStreamContext:
+        """Return JetStream on the connection as it is now.
+
+        Raises:
+            NotConnectedError: the connection stayed down.
+        """
+        client = await self.connected(timeout_s)
+        domain = {"domain": self.options.js_domain} if self.options.js_domain else {}
+        return client.jetstream(timeout=timeout_s, **domain)
+
+    def _answered(self, message: Msg) -> None:
+        token = message.subject[len(self._inbox) :]
+        future = self._waiting.get(token)
+        if future is not None:
+            if not future.done():
+                future.set_result(message)
+        elif (queue := self._gathering.get(token)) is not None and queue.qsize() < MAX_GATHERED:
+            queue.put_nowait(message)
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+def _expire(future: asyncio.Future[Msg], subject: str, timeout_s: float) -> None:
+    if not future.done():
+        future.set_exception(CallTimeoutError(subject, timeout_s))
+
+
+def _text(error: Exception) -> str:
+    return str(error).removeprefix("nats: ") or type(error).__name__

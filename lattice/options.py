@@ -1,0 +1,97 @@
+"""How a program takes part in a lattice: servers, credentials, keys, bounds."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+from typing import Final
+
+DEFAULT_SERVER: Final = "nats://127.0.0.1:4222"
+
+
+@dataclass(frozen=True, slots=True)
+class LatticeOptions:
+    """The options of a connection and of what runs on it.
+
+    Attributes:
+        servers: NATS URLs (`nats://` or `tls://`), tried in any order.
+        lattice: id of the lattice.
+        name: of the connection, as NATS shows it.
+        credentials_file: file with a user's JWT and seed, as `nsc` writes it.
+        user_jwt: JWT of the NATS user, instead of a file.
+        user_seed: seed (`SU...`) of the NATS user.
+        user: name of the NATS user, with `password`.
+        password: of the NATS user.
+        token: NATS token.
+        tls_ca_file: certificates that servers' certificates must chain to; empty: the system's.
+        tls_certificate_file: our certificate, where servers ask for one.
+        tls_key_file: its key.
+        inbox_prefix: of subjects for answers.
+        cluster_seed: seed (`SC...`) that signs our invocations.
+        issuers: public keys (`C...`) of clusters whose invocations we accept.
+        host_id: public key (`N...`) of the host we run on; empty: one of our own.
+        js_domain: JetStream domain of the object store and the registry.
+        control_prefix: first part of the control interface's subjects.
+        connect_timeout_s: for one server to accept a connection.
+        call_timeout_s: for an answer, unless a call says otherwise.
+        object_timeout_s: more of it, for a payload or a result in the object store.
+        handler_timeout_s: for a handler; then the caller gets an error.
+        drain_timeout_s: for work in progress at the end.
+        ping_interval_s: between checks that the server still answers.
+        max_running: handlers at once; further calls get an error at once.
+        max_outstanding: calls that wait for an answer at once.
+        max_payload_bytes: of a payload or a result.
+        quota_bytes: of the object store's bucket.
+        object_ttl_s: age at which the janitor deletes a payload.
+        iat_window_s: by how much a token's time may differ from now; 0: unchecked.
+    """
+
+    servers: tuple[str, ...] = (DEFAULT_SERVER,)
+    lattice: str = "default"
+    name: str = "lattice"
+    credentials_file: str = ""
+    user_jwt: str = field(default="", repr=False)
+    user_seed: str = field(default="", repr=False)
+    user: str = ""
+    password: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+    tls_ca_file: str = ""
+    tls_certificate_file: str = ""
+    tls_key_file: str = ""
+    inbox_prefix: str = "_INBOX"
+    cluster_seed: str = field(default="", repr=False)
+    issuers: tuple[str, ...] = ()
+    host_id: str = ""
+    js_domain: str = ""
+    control_prefix: str = "wasmbus.ctl"
+    connect_timeout_s: float = 5.0
+    call_timeout_s: float = 2.0
+    object_timeout_s: float = 13.0
+    handler_timeout_s: float = 30.0
+    drain_timeout_s: float = 10.0
+    ping_interval_s: float = 10.0
+    max_running: int = 1_000
+    max_outstanding: int = 10_000
+    max_payload_bytes: int = 64 * 2**20
+    quota_bytes: int = 2**30
+    object_ttl_s: float = 3_600.0
+    iat_window_s: float = 300.0
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether connections must be encrypted."""
+        files = self.tls_ca_file or self.tls_certificate_file
+        return bool(files) or any(url.startswith("tls://") for url in self.servers)
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """Make the context of connections; None without TLS.
+
+        Raises:
+            OSError: a file cannot be read or holds no certificate; also ssl.SSLError.
+        """
+        if not self.uses_tls:
+            return None
+        context = ssl.create_default_context(cafile=self.tls_ca_file or None)
+        if self.tls_certificate_file:
+            context.load_cert_chain(self.tls_certificate_file, self.tls_key_file or None)
+        return context
