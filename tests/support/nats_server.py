@@ -16,7 +16,9 @@ _numbers = itertools.count()
 
 
 @contextmanager
-def nats_server(folder: Path, *, jetstream: bool = True, config: str = "") -> Iterator[EmbeddedNats]:
+def nats_server(
+    folder: Path, *, jetstream: bool = True, config: str = ""
+) -> Iterator[EmbeddedNats]:
     """Run a server on a free port of the loopback."""
     with EmbeddedNats(folder, jetstream=jetstream, config=config) as server:
         yield server

@@ -1,0 +1,202 @@
+"""Calls from the lattice: decode, check, fetch the payload, run the handler, answer.
+
+Every call with a reply subject is answered: what cannot be decoded, is refused, fails or takes too
+long gets an error. As many handlers run at once as options allow; further calls get an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Container
+from dataclasses import dataclass
+from typing import Final
+
+from nats.aio.msg import Msg
+
+from lattice.connection import LatticeConnection
+from lattice.errors import LatticeError, ObjectStoreError, TooLargeError
+from lattice.objects import Objects
+from proto.lattice.bounds import CHUNK_THRESHOLD_BYTES
+from proto.lattice.entity import Entity
+from proto.lattice.errors import CheckError, FormatError, Reason
+from proto.lattice.invocation import ERROR_PREFIX, check_claims, check_payload
+from proto.lattice.messages import (
+    Invocation,
+    InvocationResponse,
+    LinkDefinition,
+    decode_invocation,
+    response_object_name,
+)
+from proto.lattice.nkeys import KeyKind, KeyPair
+
+ANSWER_WAIT_S: Final = 2.0
+"""For a connection that is down when an answer is ready."""
+_log = logging.getLogger(__name__)
+
+
+class OperationError(LatticeError):
+    """Raised by a handler: the caller gets its text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that was checked.
+
+    Attributes:
+        origin: who calls, as the sender claims.
+        operation: `Interface.Method`.
+        payload: all of it.
+        invocation: as received.
+        link: of the origin; None for actors.
+    """
+
+    origin: Entity
+    operation: str
+    payload: bytes
+    invocation: Invocation
+    link: LinkDefinition | None = None
+
+
+Handler = Callable[[Call], Awaitable[bytes | None]]
+
+
+class Serving:
+    """Serves the calls to one entity.
+
+    Attributes:
+        handlers: by operation.
+        counts: calls by outcome: `ok`, `failed`, or a `Reason`.
+    """
+
+    def __init__(
+        self,
+        connection: LatticeConnection,
+        target: Entity,
+        link_of: Callable[[str], LinkDefinition | None] | None = None,
+    ) -> None:
+        """
+        Args:
+            connection: to NATS.
+            target: who is called.
+            link_of: finds the link of an actor; None: calls need no link.
+        """
+        self.handlers: dict[str, Handler] = {}
+        self.counts: Counter[str] = Counter()
+        self._connection = connection
+        self._options = connection.options
+        self._target = target
+        self._link_of = link_of
+        self._objects = Objects(connection)
+        self._running: set[asyncio.Task[None]] = set()
+        self._issuers: Container[str] = self._trusted()
+
+    def _trusted(self) -> frozenset[str]:
+        issuers = set(self._options.issuers)
+        if self._options.cluster_seed:
+            issuers.add(KeyPair.of_seed(self._options.cluster_seed, KeyKind.CLUSTER).public)
+        return frozenset(issuers)
+
+    @property
+    def running(self) -> int:
+        """Calls being executed."""
+        return len(self._running)
+
+    def receive(self, message: Msg) -> None:
+        """Take a message from the subject of calls; does not block."""
+        task = asyncio.create_task(self._serve(message, len(self._running)))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait until the calls under way are answered; later ones of them are cancelled."""
+        if self._running:
+            _, late = await asyncio.wait(self._running, timeout=timeout_s)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
+        await self._objects.close()
+
+    async def _serve(self, message: Msg, others: int) -> None:
+        invocation_id = ""
+        try:
+            invocation = decode_invocation(message.data)
+            invocation_id = invocation.id
+            if others >= self._options.max_running:
+                raise CheckError(Reason.BUSY, f"busy: {others} calls are running, try again later")
+            async with asyncio.timeout(self._options.handler_timeout_s):
+                result = await self._execute(invocation)
+                await self._put_result(invocation_id, result)
+            response = InvocationResponse.success(invocation_id, result)
+            outcome = "ok"
+        except FormatError as error:
+            outcome = Reason.UNDECODABLE
+            text = f"{ERROR_PREFIX}Error when attempting to deserialize invocation: {error}"
+            response = InvocationResponse.failure("", text)
+        except CheckError as error:
+            outcome = error.reason
+            response = InvocationResponse.failure(invocation_id, f"{ERROR_PREFIX}{error}")
+        except OperationError as error:
+            outcome, response = "failed", InvocationResponse.failure(invocation_id, str(error))
+        except TimeoutError:
+            outcome = "failed"
+            text = f"{ERROR_PREFIX}no result within {self._options.handler_timeout_s:g} s"
+            response = InvocationResponse.failure(invocation_id, text)
+        except (ObjectStoreError, TooLargeError) as error:
+            outcome = Reason.PAYLOAD_MISSING
+            text = f"{ERROR_PREFIX}Error when chunking data: {error}"
+            response = InvocationResponse.failure(invocation_id, text)
+        except asyncio.CancelledError:  # drained for too long: the caller learns of it
+            await self._answer(message, InvocationResponse.failure(invocation_id, "shutting down"))
+            raise
+        except Exception:
+            _log.exception("lattice: a handler failed")
+            outcome = "failed"
+            text = f"{ERROR_PREFIX}the handler failed; see its log"
+            response = InvocationResponse.failure(invocation_id, text)
+        self.counts[outcome] += 1
+        await self._answer(message, response)
+
+    async def _execute(self, invocation: Invocation) -> bytes:
+        options = self._options
+        claims = check_claims(
+            invocation,
+            issuers=self._issuers,
+            now=time.time(),
+            window_s=options.iat_window_s,
+            expected_target=self._target.public_key,
+            max_payload_bytes=options.max_payload_bytes,
+        )
+        payload = invocation.msg
+        if invocation.moved:
+            payload = await self._objects.take(invocation.id, invocation.content_length)
+        check_payload(invocation, payload, claims)
+        link = None
+        if self._link_of is not None:
+            key = invocation.origin.public_key
+            if (link := self._link_of(key)) is None:
+                raise CheckError(Reason.UNLINKED, f"Actor {key} is not linked to this provider")
+        handler = self.handlers.get(invocation.operation)
+        if handler is None:
+            raise CheckError(
+                Reason.OPERATION,
+                f"Malformed invocation: Invalid method name {invocation.operation}",
+            )
+        call = Call(invocation.origin, invocation.operation, payload, invocation, link)
+        return await handler(call) or b""
+
+    async def _put_result(self, invocation_id: str, result: bytes) -> None:
+        if len(result) > CHUNK_THRESHOLD_BYTES:
+            await self._objects.put(response_object_name(invocation_id), result)
+
+    async def _answer(self, message: Msg, response: InvocationResponse) -> None:
+        if not message.reply:
+            return
+        try:
+            await self._connection.publish(message.reply, response.encode(), wait_s=ANSWER_WAIT_S)
+        except LatticeError as error:
+            self.counts["unanswered"] += 1
+            _log.warning("lattice: cannot answer a call: %s", error)
