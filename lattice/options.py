@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
+
+from proto.lattice.host_data import HostData
 
 DEFAULT_SERVER: Final = "nats://127.0.0.1:4222"
 
@@ -95,3 +97,19 @@ class LatticeOptions:
         if self.tls_certificate_file:
             context.load_cert_chain(self.tls_certificate_file, self.tls_key_file or None)
         return context
+
+
+def options_of(data: HostData) -> LatticeOptions:
+    """Return the options that a host gave to a provider that it started."""
+    options = LatticeOptions(
+        servers=(data.rpc_url,),
+        lattice=data.lattice,
+        user_jwt=data.rpc_user_jwt,
+        user_seed=data.rpc_user_seed,
+        cluster_seed=data.invocation_seed,
+        issuers=data.cluster_issuers,
+        host_id=data.host_id,
+    )
+    if data.rpc_timeout_ms is None:
+        return options
+    return replace(options, call_timeout_s=data.rpc_timeout_ms / 1000)

@@ -16,26 +16,27 @@ from nats.aio.msg import Msg
 from lattice.caller import host_id_of
 from lattice.calling import Calling
 from lattice.connection import LatticeConnection, Subscription
+from lattice.control import ControlClient
 from lattice.errors import LatticeError
+from lattice.registry import Registry
 from lattice.serving import Handler, Serving
 from proto.lattice.entity import Entity
+from proto.lattice.host_data import HostData
 from proto.lattice.messages import (
     HealthCheckResponse,
     LinkDefinition,
     decode_link,
-    link_of_record,
 )
 from proto.lattice.nkeys import KeyKind, decode_public
+from proto.lattice.registry import ProviderClaims
 from proto.lattice.subjects import (
     SubjectKind,
-    check_lattice_id,
     provider_subject,
     queue_group,
     rpc_subject,
 )
 
 MAX_LINKS: Final = 10_000
-LINKS_TIMEOUT_S: Final = 2.0
 SHUTTING_DOWN: Final = b"shutting down"
 
 LinkHook = Callable[[LinkDefinition], Awaitable[None]]
@@ -53,6 +54,7 @@ class LatticeProvider(Calling):
     Attributes:
         serving: of its calls.
         links: by actor.
+        name: in the registry.
         stopped: set after a shutdown by the host.
         on_link: called for a new link; an error refuses it.
         on_unlink: called for a link that is gone.
@@ -66,6 +68,7 @@ class LatticeProvider(Calling):
         contract_id: str,
         link_name: str = "default",
         links: tuple[LinkDefinition, ...] = (),
+        name: str = "provider",
     ) -> None:
         """
         Args:
@@ -74,6 +77,7 @@ class LatticeProvider(Calling):
             contract_id: such as `wasmcloud:keyvalue`.
             link_name: that this process serves.
             links: to begin with.
+            name: in the registry.
 
         Raises:
             KeyFormatError: a key is malformed.
@@ -87,10 +91,18 @@ class LatticeProvider(Calling):
         self.on_link: LinkHook | None = None
         self.on_unlink: LinkHook | None = None
         self.health: HealthHook = _healthy
+        self.name = name
         self._first_links = links
         self._subscriptions: list[Subscription] = []
         self._changes: asyncio.Queue[tuple[SubjectKind, Msg]] = asyncio.Queue(MAX_LINKS)
         self._worker: asyncio.Task[None] | None = None
+
+    @classmethod
+    def of_host_data(
+        cls, connection: LatticeConnection, data: HostData, contract_id: str
+    ) -> LatticeProvider:
+        """Return the provider that a host started, on a connection with `options_of` its data."""
+        return cls(connection, data.provider_key, contract_id, data.link_name, data.links)
 
     def operation(self, name: str) -> Callable[[Handler], Handler]:
         """Register an async function for an operation, as a decorator."""
@@ -111,6 +123,7 @@ class LatticeProvider(Calling):
             subject = provider_subject(lattice, origin.public_key, origin.link_name, kind)
             self._subscriptions.append(await connection.subscribe(subject, self._taker(kind)))
         self._worker = asyncio.create_task(self._work())
+        await self._register()
         await self._read_links()
         self._subscriptions.append(
             await connection.subscribe(
@@ -201,15 +214,21 @@ class LatticeProvider(Calling):
         await self.close()
 
     async def _read_links(self) -> None:
-        """Ask a host for the links; without one there are only those of the options."""
-        options = self._options
-        subject = f"{options.control_prefix}.{check_lattice_id(options.lattice)}.get.links"
+        """Ask a host for the links; without one there are only those to begin with."""
         try:
-            answer = await self._connection.request(subject, b"", LINKS_TIMEOUT_S)
-            for record in json.loads(answer)["links"][:MAX_LINKS]:
-                await self.put_link(link_of_record(record))
-        except (LatticeError, ValueError, TypeError, KeyError, RecursionError) as error:
+            links = await ControlClient(self._connection).links()
+        except LatticeError as error:
             _log.info("lattice: no links from the control interface: %s", error)
+            return
+        for link in links:
+            await self.put_link(link)
+
+    async def _register(self) -> None:
+        claims = ProviderClaims(self.origin.public_key, self.name, self.origin.contract_id)
+        try:
+            await Registry(self._connection).put(claims)
+        except LatticeError as error:
+            _log.warning("lattice: actors on hosts will refuse our calls: %s", error)
 
 
 def _host_of(data: bytes) -> str:

@@ -10,17 +10,23 @@ from dataclasses import replace
 
 import msgpack
 import pytest
+from nats.aio.msg import Msg
 
 from lattice.actor import LatticeActor
 from lattice.caller import LatticeCaller
 from lattice.connection import LatticeConnection
+from lattice.control import ControlClient
 from lattice.errors import LatticeError, NoRespondersError, RemoteError
-from lattice.options import LatticeOptions
+from lattice.options import LatticeOptions, options_of
 from lattice.provider import LatticeProvider
+from lattice.registry import Registry
 from lattice.serving import Call, OperationError
+from proto.lattice.control import Control
 from proto.lattice.entity import Entity
+from proto.lattice.host_data import HostData
 from proto.lattice.messages import LinkDefinition, decode_response
 from proto.lattice.nkeys import KeyKind, KeyPair
+from proto.lattice.registry import ProviderClaims
 from proto.lattice.subjects import SubjectKind, actor_subject, provider_subject
 from tests.support.nats_server import eventually
 
@@ -233,3 +239,73 @@ async def test_a_short_host_id_never_leaves(connection: LatticeConnection) -> No
             await caller.call(Entity.actor(ACTOR), "Echo.Echo")
     await connection.flush()
     assert not heard
+
+
+async def test_a_provider_registers_and_reads_its_links(connection: LatticeConnection) -> None:
+    control = Control(connection.options.lattice)
+    other = replace(LINK, provider_id="V", actor_id=OTHER)
+    body = json.dumps({"links": [LINK.to_record(), other.to_record()]}).encode()
+    answering: list[asyncio.Task[None]] = []
+
+    def answer(message: Msg) -> None:
+        answering.append(asyncio.create_task(connection.publish(message.reply, body)))
+
+    await connection.subscribe(control.get_links().subject, answer)
+    provider = LatticeProvider(connection, PROVIDER, "test:echo", name="Echo")
+    await provider.start()
+    assert provider.links == {ACTOR: LINK}
+    registry = Registry(connection)
+    assert await registry.get(PROVIDER) == ProviderClaims(PROVIDER, "Echo", "test:echo")
+    await registry.delete(PROVIDER)
+    assert await registry.get(PROVIDER) is None
+    await provider.stop()
+
+
+async def test_control_answers_that_lie(connection: LatticeConnection) -> None:
+    answering: list[asyncio.Task[None]] = []
+
+    def answer(message: Msg) -> None:
+        answering.append(asyncio.create_task(connection.publish(message.reply, b'{"x":[[]]}')))
+
+    await connection.subscribe(f"wasmbus.ctl.{connection.options.lattice}.>", answer)
+    client = ControlClient(connection, 0.2)
+    assert await client.hosts() == []
+    for asking in (client.links(), client.claims(), client.inventory(HOST), client.put_link(LINK)):
+        with pytest.raises(LatticeError):
+            await asking
+
+
+async def test_ten_thousand_calls_outstanding(options: LatticeOptions) -> None:
+    async with LatticeConnection(replace(options, max_outstanding=10_000)) as connection:
+        actor = LatticeActor(connection, ACTOR)
+        release = asyncio.Event()
+        most = 0
+
+        @actor.operation("Wait.Long")
+        async def wait(call: Call) -> bytes:
+            nonlocal most
+            most = max(most, actor.serving.running)
+            await release.wait()
+            return b"done"
+
+        await actor.start()
+        caller = LatticeCaller(connection, OTHER)
+        calls = [
+            asyncio.create_task(caller.call(Entity.actor(ACTOR), "Wait.Long", timeout_s=60))
+            for _ in range(10_001)
+        ]
+        await eventually(lambda: actor.serving.counts["busy"] >= 9_000, 60)
+        release.set()
+        ended = await asyncio.gather(*calls, return_exceptions=True)
+        counts = Counter(type(each).__name__ for each in ended)
+        assert counts == {"bytes": 1_000, "RemoteError": 9_000, "TooManyCallsError": 1}
+        await actor.stop()
+
+
+async def test_host_data_makes_options() -> None:
+    data = HostData(HOST, "l", "default", PROVIDER, CLUSTER.seed, (CLUSTER.public,), (LINK,),
+                    rpc_timeout_ms=500)  # fmt: skip
+    options = options_of(data)
+    assert (options.lattice, options.host_id, options.call_timeout_s) == ("l", HOST, 0.5)
+    made = LatticeProvider.of_host_data(LatticeConnection(options), data, "test:echo")
+    assert made.origin == TARGET
