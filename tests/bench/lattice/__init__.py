@@ -1,0 +1,1 @@
+"""Calls over NATS for the bench: raw and of the lattice."""
