@@ -15,8 +15,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from relay.server.lifeline import READY_LINE
+from relay.server.warm_request import Request
+
+if TYPE_CHECKING:
+    from relay.server.warm import Adopted, WarmParent
 
 SOURCE_ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,6 +38,9 @@ class ChildSpec:
     inherited_fds: Sequence[int] = ()
     stop_grace_s: float = 10.0
     """From SIGTERM to SIGKILL."""
+    imports: Sequence[str] | None = None
+    """Modules a warm parent imports before it forks this child, with Django set up; None: the child
+    is started without it."""
     vital: bool = True
     """Whether the relay is nothing without it: it gives up when such a child cannot even start.
     The others are tried again, and a rolling restart may stop them before it starts them anew."""
@@ -41,7 +49,7 @@ class ChildSpec:
 class Child:
     """A running child. `await spawn(spec)` makes one; `wait()` or `stop()` must follow."""
 
-    def __init__(self, spec: ChildSpec, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, spec: ChildSpec, process: asyncio.subprocess.Process | Adopted) -> None:
         self.spec = spec
         self.pid = process.pid
         self.ready = asyncio.Event()
@@ -50,23 +58,26 @@ class Child:
         self._ready_task: asyncio.Task[None] | None = None
 
     @classmethod
-    async def spawn(cls, spec: ChildSpec) -> Child:
-        """Start the process; it has said nothing yet."""
+    async def spawn(cls, spec: ChildSpec, warm: WarmParent | None = None) -> Child:
+        """Start the process; it has said nothing yet.
+
+        Raises:
+            OSError: There is no memory, process or file for it.
+        """
         lifeline_read, lifeline_write = os.pipe()
         ready_read, ready_write = os.pipe()
         try:
-            process = await asyncio.create_subprocess_exec(
-                *module_command(
-                    spec.module,
-                    [
-                        *("--lifeline-fd", str(lifeline_read), "--ready-fd", str(ready_write)),
-                        *spec.arguments,
-                    ],
-                ),
-                env=child_environment(spec.environment),
-                pass_fds=(*spec.inherited_fds, lifeline_read, ready_write),
-                stdin=asyncio.subprocess.DEVNULL,
-                process_group=0,
+            process = await launch(
+                spec.module,
+                [
+                    *("--lifeline-fd", str(lifeline_read), "--ready-fd", str(ready_write)),
+                    *spec.arguments,
+                ],
+                environment=spec.environment,
+                fds=(*spec.inherited_fds, lifeline_read, ready_write),
+                title=(spec.module, *spec.arguments),
+                imports=spec.imports,
+                warm=warm,
             )
         except BaseException:
             os.close(lifeline_write)
@@ -120,6 +131,67 @@ class Child:
                 self.ready.set()
         finally:
             transport.close()
+
+
+async def launch(
+    module: str,
+    arguments: Sequence[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    fds: Sequence[int] = (),
+    stdout_fd: int | None = None,
+    title: Sequence[str] = (),
+    imports: Sequence[str] | None = None,
+    warm: WarmParent | None = None,
+) -> asyncio.subprocess.Process | Adopted:
+    """Start one of our modules as a process: forked by the warm parent, or by itself.
+
+    Args:
+        environment: entries on top of this process's own.
+        fds: what it inherits, under the same numbers.
+        stdout_fd: its standard output, unless it shares this process's.
+        title: what tools show of a forked one.
+        imports: see `ChildSpec`.
+
+    Raises:
+        OSError: There is no memory, process or file for it.
+    """
+    variables = child_environment(environment)
+    if warm is not None and imports is not None:
+        numbers = {fd: fd for fd in fds} | ({} if stdout_fd is None else {stdout_fd: 1})
+        request = Request(
+            environment=variables,
+            set_up=True,
+            imports=imports,
+            module=module,
+            arguments=arguments,
+            title=title,
+            fds=list(numbers.values()),
+        )
+        forked = await warm.fork(request, list(numbers))
+        if forked is not None:
+            return forked
+    return await asyncio.create_subprocess_exec(
+        *module_command(module, arguments),
+        env=variables,
+        pass_fds=fds,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=stdout_fd,
+        process_group=0,
+    )
+
+
+async def read_all(fd: int) -> bytes:
+    """Read a pipe to its end, and close it."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    transport, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb", 0)
+    )
+    try:
+        return await reader.read()
+    finally:
+        transport.close()
 
 
 def describe_end(code: int) -> str:

@@ -63,6 +63,8 @@ class Options:
     """Configuration values by dotted key."""
     option_names: Mapping[str, str]
     """The option each key came from, for error texts."""
+    fork: bool = True
+    """Whether a warm parent forks the relay's processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +226,11 @@ def build_parser(entry: str) -> _Parser:
         action="store_true",
         help="record what happens to each message for analytics",
     )
+    add(
+        "--no-fork",
+        action="store_true",
+        help="start each process by itself: takes more memory and time",
+    )
     add("-d", "--debug", action="count", default=0, help="log debug lines too")
     add("--version", action=_ShowVersion, nargs=0, help="show the version and exit")
     return parser
@@ -289,7 +296,7 @@ def parse_options(arguments: Sequence[str], entry: str) -> Options:
         count, size = _limit(found.limit)
         put("limits.count", "limit", count)
         put("limits.size", "limit", size)
-    return Options(entry, found.embedded, overrides, names)
+    return Options(entry, found.embedded, overrides, names, fork=not found.no_fork)
 
 
 def _limit(values: Sequence[str]) -> tuple[str, str]:

@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from relay.demo import profiles
 from relay.server import embedded, node_report, open_files, private_file, running
-from relay.server.child import ChildSpec, child_environment, module_command
+from relay.server.child import ChildSpec, launch, read_all
 from relay.server.cli import CONFIG_MODULE, USAGE_ERROR, Settled
 from relay.server.doorkeeper import Doorkeeper
 from relay.server.listen import (
@@ -42,6 +42,7 @@ from relay.server.output import say
 from relay.server.redis_wait import wait_for_redis
 from relay.server.summary import Summary
 from relay.server.supervisor import StartError, Supervisor
+from relay.server.warm import First, WarmParent, fork_first
 
 LOGGING_MODULE: Final = "rmbsite.logging"
 DATABASE_MODULE: Final = "rmbsite.database"
@@ -50,6 +51,12 @@ SERVER_MODULE: Final = "relay.server.valkey_main"
 PREPARE_MODULE: Final = "relay.server.prepare"
 CELERY_MODULE: Final = "relay.server.celery_main"
 COMPACTOR_MODULE: Final = "relay.analytics.compactor_main"
+
+IMPORTS: Final = (WORKER_MODULE, PREPARE_MODULE)
+"""What a warm parent imports while the relay opens its listeners: these need no settings."""
+WORKER_IMPORTS: Final = ("relay.sessions.app",)
+SITE_IMPORTS: Final = ()
+CELERY_IMPORTS: Final = (CELERY_MODULE,)
 
 CHAIN_THREADS: Final = 4
 """The follower takes one for good, an import another; the rest is for the watches."""
@@ -82,8 +89,9 @@ def run(settled: Settled) -> int:
     logging.config.dictConfig(settings_of(log.level, log.format))
     program = settled.options.entry
     config_error = importlib.import_module(CONFIG_MODULE).ConfigError
+    first = fork_first(IMPORTS) if settled.options.fork else None
     try:
-        return asyncio.run(Run(settled).run())
+        return asyncio.run(Run(settled, first).run())
     except (ListenError, embedded.EmbeddedError, config_error) as error:
         print(f"{program}: {error}", file=sys.stderr)
         return USAGE_ERROR
@@ -97,12 +105,18 @@ def run(settled: Settled) -> int:
 class Run:
     """One run of a relay, from its options to its end."""
 
-    def __init__(self, settled: Settled) -> None:
+    def __init__(self, settled: Settled, first: First | None = None) -> None:
+        """
+        Args:
+            first: warm parent of the other processes.
+        """
+        self._first = first
+        self._warm: WarmParent | None = None
         self._config = settled.config
         self._described = settled.described
         self._embedded = settled.options.embedded
         self._began = time.monotonic()
-        self._supervisor = Supervisor()
+        self._supervisor: Supervisor
         self._relay_listeners: list[socket.socket] = []
         self._admin_listeners: list[socket.socket] = []
         self._own_listeners: dict[str, list[socket.socket]] = {name: [] for name in OWN_LISTENERS}
@@ -113,6 +127,10 @@ class Run:
     async def run(self) -> int:
         """Start everything, wait for the signal to stop, stop everything."""
         async with contextlib.AsyncExitStack() as cleanup:
+            if self._first is not None:
+                self._warm = WarmParent(self._first, IMPORTS)
+                cleanup.push_async_callback(self._warm.close)
+            self._supervisor = Supervisor(self._warm)
             open_files_text = open_files.raise_limit()
             cleanup.callback(self._close_listeners)
             self._open_listeners()
@@ -285,25 +303,33 @@ class Run:
         """
         if self._supervisor.stopping:
             return None
-        process = await asyncio.create_subprocess_exec(
-            *module_command(PREPARE_MODULE, ["--embedded"] if self._embedded else []),
-            env=child_environment(),
-            pass_fds=self._held_fds,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            process_group=0,
-        )
-        outcome = asyncio.create_task(process.communicate())
+        reading, writing = os.pipe()
+        try:
+            process = await launch(
+                PREPARE_MODULE,
+                ["--embedded"] if self._embedded else [],
+                fds=self._held_fds,
+                stdout_fd=writing,
+                imports=(),
+                warm=self._warm,
+            )
+        except BaseException:
+            os.close(reading)
+            raise
+        finally:
+            os.close(writing)
+        outcome = asyncio.create_task(read_all(reading))
         stopped = asyncio.create_task(self._supervisor.stopped())
         await asyncio.wait({outcome, stopped}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
         if not outcome.done():
             process.kill()
             await outcome
+            await process.wait()
             return None
-        if process.returncode:
-            raise PrepareError(process.returncode if process.returncode > 0 else START_FAILED)
-        prepared: dict[str, Any] = json.loads(outcome.result()[0])
+        if code := await process.wait():
+            raise PrepareError(code if code > 0 else START_FAILED)
+        prepared: dict[str, Any] = json.loads(outcome.result())
         return prepared
 
     async def _start_processes(self, accepting_fd: int) -> None:
@@ -329,6 +355,7 @@ class Run:
                 ),
                 inherited_fds=(*relay_fds, *own_fds, accepting_fd, *self._held_fds),
                 stop_grace_s=drain_s + STOP_MARGIN_S,
+                imports=WORKER_IMPORTS,
             )
 
         starting = [self._supervisor.start_workers(self._config.relay.processes, worker)]
@@ -339,6 +366,7 @@ class Run:
                 arguments=("--role", "admin", *_listen_arguments(admin_fds)),
                 inherited_fds=(*admin_fds, *self._held_fds),
                 stop_grace_s=STOP_MARGIN_S,
+                imports=SITE_IMPORTS,
             )
             starting.append(self._supervisor.keep(site))
         await asyncio.gather(*starting)
@@ -356,6 +384,7 @@ class Run:
                 ),
                 inherited_fds=self._held_fds,
                 stop_grace_s=STOP_MARGIN_S,
+                imports=CELERY_IMPORTS,
                 vital=False,
             )
 
@@ -368,6 +397,7 @@ class Run:
                     module=COMPACTOR_MODULE,
                     inherited_fds=self._held_fds,
                     stop_grace_s=STOP_MARGIN_S,
+                    imports=(),
                     vital=False,
                 )
             )

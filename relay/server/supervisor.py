@@ -25,7 +25,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from proto.limits.backoff import Backoff
+from relay.server import warm
 from relay.server.child import Child, ChildSpec, describe_end
+from relay.server.warm import WarmParent
 
 RESTART: Final = Backoff(first_s=0.5, longest_s=30.0)
 STEADY_AFTER_S: Final = 60.0
@@ -47,8 +49,9 @@ class StartError(Exception):
 class Kept:
     """One child and its successors, until it is retired."""
 
-    def __init__(self, spec: ChildSpec) -> None:
+    def __init__(self, spec: ChildSpec, warm_parent: WarmParent | None = None) -> None:
         self.spec = spec
+        self._warm = warm_parent
         self.child: Child | None = None
         self.ready = asyncio.Event()
         """Set while the present child is ready."""
@@ -107,7 +110,7 @@ class Kept:
         while not self._retired.is_set():
             began = loop.time()
             try:
-                child = self.child = await Child.spawn(self.spec)
+                child = self.child = await Child.spawn(self.spec, self._warm)
             except OSError as error:  # no memory, process or file for it
                 if self.spec.vital and not self._was_ready:
                     raise StartError(f"{self.spec.name} cannot be started: {error}") from None
@@ -151,7 +154,12 @@ class Kept:
 class Supervisor:
     """All kept children of one relay."""
 
-    def __init__(self) -> None:
+    def __init__(self, warm_parent: WarmParent | None = None) -> None:
+        """
+        Args:
+            warm_parent: forks the children that name what it imports for them.
+        """
+        self._warm = warm_parent
         self._others: list[Kept] = []
         self._workers: dict[int, Kept] = {}
         self._make_worker: Callable[[int], ChildSpec] | None = None
@@ -167,7 +175,7 @@ class Supervisor:
         Raises:
             StartError: It is vital and ended before it was ready.
         """
-        kept = Kept(spec)
+        kept = Kept(spec, self._warm)
         self._others.append(kept)
         await self._unless_stopped(kept)
 
@@ -179,7 +187,7 @@ class Supervisor:
         """
         self._make_worker = make_spec
         for slot in range(count):
-            self._workers[slot] = Kept(make_spec(slot))
+            self._workers[slot] = Kept(make_spec(slot), self._warm)
         for kept in list(self._workers.values()):
             await self._unless_stopped(kept)
 
@@ -190,7 +198,10 @@ class Supervisor:
     def processes(self) -> dict[int, str]:
         """Names of all present children, by process id."""
         kept = [*self._workers.values(), *self._others]
-        return {each.child.pid: each.spec.name for each in kept if each.child}
+        found = {each.child.pid: each.spec.name for each in kept if each.child}
+        if self._warm is not None and self._warm.pid is not None:
+            found[self._warm.pid] = warm.NAME
+        return found
 
     @property
     def stopping(self) -> bool:
@@ -247,6 +258,8 @@ class Supervisor:
             return
         while True:
             self._roll_again = False
+            if self._warm is not None:
+                await self._warm.renew()
             for slot, old in sorted(self._workers.items()):
                 if self.stopping or not await self._replace(slot, old):
                     return
@@ -259,7 +272,7 @@ class Supervisor:
         assert self._make_worker is not None
         # A slot of its own, so that the two never report under one name.
         new_slot = next(n for n in range(len(self._workers) + 1) if n not in self._workers)
-        new = self._workers[new_slot] = Kept(self._make_worker(new_slot))
+        new = self._workers[new_slot] = Kept(self._make_worker(new_slot), self._warm)
         try:
             async with asyncio.timeout(REPLACEMENT_READY_S):
                 await self._unless_stopped(new)

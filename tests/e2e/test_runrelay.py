@@ -46,7 +46,7 @@ async def answers_ready(relay: Started) -> bool:
 
 
 async def test_an_embedded_start_needs_nothing_and_leaves_nothing(start: Any) -> None:
-    relay = await start(*embedded("--processes", "2"), fresh=True).ready()
+    relay = await start(*embedded("--processes", "2"), fresh=True, own_start=True).ready()
     runtime = relay.runtime()
     assert runtime["pid"] == relay.process.pid
     assert runtime["relay_url"].startswith("ws://127.0.0.1:")
@@ -68,7 +68,7 @@ async def test_an_embedded_start_needs_nothing_and_leaves_nothing(start: Any) ->
         assert fact in output
     assert re.search(r"sign in as +operator, password \S{20}", output)
     children = relay.descendants()
-    assert len(children) == 5, "two workers, the site, the server and its keeper"
+    assert len(children) == 6, "warm parent, two workers, the site, the server and its keeper"
     assert relay.stop() == 0
     assert not any(map(exists, children))
     assert not (relay.data_dir / "runtime.json").exists()

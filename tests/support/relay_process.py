@@ -19,7 +19,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -32,13 +31,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from proto.federation.domains import is_name
 from relay.queues import keys
+from tests.support import forking
+from tests.support.forking import ROOT as ROOT
+from tests.support.forking import WITHOUT_TELEMETRY as WITHOUT_TELEMETRY
 from tests.support.identities import TEST_DOMAIN
 from tests.support.redis_servers import RedisServer, free_port
 from tests.support.secrets_in_logs import assert_none
 from tests.support.world import all_twins_csv
 
-ROOT = Path(__file__).parents[2]
-WITHOUT_TELEMETRY = Path(__file__).with_name("without_telemetry")
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 REQUEST_TIMEOUT_S = 40.0
@@ -69,11 +69,10 @@ def run_command(
     timeout_s: float = START_TIMEOUT_S,
 ) -> subprocess.CompletedProcess[str]:
     """Run one management command to its end; the caller judges the exit code."""
-    return subprocess.run(
-        [sys.executable, str(ROOT / "manage.py"), *arguments],
+    return forking.run(
+        arguments,
         cwd=folder,
         env=command_environment(folder, settings or {}),
-        capture_output=True,
         text=True,
         timeout=timeout_s,
     )
@@ -178,8 +177,8 @@ class RelayProcess:
     def start(self, *, wait: bool = True) -> RelayProcess:
         """Start it and return when `/ready` says so."""
         with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, str(ROOT / "manage.py"), *self._arguments],
+            self._process = forking.Forked(
+                self._arguments,
                 cwd=self.folder,
                 env=command_environment(self.folder, self.settings),
                 stdin=subprocess.DEVNULL,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.children import descendants
+from tests.support.forking import MANAGE, Forked
 from tests.support.redis_servers import free_port
 from tests.support.relay_process import (
     ROOT,
@@ -36,10 +37,12 @@ class Started:
         module: bool = False,
         celery: bool = False,
         fresh: bool = False,
+        own_start: bool = False,
     ) -> None:
         """
         Args:
             module: start `rmb-relay`, not `runrelay`.
+            own_start: start it from a command line, and do not fork it; `module` does so too.
             celery: with its Celery workers.
             fresh: nothing is there yet; else the database has its tables.
         """
@@ -48,20 +51,25 @@ class Started:
         if not fresh:
             make_tables(self.data_dir)
         self._log_path = folder / "out.log"
-        program = ["-m", "relay.server.cli"] if module else [str(ROOT / "manage.py"), "runrelay"]
         environment = command_environment(folder, {"celery.embedded": str(int(celery))})
         environment["PYTHONPATH"] = f"{WITHOUT_TELEMETRY}{os.pathsep}{ROOT}"
         self.since = self._log_path.stat().st_size if self._log_path.exists() else 0
         with self._log_path.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, *program, *arguments],
-                cwd=folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            options: dict[str, Any] = {
+                "cwd": folder,
+                "env": environment,
+                "stdin": subprocess.DEVNULL,
+                "stdout": log,
+                "stderr": subprocess.STDOUT,
+                "start_new_session": True,
+            }
+            self.process: subprocess.Popen[Any]
+            if module or own_start:
+                program = ["-m", "relay.server.cli"] if module else [MANAGE, "runrelay"]
+                command = [sys.executable, *program, *arguments]
+                self.process = subprocess.Popen(command, **options)
+            else:
+                self.process = Forked(["runrelay", *arguments], **options)
 
     def output(self) -> str:
         """What this start wrote so far."""

@@ -130,7 +130,7 @@ async def test_a_child_for_which_there_is_no_room_is_tried_again(
     supervisor = Supervisor()
     spawn, room = Child.spawn, True
 
-    async def spawning(spec: ChildSpec) -> Child:
+    async def spawning(spec: ChildSpec, _: object) -> Child:
         nonlocal room
         if not room:
             room = True
@@ -149,7 +149,7 @@ async def test_a_child_for_which_there_is_no_room_is_tried_again(
 async def test_a_first_start_without_room_is_told(
     diary: Diary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def refuse(spec: ChildSpec) -> Child:
+    async def refuse(*_: object) -> Child:
         raise BlockingIOError(errno.EAGAIN, "no room")
 
     monkeypatch.setattr(Child, "spawn", refuse)

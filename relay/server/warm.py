@@ -1,0 +1,296 @@
+"""The supervisor's side of a warm parent: starts it, asks it for children, adopts and reaps them.
+
+    first = fork_first(imports)           # before the event loop and any thread
+    warm = WarmParent(first, imports)
+    process = await warm.fork(request)    # None: start it without (`relay.server.child.launch`)
+    await warm.renew()                    # new code and settings from now on
+    await warm.close()
+
+A child is forked twice and its parent ends at once. For so long this process is the one to which
+Linux gives children whose parent has ended, so it is the child's parent from then on: exit code,
+signals and process tree are as if it had started the child itself. A warm parent that ended is
+replaced. One that cannot do what it is asked for is given up until the next rolling restart.
+"""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import contextlib
+import ctypes
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from relay.server import open_files, warm_main
+from relay.server.child import child_environment, describe_end, module_command
+from relay.server.warm_request import MAX_MESSAGE_BYTES, Request
+
+MODULE: Final = warm_main.__name__
+NAME: Final = "warm parent"
+ANSWER_S: Final = 60.0
+"""It imports before it answers; one that takes longer hangs."""
+ATTEMPTS: Final = 2
+"""For one child: the present warm parent, and its successor where that has ended."""
+_PR_SET_CHILD_SUBREAPER: Final = 36
+
+First = tuple[int, socket.socket]
+"""Process id of a warm parent, and the socket to it."""
+
+logger = logging.getLogger("relay.supervisor")
+
+
+class WarmParentError(Exception):
+    """It cannot fork this child; the text says why."""
+
+
+class Adopted:
+    """A child of this process that another one forked; like a `Process` of asyncio."""
+
+    def __init__(self, pid: int) -> None:
+        """
+        Raises:
+            ChildProcessError: It is no child of this process.
+        """
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        self.pid = pid
+        self.returncode: int | None = None
+        self._ended = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._pidfd = os.pidfd_open(pid)
+        self._loop.add_reader(self._pidfd, self._reap)
+
+    async def wait(self) -> int:
+        """Wait for the end; a negative code is the number of the signal that ended it."""
+        await self._ended.wait()
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Signal it, unless it has ended."""
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it now."""
+        self.send_signal(signal.SIGKILL)
+
+    def _reap(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        self._ended.set()
+
+
+class WarmParent:
+    """The present warm parent and its successors. `close()` must follow."""
+
+    def __init__(self, first: First | None, imports: Sequence[str]) -> None:
+        """
+        Args:
+            first: from `fork_first`; None: it is started when it is needed.
+            imports: of its successors as well.
+        """
+        self._imports = imports
+        self._lock = asyncio.Lock()
+        self._process: Adopted | asyncio.subprocess.Process | None = None
+        self._connection: socket.socket | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._given_up = False
+        if first is not None:
+            pid, connection = first
+            self._use(Adopted(pid), connection)
+
+    @property
+    def pid(self) -> int | None:
+        """Of the present one."""
+        return None if self._process is None else self._process.pid
+
+    async def fork(self, request: Request, fds: Sequence[int] = ()) -> Adopted | None:
+        """Fork a child; None where it has to be started without a warm parent.
+
+        Args:
+            request: its `fds` are the numbers that `fds` have in the child.
+
+        Raises:
+            OSError: There is no memory or process for it.
+        """
+        async with self._lock:
+            for _ in range(ATTEMPTS):
+                if self._given_up or (self._connection is None and not await self._start()):
+                    return None
+                try:
+                    return await self._ask(request, fds)
+                except ConnectionError:
+                    await self._drop()  # it has ended, which is told by who watches it
+                except WarmParentError as error:
+                    self._give_up(error)
+                    await self._drop()
+                except BaseException as error:
+                    if not isinstance(error, OSError):
+                        await self._drop()  # its answer would be taken for that to another request
+                    raise
+            self._give_up("it ended twice")
+            return None
+
+    async def renew(self) -> None:
+        """Have the next child forked by a new one, which reads code and settings again."""
+        async with self._lock:
+            await self._drop()
+            self._given_up = False
+
+    async def close(self) -> None:
+        """End it; its children stay."""
+        async with self._lock:
+            self._given_up = True
+            await self._drop()
+
+    async def _ask(self, request: Request, fds: Sequence[int]) -> Adopted | None:
+        assert self._connection is not None
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        try:
+            with adopting():
+                self._connection.sendmsg([request.encode()], rights)
+                async with asyncio.timeout(ANSWER_S):
+                    told = await asyncio.get_running_loop().sock_recv(
+                        self._connection, MAX_MESSAGE_BYTES
+                    )
+                if not told:
+                    raise ConnectionResetError
+                answer: dict[str, Any] = json.loads(told)
+                if "error" in answer:
+                    raise WarmParentError(answer["error"])
+                if "errno" in answer:
+                    raise OSError(answer["errno"], os.strerror(answer["errno"]))
+                return Adopted(answer["pid"]) if request.module else None
+        except TimeoutError:
+            raise WarmParentError(f"no answer within {ANSWER_S:g} s") from None
+        except ChildProcessError:
+            raise WarmParentError("its children do not become those of the supervisor") from None
+
+    async def _start(self) -> bool:
+        """Start a process of its own; False where that is impossible."""
+        ours, theirs = _sockets()
+        names = [argument for name in self._imports for argument in ("--import", name)]
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *module_command(MODULE, ["--socket-fd", str(theirs.fileno()), *names]),
+                env=child_environment(),
+                pass_fds=[theirs.fileno()],
+                stdin=asyncio.subprocess.DEVNULL,
+                process_group=0,
+            )
+        except OSError as error:
+            ours.close()
+            self._give_up(error)
+            return False
+        finally:
+            theirs.close()
+        self._use(process, ours)
+        return True
+
+    def _use(
+        self, process: Adopted | asyncio.subprocess.Process, connection: socket.socket
+    ) -> None:
+        self._process, self._connection = process, connection
+        self._watch = asyncio.create_task(self._watch_end(process), name=NAME)
+
+    async def _watch_end(self, process: Adopted | asyncio.subprocess.Process) -> None:
+        """Tell of an end that was not asked for."""
+        code = await process.wait()
+        if self._connection is not None and process is self._process:
+            logger.warning(
+                "the %s (pid %d) %s; the next child gets another",
+                NAME,
+                process.pid,
+                describe_end(code),
+            )
+            self._connection.close()
+            self._connection = self._process = None
+
+    async def _drop(self) -> None:
+        """End the present one, whatever it does."""
+        process, self._process = self._process, None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    def _give_up(self, reason: object) -> None:
+        self._given_up = True
+        logger.warning("no %s until the next rolling restart: %s", NAME, reason)
+
+
+def fork_first(imports: Sequence[str]) -> First | None:
+    """Fork a warm parent out of this process, which has no threads and no connections yet.
+
+    It does not return in the warm parent and its children: they exit.
+
+    Args:
+        imports: modules that need no settings, to be imported at once.
+
+    Returns:
+        None on systems without what it needs.
+    """
+    if not supported():
+        return None
+    ours, theirs = _sockets()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        os.setpgid(0, 0)
+        with open(os.devnull, "rb") as nothing:
+            os.dup2(nothing.fileno(), 0)
+        warm_main.show_as([MODULE])
+        open_files.raise_limit()
+        sys.exit(warm_main.run(theirs, imports))
+    theirs.close()
+    return pid, ours
+
+
+def supported() -> bool:
+    """Whether this system gives a process the children of others, and tells of their end."""
+    if sys.platform != "linux":
+        return False
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+        with adopting():
+            pass
+    except (OSError, AttributeError):
+        return False
+    return True
+
+
+def _sockets() -> tuple[socket.socket, socket.socket]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
+    return ours, theirs
+
+
+@contextlib.contextmanager
+def adopting() -> Iterator[None]:
+    """Be given the children of descendants that end, inside; others are not ours to reap.
+
+    Raises:
+        OSError: The system cannot do it.
+    """
+    _set_adopting(True)
+    try:
+        yield
+    finally:
+        _set_adopting(False)
+
+
+def _set_adopting(adopts: bool) -> None:
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, int(adopts), 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "no adoption of processes")

@@ -1,0 +1,15 @@
+"""A child for tests of the warm parent: ends with an exit code, or waits for a signal."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+
+def main() -> int:
+    """Say the first argument and end with it; with another number of arguments wait."""
+    if len(sys.argv) != 2:
+        signal.pause()
+    code = int(sys.argv[1])
+    print(code)
+    return code

@@ -1,0 +1,144 @@
+"""Commands that tests fork from a process that has imported the relay (`relay.server.warm_main`).
+
+A command of the relay takes a second of CPU time to import what it needs, and the tests run some
+thousand. They are the real commands all the same: with a session or process group, a folder, an
+environment, arguments and streams of their own, as children of this process. Tests of the command
+line itself start it as a program (`tests/e2e/test_runrelay.py`, `tests/rmbsite/test_commands.py`).
+"""
+
+from __future__ import annotations
+
+import array
+import atexit
+import dataclasses
+import functools
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from relay.server import warm, warm_main
+from relay.server.warm_request import MAX_MESSAGE_BYTES, Request
+
+ROOT = Path(__file__).parents[2]
+WITHOUT_TELEMETRY = Path(__file__).with_name("without_telemetry")
+PRELOADED = "tests.support.preloaded"
+MANAGE = str(ROOT / "manage.py")
+
+
+class Forked(subprocess.Popen[Any]):
+    """As `subprocess.Popen` of `manage.py`; arguments are those of the command.
+
+    An environment that Python itself reads otherwise, such as one with telemetry, starts by itself.
+    """
+
+    def __init__(self, arguments: Sequence[str], *, env: Mapping[str, str], **options: Any) -> None:
+        self._request = Request(
+            environment=dict(env),
+            module="manage",
+            program=MANAGE,
+            arguments=list(arguments),
+            folder=str(options.get("cwd") or Path.cwd()),
+            new_session=bool(options.get("start_new_session")),
+        )
+        super().__init__([sys.executable, MANAGE, *arguments], env=env, **options)
+
+    def _execute_child(self, *arguments: Any) -> None:
+        if not forkable(self._request.environment):
+            super()._execute_child(*arguments)  # type: ignore[misc]
+            return
+        names = ["p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite"]
+        code = subprocess.Popen._execute_child.__code__  # type: ignore[attr-defined]
+        where = code.co_varnames.index(names[0]) - 1
+        pipes = arguments[where : where + len(names)]
+        ours = dict(zip(names, pipes, strict=True))
+        streams = [
+            own if ours[name] == -1 else ours[name]
+            for own, name in enumerate(("p2cread", "c2pwrite", "errwrite"))
+        ]
+        try:
+            self.pid = _warm_parent().fork(self._request, streams)
+            self._child_created = True
+        finally:
+            self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+
+def run(
+    arguments: Sequence[str], *, timeout: float, env: Mapping[str, str], **options: Any
+) -> subprocess.CompletedProcess[Any]:
+    """As `subprocess.run` of `manage.py`, with captured output."""
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with Forked(arguments, env=env, stdin=subprocess.DEVNULL, **streams, **options) as process:
+        try:
+            stdout, stderr = process.communicate(timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+
+def forkable(environment: Mapping[str, str]) -> bool:
+    """Whether Python would start with this environment as the warm parent did."""
+
+    def read_by_python(variables: Mapping[str, str]) -> dict[str, str]:
+        return {
+            name: value
+            for name, value in variables.items()
+            if name.startswith("PYTHON") and name != "PYTHONPATH"
+        }
+
+    path = environment.get("PYTHONPATH", "").split(os.pathsep)
+    same = read_by_python(environment) == read_by_python(_environment())
+    return warm.supported() and same and str(WITHOUT_TELEMETRY) in path
+
+
+def _environment() -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("RMB_")}
+    inherited.pop("DJANGO_SETTINGS_MODULE", None)
+    path = [str(WITHOUT_TELEMETRY), str(ROOT), *filter(None, [inherited.get("PYTHONPATH")])]
+    return {**inherited, "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(path)}
+
+
+class _WarmParent:
+    """The warm parent of this run."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-P", "-m", warm_main.__name__, "--import", PRELOADED),
+                *("--socket-fd", str(theirs.fileno())),
+            ],
+            cwd=ROOT,
+            env=_environment(),
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        theirs.close()
+        atexit.register(self._end)
+
+    def fork(self, request: Request, streams: Sequence[int]) -> int:
+        """Fork a child of this process, with these standard streams."""
+        numbered = dataclasses.replace(request, fds=list(range(len(streams))))
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", streams))]
+        with self._lock, warm.adopting():
+            self._connection.sendmsg([numbered.encode()], rights)
+            answer = json.loads(self._connection.recv(MAX_MESSAGE_BYTES) or b"{}")
+        pid: int = answer["pid"]
+        return pid
+
+    def _end(self) -> None:
+        self._connection.close()
+        self._process.wait()
+
+
+@functools.cache
+def _warm_parent() -> _WarmParent:
+    return _WarmParent()
