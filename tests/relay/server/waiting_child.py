@@ -1,4 +1,4 @@
-"""A child for tests of the warm parent: ends with an exit code it is told, or waits for a signal."""
+"""A child for tests of the warm parent: ends with the exit code it is told, or waits."""
 
 from __future__ import annotations
 
