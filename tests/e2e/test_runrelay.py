@@ -356,7 +356,7 @@ async def test_redis_that_comes_later(start: Any, tmp_path: Path) -> None:
 
         await eventually(is_ready)
         await eventually(lambda: "ready after" in relay.output())
-        await eventually(lambda: len(relay.descendants()) == 3)  # Celery's two as well
+        await eventually(lambda: len(relay.descendants()) == 4)  # Celery's two as well
         assert relay.stop() == 0
     finally:
         server.remove()
