@@ -33,7 +33,7 @@ from rmbsite.options import (
     read_secret_file,
     unknown_key,
 )
-from rmbsite.protocol_sections import MuxConfig, SbdConfig
+from rmbsite.protocol_sections import LatticeConfig, MuxConfig, SbdConfig
 from rmbsite.sections import (
     AccessConfig,
     AdminConfig,
@@ -86,6 +86,7 @@ class Config:
     queue: QueueConfig = dataclasses.field(default_factory=QueueConfig)
     sbd: SbdConfig = dataclasses.field(default_factory=SbdConfig)
     mux: MuxConfig = dataclasses.field(default_factory=MuxConfig)
+    lattice: LatticeConfig = dataclasses.field(default_factory=LatticeConfig)
     limits: LimitsConfig = dataclasses.field(default_factory=LimitsConfig)
     metrics: MetricsConfig = dataclasses.field(default_factory=MetricsConfig)
     sessions: SessionsConfig = dataclasses.field(default_factory=SessionsConfig)
@@ -132,6 +133,7 @@ SECTIONS: Mapping[str, type[Any]] = {
     "queue": QueueConfig,
     "sbd": SbdConfig,
     "mux": MuxConfig,
+    "lattice": LatticeConfig,
     "limits": LimitsConfig,
     "metrics": MetricsConfig,
     "sessions": SessionsConfig,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse_lazy
 
@@ -27,8 +28,13 @@ def _page(title: str, icon: str, name: str, action: str) -> dict[str, Any]:
         "key": _KEYS.get(name, ""),
         "link": reverse_lazy(f"console:{name}"),
         "active": active,
-        "permission": lambda request: request.user.has_perm(permission),
+        "permission": lambda request: _is_served(name) and request.user.has_perm(permission),
     }
+
+
+def _is_served(name: str) -> bool:
+    """Whether the settings turn on what a page shows."""
+    return name != "lattice_hosts" or settings.RMB.lattice.enabled
 
 
 def _section(url_name: str | None) -> str:
@@ -65,9 +71,13 @@ _BELONGS: Final = {
     "connection": "sessions",
     "connections": "sessions",
     "first": "first_steps",
+    "lattice": "lattice_hosts",
     "letter": "letters",
     "limit": "limits",
+    "link": "lattice_hosts",
+    "operation": "lattice_hosts",
     "outbox": "outbox",
+    "policy": "lattice_hosts",
     "queue": "queues",
     "relay": "relays",
     "session": "sessions",
@@ -88,7 +98,7 @@ def account_links(request: HttpRequest) -> list[dict[str, Any]]:
     return links
 
 
-NAVIGATION: Final = [
+NAVIGATION: Final[list[dict[str, Any]]] = [
     {
         "title": "Relay",
         "items": [
@@ -109,6 +119,10 @@ NAVIGATION: Final = [
             _page("Limits and bans", "speed", "limits", "limit.view"),
             _page("Chain", "link", "chain", "chain.view"),
         ],
+    },
+    {
+        "title": "Lattice",
+        "items": [_page("Lattice", "hub", "lattice_hosts", "lattice.view")],
     },
     {
         "title": "Federation",

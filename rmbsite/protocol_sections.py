@@ -89,3 +89,68 @@ class MuxConfig:
         "queues.",
         minimum=MIB,
     )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LatticeConfig:
+    """The bridge between twins and a wasmCloud lattice, and the monitor of the lattice."""
+
+    enabled: bool = option(False, "Run the bridge, and the monitor if lattice.monitor is set.")
+    servers: tuple[str, ...] = option(
+        (),
+        "NATS servers of the lattice: nats://host:port or tls://host:port. Empty with --embedded: "
+        "the relay starts a NATS server at lattice.embedded_listen.",
+    )
+    embedded_listen: str = option(
+        "127.0.0.1:4222", "Loopback address of the NATS server that --embedded starts."
+    )
+    name: str = option("default", "Id of the lattice.")
+    credentials_file: str = option("", "NATS credentials file (user JWT and seed); empty: none.")
+    ca_file: str = option(
+        "", "Certificates of the authorities that the NATS servers' certificates come from."
+    )
+    cert_file: str = option("", "Client certificate for the NATS servers; empty: none.")
+    key_file: str = option("", "Key of lattice.cert_file.")
+    cluster_seed_file: str = option(
+        "",
+        "File with the cluster seed (SC...) that signs the bridge's invocations. Empty with "
+        "--embedded: the relay makes one in the data folder.",
+    )
+    issuers: tuple[str, ...] = option(
+        (), "Public cluster keys (C...) whose invocations are trusted; the bridge's own is."
+    )
+    provider_seed_file: str = option(
+        "",
+        "File with the provider seed (SV...) of the bridge. Empty with --embedded: the relay makes "
+        "one in the data folder.",
+    )
+    link_name: str = option("default", "Link name under which the bridge is a provider.")
+    twin_secret_file: str = option(
+        "",
+        "File with the mnemonic or 0x seed of the bridge's own twin. Empty with --embedded: the "
+        "relay makes one in the data folder, and its twin in the registry.",
+    )
+    processes: int = option(1, "Number of bridge processes.", minimum=1, maximum=64)
+    outstanding: int = option(
+        1_000, "Maximum number of calls that one bridge process works on.", minimum=1
+    )
+    monitor: bool = option(
+        False,
+        "Check the invocations of the lattice: the monitor reads lattice.monitor_subject.",
+    )
+    monitor_subject: str = option(
+        "",
+        "Subject under which an account exports or mirrors the invocations (wasmbus.rpc.>) to the "
+        "monitor, which prefixes them with it. Empty: see lattice.monitor_direct.",
+    )
+    monitor_direct: bool = option(
+        False,
+        "Let the monitor subscribe to the lattice's own subjects. Callers of entities that are "
+        "away then run into their time-outs.",
+    )
+    window_s: int = option(
+        300,
+        "Seconds by which the time of an invocation may differ from the clock; 0: no check.",
+        minimum=0,
+        maximum=86_400,
+    )

@@ -58,6 +58,7 @@ INSTALLED_APPS = [
     "relay.limits",
     "relay.sessions",
     "relay.sbd",
+    "relay.lattice",
     "relay.federation",
     "relay.trace",
     "relay.ops",

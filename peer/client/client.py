@@ -344,7 +344,7 @@ class Client:
         Call it first thing in the block: a command that has no handler is refused.
 
         Args:
-            handlers: by command.
+            handlers: by command; that of `*` answers the commands that have no other.
 
         Raises:
             ValueError: a command has a handler already.

@@ -37,6 +37,9 @@ ClientHandler: TypeAlias = Callable[[Request], Any]
 """Answers a request: a function or a coroutine function. Bytes, a Response or None are the answer
 as they are, every other value is sent as JSON. Raises CommandError for an error."""
 
+ANY_COMMAND: Final = "*"
+"""In place of a command: its handler answers those that have no other."""
+
 Respond: TypeAlias = Callable[[Request, Response | CommandError], Awaitable[None]]
 
 
@@ -133,7 +136,11 @@ class Service:
 
     async def _asked(self, request: Request) -> Answer:
         command = request.command
-        handler = self._handlers.get(command) or self._modules.find(command)
+        handler = (
+            self._handlers.get(command)
+            or self._modules.find(command)
+            or self._handlers.get(ANY_COMMAND)
+        )
         if handler is None:
             shown = command[:MAX_LOGGED_CHARACTERS]
             raise CommandError(CODE_OTHER, f"unknown command: {shown}")

@@ -79,6 +79,14 @@ ACTIONS: Final[tuple[Action, ...]] = tuple(
         ("limit.remove", "relay_limits.delete_twinlimit", _OPERATOR),
         ("ban.set", "relay_limits.change_twinlimit", _OPERATOR),
         ("ban.lift", "relay_limits.change_twinlimit", _OPERATOR),
+        # The lattice
+        ("lattice.view", "relay_lattice.view_lattice", _VIEWER),
+        ("lattice.link", "relay_lattice.link_lattice", _OPERATOR),
+        ("lattice.unlink", "relay_lattice.link_lattice", _OPERATOR),
+        ("lattice.call", "relay_lattice.call_lattice", _OPERATOR),
+        ("lattice_policy.view", "relay_lattice.view_latticepolicy", _VIEWER),
+        ("lattice_policy.set", "relay_lattice.change_latticepolicy", _OPERATOR),
+        ("lattice_policy.remove", "relay_lattice.delete_latticepolicy", _OPERATOR),
         # Other relays
         ("relay.view", "relay_federation.view_relaynode", _VIEWER),
         ("relay.add", "relay_federation.add_relaynode", _OPERATOR),

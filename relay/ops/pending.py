@@ -42,6 +42,8 @@ class Kind(StrEnum):
     """Of twins: limits and bans, and the limit of all others."""
     RELAYS = "relays"
     TWINS = "twins"
+    LATTICE = "lattice"
+    """Policies of the bridge."""
 
 
 def mark(kind: Kind) -> None:
@@ -116,6 +118,7 @@ def _publish_as_it_is(kind: Kind) -> bool:
 def _publish(kind: Kind) -> None:
     # Services write the audit log and use this module.
     from relay.federation import services as federation
+    from relay.lattice import services as lattice
     from relay.limits import services as limits
     from relay.twins import services as twins
 
@@ -126,3 +129,5 @@ def _publish(kind: Kind) -> None:
             federation.publish_all()
         case Kind.TWINS:
             twins.publish_all()
+        case Kind.LATTICE:
+            lattice.publish_all()

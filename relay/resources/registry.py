@@ -12,7 +12,7 @@ from typing import Final
 from relay.resources.declaration import Resource
 from relay.resources.fields import DeclarationError
 
-MODULES: Final[tuple[str, ...]] = ("relay.sessions.resources",)
+MODULES: Final[tuple[str, ...]] = ("relay.sessions.resources", "relay.lattice.resources")
 
 
 @functools.cache

@@ -231,6 +231,11 @@ def build_parser(entry: str) -> _Parser:
         action="store_true",
         help="start each process by itself: takes more memory and time",
     )
+    add(
+        "--lattice",
+        action="store_true",
+        help="bridge twins and a wasmCloud lattice; with --embedded also start a NATS server",
+    )
     add("-d", "--debug", action="count", default=0, help="log debug lines too")
     add("--version", action=_ShowVersion, nargs=0, help="show the version and exit")
     return parser
@@ -290,6 +295,8 @@ def parse_options(arguments: Sequence[str], entry: str) -> Options:
             put(f"{name}.listen", f"{name}_listen", " ".join(addresses))
     if found.record:
         put("analytics.record", "record", "1")
+    if found.lattice:
+        put("lattice.enabled", "lattice", "1")
     if found.debug:
         put("log.level", "debug", "debug")
     if found.limit is not None:

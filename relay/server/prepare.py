@@ -89,6 +89,8 @@ def prepare(*, embedded: bool) -> Prepared:
         if embedded:
             if services.in_registry():
                 _add_demo_twins()
+                if settings.RMB.lattice.enabled:
+                    _add_bridge()
             _add_operator(prepared)
         elif services.in_registry():
             _refuse_demo_twins()
@@ -123,6 +125,12 @@ def _add_demo_twins() -> None:
 
     twins = identities.load_or_make(settings.RMB.data_dir)
     registration.register(twins, settings.RMB.relay.domains[0])
+
+
+def _add_bridge() -> None:
+    from relay.lattice import own_keys
+
+    own_keys.register(settings.RMB.data_dir, settings.RMB.relay.domains[0])
 
 
 def _refuse_demo_twins() -> None:

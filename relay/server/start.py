@@ -51,6 +51,7 @@ SERVER_MODULE: Final = "relay.server.valkey_main"
 PREPARE_MODULE: Final = "relay.server.prepare"
 CELERY_MODULE: Final = "relay.server.celery_main"
 COMPACTOR_MODULE: Final = "relay.analytics.compactor_main"
+LATTICE_MODULE: Final = "relay.lattice.launch"
 
 IMPORTS: Final = (WORKER_MODULE, PREPARE_MODULE)
 """What a warm parent imports while the relay opens its listeners: these need no settings."""
@@ -177,6 +178,8 @@ class Run:
                     cleanup.callback(runtime.unlink, missing_ok=True)
                     say(next_steps)
                 await self._start_background()
+                if self._config.lattice.enabled:
+                    await self._start_lattice(summary.runtime())
             await self._supervisor.stopped()
             say("stopping")
             # From now on nobody accepts: clients go elsewhere instead of waiting in the backlog.
@@ -407,6 +410,34 @@ class Run:
                 celery("chain,default", CHAIN_THREADS, "--beat"),
             ]
         await asyncio.gather(*(self._supervisor.keep(child) for child in children))
+
+    async def _start_lattice(self, runtime: dict[str, Any]) -> None:
+        """Start the bridge and the monitor, and before them a NATS server where none is named."""
+        lattice, embedded_too = self._config.lattice, ("--embedded",) * self._embedded
+        in_registry = self._config.twins.source == "registry"
+        where = ["--relay", runtime["relay_url"]]
+        if in_registry and runtime["admin_url"]:
+            where += ["--twins", runtime["admin_url"]]
+
+        def child(name: str, kind: str, *more: str) -> ChildSpec:
+            return ChildSpec(
+                name=name,
+                module=LATTICE_MODULE,
+                arguments=(kind, *embedded_too, *more),
+                inherited_fds=self._held_fds,
+                stop_grace_s=STOP_MARGIN_S,
+                vital=False,
+            )
+
+        if self._embedded and not lattice.servers:
+            await self._supervisor.keep(child("the NATS server", "nats"))
+        children = [
+            child(f"bridge {number} to the lattice", "bridge", *where)
+            for number in range(lattice.processes)
+        ]
+        if lattice.monitor:
+            children.append(child("the monitor of the lattice", "monitor"))
+        await asyncio.gather(*(self._supervisor.keep(each) for each in children))
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

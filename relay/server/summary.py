@@ -44,6 +44,7 @@ class Summary:
             f"domains   {', '.join(relay.domains)}",
             *([f"sbd       {self._sbd()}"] if self.config.sbd.enabled else []),
             *([f"streams   {self._streams()}"] if self.config.mux.enabled else []),
+            *([f"lattice   {self._lattice()}"] if self.config.lattice.enabled else []),
             f"operator  {_places(self.admin) or 'none'}",
             f"redis     {self.prepared['redis']}",
             f"database  {self.prepared['database']}",
@@ -94,6 +95,11 @@ class Summary:
 
     def _streams(self) -> str:
         return f"at the relay's address{self._own('mux')}, path {self.config.mux.path}"
+
+    def _lattice(self) -> str:
+        lattice = self.config.lattice
+        servers = ", ".join(lattice.servers) or f"a NATS server at {lattice.embedded_listen}"
+        return f"{lattice.name}, {servers}, bridges: {lattice.processes}"
 
     def _own(self, protocol: str) -> str:
         own = self.own[protocol]

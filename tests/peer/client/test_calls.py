@@ -92,6 +92,14 @@ async def test_errors_of_the_other_side(make_client: MakeClient) -> None:
             assert caught.value.source == server.address
 
 
+async def test_a_handler_of_all_other_commands(make_client: MakeClient) -> None:
+    alice, bob = fresh_twins(2)
+    handlers = {"*": lambda request: request.command, "add": add}
+    async with make_client(bob, sid=None, handlers=handlers), make_client(alice) as client:
+        assert (await client.call(bob.id, "add", [1, 2])).json() == 3
+        assert (await client.call(bob.id, "a.b")).json() == "a.b"
+
+
 async def test_a_relay_says_no(make_client: MakeClient) -> None:
     alice, bob = fresh_twins(2)
     async with make_client(alice) as client:

@@ -1,0 +1,65 @@
+"""Which of several bridges holds the session of the bridge's twin."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+KEY: Final = "lattice:bridge:session"
+TTL_MS: Final = 6_000
+RENEW_S: Final = 2.0
+_RENEW: Final = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then
+  return redis.call('PEXPIRE', KEYS[1], ARGV[2])
+end
+return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) and 1 or 0
+"""
+_RELEASE: Final = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
+return 0
+"""
+
+logger = logging.getLogger(__name__)
+
+
+class Lease:
+    """A key in Redis that one process holds while it renews it.
+
+    Attributes:
+        held: set while this process holds it.
+        lost: set while it does not.
+    """
+
+    def __init__(self, redis: Redis, holder: str) -> None:
+        self.held = asyncio.Event()
+        self.lost = asyncio.Event()
+        self.lost.set()
+        self._redis = redis
+        self._holder = holder
+
+    async def keep(self) -> None:
+        """Take it when nobody has it, and renew it, until cancelled; then leave it to others."""
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(TTL_MS / 1000 - RENEW_S):
+                        self._note(bool(await self._run(_RENEW, TTL_MS)))
+                except (RedisError, TimeoutError) as error:
+                    logger.warning("the lease of the twin's session is not renewed: %s", error)
+                    self._note(False)
+                await asyncio.sleep(RENEW_S)
+        finally:
+            self._note(False)
+            await self._run(_RELEASE)
+
+    async def _run(self, script: str, *arguments: int) -> int:
+        found: int = await self._redis.eval(script, 1, KEY, self._holder, *map(str, arguments))
+        return found
+
+    def _note(self, holds: bool) -> None:
+        (self.held.set if holds else self.held.clear)()
+        (self.lost.clear if holds else self.lost.set)()

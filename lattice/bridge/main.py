@@ -1,0 +1,198 @@
+"""The process of a bridge: a provider of the lattice, and a twin of the relay."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from lattice.bridge.asked import Asked
+from lattice.bridge.counts import Counts
+from lattice.bridge.lease import Lease
+from lattice.bridge.links import Links
+from lattice.bridge.policies import LivePolicies
+from lattice.bridge.refusals import FailedError
+from lattice.bridge.to_lattice import ToLattice
+from lattice.bridge.to_twin import ToTwin
+from lattice.caller import LatticeCaller
+from lattice.connection import LatticeConnection
+from lattice.directory import Directory
+from lattice.options import LatticeOptions
+from lattice.process import together
+from lattice.provider import LatticeProvider
+from lattice.report import Report
+from lattice.serving import Call, OperationError
+from peer.client import Client, PeerError
+from peer.client.serving import ANY_COMMAND
+from proto.lattice import state
+from proto.lattice.entity import Entity
+from proto.lattice.messages import LinkDefinition
+from proto.lattice.nkeys import KeyKind, KeyPair, encode_public
+from proto.lattice.state import ProcessKind
+from proto.lattice.twin_contract import CALL, CONTRACT, SEND
+
+RETRY_S: Final = 2.0
+"""Until the twin's session is tried again."""
+
+logger = logging.getLogger(__name__)
+
+
+class Bridge:
+    """One bridge.
+
+    Args:
+        settings: `options` (see `LatticeOptions`), `redis_url`, `provider_seed`, `link_name`,
+            `twin_secret`, `relays`, `twins` (or null) and `substrate` (see `peer.client.Client`).
+
+    Raises:
+        KeyFormatError: a seed is malformed.
+    """
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._settings = settings
+        options = LatticeOptions(**settings["options"])
+        key = KeyPair.of_seed(settings["provider_seed"], KeyKind.PROVIDER)
+        # One secret to keep: as a caller of providers the bridge is an actor with the same bytes.
+        self.actor = encode_public(KeyKind.ACTOR, key.raw_public)
+        self.connection = LatticeConnection(options)
+        self.provider = LatticeProvider(
+            self.connection, key.public, CONTRACT, settings["link_name"]
+        )
+        self.caller = LatticeCaller(self.connection, self.actor)
+        self.redis = Redis.from_url(settings["redis_url"])
+        self.policies = LivePolicies(self.redis, state.POLICIES, state.POLICIES_CHANGED)
+        self.directory = Directory(self.connection)
+        self.links = Links()
+        self.counts = Counts()
+        self.report = Report(self.redis, ProcessKind.BRIDGE, self._told, self.counts)
+        self.lease = Lease(self.redis, self.report.id)
+        self._twin: int | None = None
+
+    async def run(self, stop: asyncio.Event, ready: Callable[[], None]) -> None:
+        """Bridge until the event is set."""
+        try:
+            await together(
+                stop,
+                self.policies.keep(),
+                self.report.keep(),
+                self.lease.keep(),
+                self._lattice(ready),
+                self._serve_twin(),
+            )
+        finally:
+            await self.provider.stop()
+            await self.connection.close()
+            await self.redis.aclose()
+
+    async def _lattice(self, ready: Callable[[], None]) -> None:
+        """Take the calls of actors, once the lattice and the relay are reached."""
+        await self.connection.open(wait=True)
+        async with self._client() as client:
+            to_twin = ToTwin(client, self.links, lambda: self.policies.now, self.counts)
+            for name, answer in ((CALL, to_twin.call), (SEND, to_twin.send)):
+                self._register(name, answer)
+            self.provider.on_link = self._linked
+            self.provider.on_unlink = self._unlinked
+            await self.provider.start()
+            ready()
+            asked = Asked(self.redis, self.connection, self.caller, self.provider, self.directory)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(asked.keep())
+                group.create_task(self._look())
+
+    def _register(self, name: str, answer: Callable[[str, bytes], Any]) -> None:
+        @self.provider.operation(name)
+        async def handle(call: Call) -> bytes:
+            try:
+                found: bytes = await answer(call.origin.public_key, call.payload)
+            except FailedError as error:
+                raise OperationError(str(error)) from error
+            return found
+
+    async def _linked(self, link: LinkDefinition) -> None:
+        self.links.put(link.actor_id, link.values)
+
+    async def _unlinked(self, link: LinkDefinition) -> None:
+        self.links.remove(link.actor_id)
+
+    async def _look(self) -> None:
+        async for _ in self.directory.changes():
+            try:
+                for kind, rows in self.directory.rows().items():
+                    await self.report.saw(kind, rows)
+            except RedisError as error:
+                logger.warning("what the lattice runs is not reported: %s", error)
+
+    def _client(self, **more: Any) -> Client:
+        """Make a client of the bridge's twin."""
+        return Client(
+            self._settings["twin_secret"],
+            self._settings["relays"],
+            self._settings["twins"],
+            substrate=self._settings["substrate"],
+            connect_timeout=0,
+            **more,
+        )
+
+    async def _serve_twin(self) -> None:
+        """Answer the requests to the twin, while this bridge holds its session."""
+        to_lattice = ToLattice(
+            self._invoke,
+            self.links,
+            _Own(self.directory, self.actor),
+            lambda: self.policies.now,
+            self.counts,
+        )
+        while True:
+            await self.lease.held.wait()
+            try:
+                handlers = {ANY_COMMAND: to_lattice.handle}
+                async with self._client(sid=None, handlers=handlers) as client:
+                    self._twin = client.address.twin
+                    await self.lease.lost.wait()
+            except PeerError as error:
+                logger.warning("the session of the bridge's twin: %s", error)
+                await asyncio.sleep(RETRY_S)
+            finally:
+                self._twin = None
+
+    async def _invoke(
+        self, target: Entity, operation: str, payload: bytes, timeout_s: float
+    ) -> bytes:
+        origin = self.provider if target.is_actor else self.caller
+        return await origin.call(target, operation, payload, timeout_s)
+
+    def _told(self) -> dict[str, Any]:
+        return {
+            "nats": self.connection.state,
+            "running": self.counts.running,
+            "links": len(self.provider.links),
+            "policies": len(self.policies.now),
+            "provider": self.provider.origin.public_key,
+            "actor": self.actor,
+            "host_id": self.provider.host_id,
+            "twin": self._twin,
+        }
+
+
+class _Own:
+    """The directory, as the bridge needs it."""
+
+    def __init__(self, directory: Directory, actor: str) -> None:
+        self._directory = directory
+        self._actor = actor
+
+    def actor_of(self, alias: str) -> str | None:
+        return self._directory.actor_of(alias)
+
+    def contract_of(self, provider: str, link_name: str) -> str | None:
+        return self._directory.contract_of(provider, link_name, self._actor)
+
+
+async def run(settings: dict[str, Any], stop: asyncio.Event, ready: Callable[[], None]) -> None:
+    """Run a bridge; see `Bridge` and `lattice.process`."""
+    await Bridge(settings).run(stop, ready)

@@ -1,0 +1,229 @@
+"""Requests of twins to the bridge's twin, as invocations of actors and providers.
+
+    lattice.<actor or alias>.<operation>      calls an actor
+    lattice.<provider>.<link>.<operation>     calls a provider by a link
+    anything else                             goes to the linked actor that serves the command
+
+A payload of JSON is sent as msgpack, and the result comes back as JSON; every other payload passes
+as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgpack
+
+from lattice.bridge import refusals
+from lattice.bridge.counts import Counts
+from lattice.bridge.links import Links
+from lattice.bridge.refusals import FailedError, Side
+from peer.client import CommandError, Request, Response
+from proto.lattice.entity import Entity
+from proto.lattice.errors import FormatError, LatticeError
+from proto.lattice.policy import Direction, Policies, Policy, Refusal, RefusedError
+from proto.lattice.twin_contract import HANDLE_REQUEST, TwinRequest, decode_reply, encode_request
+
+PREFIX: Final = "lattice."
+JSON_SCHEMA: Final = "application/json"
+KEY_CHARS: Final = 56
+MAX_DEPTH: Final = 64
+MIN_TIMEOUT_S: Final = 0.001
+
+Invoke = Callable[[Entity, str, bytes, float], Awaitable[bytes]]
+"""Calls an operation of an entity with a payload, and waits so many seconds at most."""
+
+
+class Directory(Protocol):
+    """What is known of actors and links."""
+
+    def actor_of(self, alias: str) -> str | None:
+        """Return the public key of the actor with a call alias."""
+
+    def contract_of(self, provider: str, link_name: str) -> str | None:
+        """Return the contract of the link to a provider."""
+
+
+class Target(NamedTuple):
+    """What a command names.
+
+    Attributes:
+        entity: that is called.
+        operation: of it.
+        alias: by which an actor was named; empty: by its key.
+    """
+
+    entity: Entity
+    operation: str
+    alias: str = ""
+
+
+class ToLattice:
+    """Answers the requests of twins.
+
+    Args:
+        invoke: makes a call.
+        links: what actors may do.
+        directory: of the lattice.
+        policies: gives those that hold now.
+        counts: told of each call.
+    """
+
+    def __init__(
+        self,
+        invoke: Invoke,
+        links: Links,
+        directory: Directory,
+        policies: Callable[[], Policies],
+        counts: Counts,
+    ) -> None:
+        self._invoke = invoke
+        self._links = links
+        self._directory = directory
+        self._policies = policies
+        self._counts = counts
+
+    async def handle(self, request: Request) -> Response:
+        """Answer a request of a twin.
+
+        Raises:
+            CommandError: it was refused, or failed.
+        """
+        try:
+            if request.command.startswith(PREFIX):
+                return await self._called(request)
+            return await self._served(request)
+        except FailedError as error:
+            raise CommandError(error.code, str(error)) from error
+
+    async def _called(self, request: Request) -> Response:
+        target = find_target(request.command, self._directory)
+        entity = target.entity
+        with self._counts.counting(
+            Direction.TO_LATTICE, entity.public_key, entity.contract_id, target.operation
+        ):
+            policy = self._allowed(request, entity.public_key, target.operation, target.alias)
+            is_json = request.schema == JSON_SCHEMA
+            payload = _to_msgpack(request.payload) if is_json else request.payload
+            result = await self._invoked(request, policy, target, payload)
+            if is_json:
+                return Response(_to_json(result), JSON_SCHEMA)
+            return Response(result, request.schema)
+
+    async def _served(self, request: Request) -> Response:
+        actor = self._links.server_of(request.source.twin, request.command)
+        if actor is None:
+            text = f"no linked actor serves the command {request.command:.80}"
+            raise FailedError(Side.BRIDGE, "not_found", refusals.NOT_FOUND, text)
+        target = Target(Entity.actor(actor), HANDLE_REQUEST)
+        with self._counts.counting(Direction.TO_LATTICE, actor, "", HANDLE_REQUEST):
+            policy = self._allowed(request, actor, request.command)
+            asked = TwinRequest(
+                request.source.twin,
+                request.command,
+                request.payload,
+                request.source.connection,
+                request.schema,
+                int(_left_s(request, policy) * 1000),
+            )
+            result = await self._invoked(request, policy, target, encode_request(asked))
+            try:
+                reply = decode_reply(result)
+            except FormatError as error:
+                text = f"the answer to {HANDLE_REQUEST}: {error}"
+                raise FailedError(Side.ACTOR, "malformed", refusals.FAILED, text) from None
+            return Response(reply.data, reply.schema)
+
+    def _allowed(self, request: Request, key: str, name: str, alias: str = "") -> Policy:
+        try:
+            return self._policies().decide(
+                Direction.TO_LATTICE,
+                request.source.twin,
+                key,
+                name,
+                len(request.payload),
+                time.monotonic(),
+                alias,
+            )
+        except RefusedError as error:
+            raise refusals.refused(error) from None
+
+    async def _invoked(
+        self, request: Request, policy: Policy, target: Target, payload: bytes
+    ) -> bytes:
+        side = Side.ACTOR if target.entity.is_actor else Side.PROVIDER
+        timeout_s = _left_s(request, policy)
+        try:
+            result = await self._invoke(target.entity, target.operation, payload, timeout_s)
+        except LatticeError as error:
+            raise refusals.of_lattice(side, error) from error
+        if len(result) > policy.max_bytes:
+            text = f"the result has {len(result)} bytes; policy {policy.name} allows"
+            raise refusals.refused(RefusedError(Refusal.SIZE, f"{text} {policy.max_bytes}"))
+        return result
+
+
+def find_target(command: str, directory: Directory) -> Target:
+    """Return what a command of a twin names.
+
+    Raises:
+        FailedError: it names nothing, or an alias or a link that is not there.
+    """
+    name, _, rest = command.removeprefix(PREFIX).partition(".")
+    is_key = len(name) == KEY_CHARS
+    if is_key and name.startswith("V"):
+        link_name, _, operation = rest.partition(".")
+        if not link_name or not operation:
+            raise _malformed("lattice.<provider>.<link>.<operation>", command)
+        contract = directory.contract_of(name, link_name)
+        if contract is None:
+            text = f"the bridge has no link {link_name:.40} to provider {name}"
+            raise FailedError(Side.BRIDGE, "not_found", refusals.NOT_FOUND, text)
+        return Target(Entity.provider(name, link_name, contract), operation)
+    if not name or not rest:
+        raise _malformed("lattice.<actor or alias>.<operation>", command)
+    if is_key and name.startswith("M"):
+        return Target(Entity.actor(name), rest)
+    actor = directory.actor_of(name)
+    if actor is None:
+        text = f"the registry has no actor with the call alias {name:.60}"
+        raise FailedError(Side.BRIDGE, "not_found", refusals.NOT_FOUND, text)
+    return Target(Entity.actor(actor), rest, name)
+
+
+def _malformed(form: str, command: str) -> FailedError:
+    return refusals.malformed(ValueError(f"command {command:.80}: expected {form}"))
+
+
+def _left_s(request: Request, policy: Policy) -> float:
+    """Seconds until the twin does not wait any more, at most those of the policy."""
+    left_s = request.deadline - time.time()
+    return max(MIN_TIMEOUT_S, min(left_s, policy.timeout_ms / 1000))
+
+
+def _to_msgpack(payload: bytes) -> bytes:
+    if not payload:
+        return b""
+    try:
+        packed: bytes = msgpack.packb(json.loads(payload))
+    except (ValueError, RecursionError, OverflowError) as error:
+        raise refusals.malformed(ValueError(f"the payload is not JSON: {error}")) from None
+    return packed
+
+
+def _to_json(result: bytes) -> bytes:
+    if not result:
+        return b""
+    try:
+        value = msgpack.unpackb(result, strict_map_key=False)
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_refuse).encode()
+    except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
+        text = f"the result is not JSON-able: {error!s:.100}; ask with another content type"
+        raise FailedError(Side.BRIDGE, "malformed", refusals.FAILED, text) from None
+
+
+def _refuse(value: Any) -> Any:
+    raise TypeError(f"{type(value).__name__} in the result")

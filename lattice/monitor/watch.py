@@ -1,0 +1,96 @@
+"""The messages that the monitor sees, from the subscription to the judge.
+
+What comes faster than it can be judged is dropped and counted: a flood of forgeries costs bounded
+memory and one core, and nobody else anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from typing import Final, NamedTuple
+
+from lattice.monitor.judge import Finding, Judge
+from proto.lattice.errors import FormatError
+from proto.lattice.subjects import SubjectKind, parse_rpc_subject
+
+MAX_WAITING: Final = 20_000
+MAX_WAITING_BYTES: Final = 64 * 2**20
+SLICE_S: Final = 0.005
+"""Judged in one turn of the loop."""
+MAX_KEPT: Final = 500
+"""Findings between two reports; those beyond are only counted."""
+
+
+class _Seen(NamedTuple):
+    subject: str
+    data: bytes
+    at: float
+
+
+class Watch:
+    """Takes messages, and has them judged one after another.
+
+    Attributes:
+        seen, judged, unjudged: messages since the start; unjudged ones came too fast.
+        unknown_payloads: judged without their payload, which is in the object store.
+        by_reason: findings since the start.
+
+    Args:
+        judge: of the messages.
+        prefix: of subjects, by which an account exports them; empty: none.
+    """
+
+    def __init__(self, judge: Judge, prefix: str = "") -> None:
+        self.seen = self.judged = self.unjudged = self.unknown_payloads = 0
+        self.by_reason: Counter[str] = Counter()
+        self._judge = judge
+        self._prefix = f"{prefix}." if prefix else ""
+        self._waiting: deque[_Seen] = deque()
+        self._bytes = 0
+        self._some = asyncio.Event()
+        self._findings: list[Finding] = []
+
+    def take(self, subject: str, data: bytes) -> None:
+        """Take a message as it was seen."""
+        subject = subject.removeprefix(self._prefix)
+        try:
+            if parse_rpc_subject(subject).kind is not SubjectKind.CALL:
+                return
+        except FormatError:
+            pass  # judged: nobody may call there
+        self.seen += 1
+        if len(self._waiting) >= MAX_WAITING or self._bytes + len(data) > MAX_WAITING_BYTES:
+            self.unjudged += 1
+            return
+        self._waiting.append(_Seen(subject, data, time.time()))
+        self._bytes += len(data)
+        self._some.set()
+
+    async def keep(self) -> None:
+        """Judge until cancelled."""
+        while True:
+            await self._some.wait()
+            until_s = time.perf_counter() + SLICE_S
+            while self._waiting and time.perf_counter() < until_s:
+                self._judge_one(self._waiting.popleft())
+            if not self._waiting:
+                self._some.clear()
+            await asyncio.sleep(0)
+
+    def take_findings(self) -> list[Finding]:
+        """Return what was found since the last time, at most `MAX_KEPT`."""
+        found, self._findings = self._findings, []
+        return found
+
+    def _judge_one(self, seen: _Seen) -> None:
+        self._bytes -= len(seen.data)
+        self.judged += 1
+        invocation, finding = self._judge.judge(seen.subject, seen.data, seen.at)
+        if invocation is not None and invocation.moved:
+            self.unknown_payloads += 1
+        if finding is not None:
+            self.by_reason[finding.reason] += 1
+            if len(self._findings) < MAX_KEPT:
+                self._findings.append(finding)

@@ -1,0 +1,87 @@
+"""A process of the lattice, started by a relay: a NATS server, a bridge or a monitor.
+
+    python -m lattice.process < settings.json
+
+The settings are one JSON object: `kind`, `logging` (as for `logging.config.dictConfig`), the two
+pipes of the supervisor, `lifeline_fd` and `ready_fd` (or null), and what the kind needs. The
+process ends at SIGTERM or SIGINT, and when nobody holds the other end of its lifeline any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import logging.config
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
+
+from proto.lattice.errors import LatticeError
+
+READY: Final = b"ready\n"
+FAILED: Final = 1
+
+logger = logging.getLogger("lattice")
+
+Run = Callable[[dict[str, Any], asyncio.Event, Callable[[], None]], Awaitable[None]]
+"""Runs a kind until the event is set, and calls the function once it does its work."""
+
+
+def main() -> int:
+    """Run the process that standard input describes; 1 when it cannot begin."""
+    settings = json.load(sys.stdin)
+    logging.config.dictConfig(settings["logging"])
+    try:
+        asyncio.run(_run(settings))
+    except LatticeError as error:
+        logger.error("%s: %s", settings["kind"], error)
+        return FAILED
+    return 0
+
+
+async def _run(settings: dict[str, Any]) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    with contextlib.ExitStack() as watching:
+        if (lifeline := settings.get("lifeline_fd")) is not None:
+            loop.add_reader(lifeline, stop.set)  # end of file: nobody ever writes
+            watching.callback(loop.remove_reader, lifeline)
+        await _kind(settings["kind"])(settings, stop, lambda: _tell_ready(settings))
+
+
+async def together(stop: asyncio.Event, *works: Coroutine[Any, Any, None]) -> None:
+    """Run several works until the event is set, or one fails."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(each) for each in works]
+        await stop.wait()
+        for task in tasks:
+            task.cancel()
+
+
+def _kind(name: str) -> Run:
+    # Not at the top: each kind imports a lot that the others do not need.
+    if name == "bridge":
+        from lattice.bridge.main import run
+    elif name == "monitor":
+        from lattice.monitor.main import run
+    else:
+        from lattice.nats import run
+    return run
+
+
+def _tell_ready(settings: dict[str, Any]) -> None:
+    descriptor = settings.pop("ready_fd", None)
+    if descriptor is not None:
+        with contextlib.suppress(BrokenPipeError):
+            os.write(descriptor, READY)
+        os.close(descriptor)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

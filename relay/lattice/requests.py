@@ -1,0 +1,56 @@
+"""What operators ask of the lattice: a bridge carries it out, and answers through Redis."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from proto.lattice import state
+from proto.lattice.errors import FormatError
+from proto.lattice.state import Answer, Request, Verb
+from relay.access.errors import Away, Conflict, Invalid
+from relay.lattice import listing
+from relay.ops.redis_client import COMMAND_TIMEOUT_S, client
+
+MARGIN_S = 2.0
+"""Longer than the bridge's own deadline: it answers that the time is over."""
+
+
+def ask(verb: Verb, arguments: dict[str, Any], timeout_s: float = state.REQUEST_TIMEOUT_S) -> Any:
+    """Have a bridge do something, and return its result.
+
+    Raises:
+        relay.access.errors.Away: no bridge runs, Redis is away, or no answer came in time.
+        relay.access.errors.Conflict: too many requests wait.
+        relay.access.errors.Invalid: the bridge or the lattice refuses it.
+    """
+    request = Request(secrets.token_hex(8), verb, arguments, time.time() + timeout_s)
+    try:
+        if not any(each.values.get("kind") == "bridge" for each in listing.processes()):
+            raise Away("no bridge to the lattice runs: start the relay with --lattice")
+        if client().llen(state.REQUESTS) >= state.MAX_REQUESTS:
+            raise Conflict(f"{state.MAX_REQUESTS:,} requests wait for a bridge already")
+        client().rpush(state.REQUESTS, state.encode(request))
+        found = _answer(request, time.monotonic() + timeout_s + MARGIN_S)
+    except RedisError as error:
+        raise Away(f"Redis does not answer: {error}") from None
+    if found is None:
+        raise Away(f"no bridge answered within {timeout_s + MARGIN_S:g} s")
+    try:
+        answer = state.decode(Answer, found[1])
+    except FormatError as error:
+        raise Away(f"the answer of the bridge cannot be read: {error}") from None
+    if answer.error:
+        raise Invalid(answer.error)
+    return answer.result
+
+
+def _answer(request: Request, until_s: float) -> Any:
+    """Wait for the answer, in pieces: the client gives up a command after `COMMAND_TIMEOUT_S`."""
+    found: Any = None
+    while found is None and (left_s := until_s - time.monotonic()) > 0:
+        found = client().blpop([state.answer_key(request.id)], min(left_s, COMMAND_TIMEOUT_S / 2))
+    return found

@@ -1,0 +1,272 @@
+"""Twins and actors over relay, bridge and NATS, and back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgpack
+import pytest
+
+from lattice.actor import LatticeActor
+from lattice.connection import LatticeConnection
+from lattice.errors import RemoteError as LatticeRemoteError
+from lattice.options import LatticeOptions
+from lattice.serving import Call, OperationError
+from peer.client import Client, RemoteError, Request
+from proto.lattice.entity import Entity
+from proto.lattice.nkeys import KeyKind, KeyPair
+from proto.lattice.twin_contract import (
+    CALL,
+    CONTRACT,
+    HANDLE_REQUEST,
+    SEND,
+    TwinReply,
+    TwinRequest,
+    decode_reply,
+    decode_request,
+    encode_reply,
+    encode_request,
+)
+from tests.e2e.conftest import _shared
+from tests.support.identities import Twin
+from tests.support.lattice_host import ControlHost
+from tests.support.nats_server import nats_server
+from tests.support.relay_process import RelayProcess, eventually, run_command
+from tests.support.world import all_twins_csv, fresh_twins
+
+ACTOR, CLUSTER, PROVIDER = (
+    KeyPair.of_random(kind, bytes([number]) * 32)  # TEST KEYS
+    for number, kind in enumerate((KeyKind.ACTOR, KeyKind.CLUSTER, KeyKind.PROVIDER), 21)
+)
+BRIDGE = Entity.provider(PROVIDER.public, "default", CONTRACT)
+(BRIDGE_TWIN,) = fresh_twins(1)
+LATTICE = "bridged"
+
+
+class World(NamedTuple):
+    """A relay with a bridge, and the options of its lattice."""
+
+    relay: RelayProcess
+    options: LatticeOptions
+    twins: Path
+
+    def client(self, twin: Twin, **more: Any) -> Client:
+        secret = f"0x{twin.mini_secret.hex()}"  # TEST KEY
+        return Client(secret, [self.relay.url], self.twins, timeout=10, **more)
+
+    async def manage(self, *arguments: str) -> str:
+        """Run `rmb_lattice`, while the actors and hosts of this process go on."""
+        done = await asyncio.to_thread(
+            run_command,
+            self.relay.folder,
+            "rmb_lattice",
+            *arguments,
+            settings=self.relay.settings,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    async def allow(self, name: str, direction: str, names: str, **more: str) -> None:
+        given = {"twins": "*", "entities": "*", **more}
+        options = [f"--{key.replace('_', '-')}={value}" for key, value in given.items()]
+        await self.manage("put-policy", f"--name={name}", f"--direction={direction}",
+                    f"--names={names}", *options)  # fmt: skip
+
+    async def rows(self, word: str) -> list[dict[str, Any]]:
+        """List something."""
+        found: list[dict[str, Any]] = json.loads(await self.manage(word, "--json"))
+        return found
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, data_template: Path) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("lattice")
+    files = {
+        "cluster_seed_file": CLUSTER.seed,
+        "provider_seed_file": PROVIDER.seed,
+        "twin_secret_file": f"0x{BRIDGE_TWIN.mini_secret.hex()}",
+    }
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    twins = folder / "twins.csv"
+    twins.write_text(all_twins_csv())
+    with nats_server(folder / "nats") as server:
+        settings = {
+            "lattice.enabled": "true",
+            "lattice.servers": server.url,
+            "lattice.name": LATTICE,
+            **{f"lattice.{name}": str(folder / name) for name in files},
+        }
+        options = LatticeOptions(
+            servers=(server.url,), lattice=LATTICE, cluster_seed=CLUSTER.seed, call_timeout_s=10
+        )
+        started = _shared(tmp_path_factory, data_template, operator_site=True, settings=settings)
+        for relay in started:
+            found = World(relay, options, twins)
+            yield found
+
+
+@contextlib.asynccontextmanager
+async def lattice(world: World) -> AsyncIterator[tuple[LatticeActor, ControlHost]]:
+    """A host and an actor on it."""
+    async with LatticeConnection(world.options) as connection:
+        host = ControlHost(connection)
+        actor = LatticeActor(connection, ACTOR.public)
+
+        @actor.operation("Echo.Say")
+        async def say(call: Call) -> bytes:
+            if call.payload == msgpack.packb("fail"):
+                raise OperationError("not today")
+            return call.payload
+
+        host.actors.append(ACTOR.public)
+        host.claims.append({"sub": ACTOR.public, "call_alias": "echo", "name": "an actor"})
+        await host.start()
+        await actor.start()
+        try:
+            yield actor, host
+        finally:
+            await actor.stop()
+
+
+async def serving(world: World) -> None:
+    """Wait until a bridge holds the session of its twin."""
+
+    async def is_serving() -> bool:
+        return any(each["twin"] == BRIDGE_TWIN.id for each in await world.rows("processes"))
+
+    await eventually(is_serving, timeout_s=30)
+
+
+async def test_a_twin_calls_an_actor(world: World) -> None:
+    alice, bob = fresh_twins(2)
+    await serving(world)
+    async with lattice(world), world.client(alice) as client, world.client(bob) as other:
+        command = f"lattice.{ACTOR.public}.Echo.Say"
+        with pytest.raises(RemoteError, match="bridge: no policy allows twin") as caught:
+            await client.call(BRIDGE_TWIN.id, command, "hello")
+        assert caught.value.code == 403
+        await world.allow("echo", "to_lattice", "Echo.*", twins=str(alice.id), per_s="50")
+
+        async def called() -> bool:
+            with contextlib.suppress(RemoteError):
+                return bool((await client.call(BRIDGE_TWIN.id, command, "hello")).json() == "hello")
+            return False
+
+        await eventually(called)
+        raw = await client.call(BRIDGE_TWIN.id, command, b"\0raw", schema="a/b")
+        assert (raw.payload, raw.schema) == (b"\0raw", "a/b")
+
+        async def by_alias() -> bool:
+            with contextlib.suppress(RemoteError):
+                reply = await client.call(BRIDGE_TWIN.id, "lattice.echo.Echo.Say", {"a": [1]})
+                return bool(reply.json() == {"a": [1]})
+            return False
+
+        await eventually(by_alias)
+        for asked, body, code, text in (
+            (command, "fail", 500, "actor: not today"),
+            (command.replace("Say", "Other"), None, 500, "Invalid method name Echo.Other"),
+            (command.replace("Echo.", "Secret."), None, 403, "bridge: no policy"),
+            ("lattice.nobody.Echo.Say", None, 404, "no actor with the call alias nobody"),
+            ("lattice.echo", None, 400, "expected lattice.<actor or alias>.<operation>"),
+            ("unknown.command", None, 404, "no linked actor serves the command"),
+        ):
+            with pytest.raises(RemoteError, match=text.replace("[", r"\[")) as caught:
+                await client.call(BRIDGE_TWIN.id, asked, body)
+            assert caught.value.code == code, asked
+        with pytest.raises(RemoteError, match="no policy allows twin"):
+            await other.call(BRIDGE_TWIN.id, command, "hello")
+    with pytest.raises(RemoteError, match="lattice: no responders") as caught:
+        async with world.client(alice) as client:
+            await client.call(BRIDGE_TWIN.id, command, "hello")
+    assert caught.value.code == 503
+
+
+async def test_an_actor_calls_a_twin_and_serves_one(world: World) -> None:
+    alice, bob = fresh_twins(2)
+    await serving(world)
+
+    async def add(request: Request) -> int:
+        return sum(request.json())
+
+    async with lattice(world) as (actor, host), world.client(bob, sid=None) as twin:
+        twin.serve({"calc.add": add})
+        asked = TwinRequest(bob.id, "calc.add", b"[1,2]", schema="application/json")
+        with pytest.raises(LatticeRemoteError, match="is not linked to this provider"):
+            await actor.call(BRIDGE, CALL, encode_request(asked))
+        await world.manage(
+            "put-link", f"--actor-id={ACTOR.public}", f"--contract-id={CONTRACT}",
+            f"--provider-id={PROVIDER.public}",
+            "--values", f"twins={alice.id}, {bob.id}", "commands=calc.*", "serves=weather.*",
+        )  # fmt: skip
+        assert host.links[ACTOR.public, CONTRACT, "default"].provider_id == PROVIDER.public
+        await world.allow("calc", "to_twin", "calc.*, other.*")
+
+        async def answered() -> bool:
+            with contextlib.suppress(LatticeRemoteError):
+                reply = decode_reply(await actor.call(BRIDGE, CALL, encode_request(asked)))
+                return reply == TwinReply(b"3", "application/json")
+            return False
+
+        await eventually(answered)
+        for other, text in (
+            (asked._replace(command="other.add"), "bridge: the link does not allow the command"),
+            (asked._replace(twin=BRIDGE_TWIN.id), "bridge: the link does not allow twin"),
+            (asked._replace(command="calc.none"), f"twin: {bob.id}: unknown command"),
+            (asked._replace(data=b"x"), f"twin: {bob.id}: the payload is not JSON"),
+            (asked._replace(twin=0), "bridge: twin: must be an integer from 1"),
+        ):
+            with pytest.raises(LatticeRemoteError, match=text):
+                await actor.call(BRIDGE, CALL, encode_request(other))
+        uid = msgpack.unpackb(await actor.call(BRIDGE, SEND, encode_request(asked)))
+        assert isinstance(uid, str) and uid
+
+        @actor.operation(HANDLE_REQUEST)
+        async def handle(call: Call) -> bytes:
+            request = decode_request(call.payload)
+            assert 9_000 < request.timeout_ms <= 11_000
+            return encode_reply(TwinReply(f"{request.twin} {request.command}".encode(), "a/b"))
+
+        await world.allow("weather", "to_lattice", "weather.*")
+        async with world.client(alice) as client:
+
+            async def served() -> bool:
+                with contextlib.suppress(RemoteError):
+                    reply = await client.call(BRIDGE_TWIN.id, "weather.today")
+                    return reply.payload == f"{alice.id} weather.today".encode()
+                return False
+
+            await eventually(served)
+
+        async def counted() -> bool:
+            rows = await world.rows("calls")
+            found = {(row["direction"], row["operation"]): row["calls"] for row in rows}
+            return bool(found.get(("to_twin", CALL)))
+
+        await eventually(counted)
+        (process,) = await world.rows("processes")
+        assert process["nats"] == "connected" and process["kind"] == "bridge"
+        links = await eventually(lambda: world.rows("links"))
+        assert links[0]["value_names"] == "commands, serves, twins"
+        called = json.loads(
+            await world.manage(
+                "call", "--target=echo", "--operation=Echo.Say", '--data=["x"]', "--json"
+            )
+        )
+        assert json.loads(called["result"]) == ["x"]
+        await world.manage("delete-link", ACTOR.public, CONTRACT, "--yes")
+
+        async def unlinked() -> bool:
+            try:
+                await actor.call(BRIDGE, CALL, encode_request(asked))
+            except LatticeRemoteError as error:
+                return "not linked" in str(error)
+            return False
+
+        await eventually(unlinked)
