@@ -17,9 +17,11 @@ import logging.config
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, Final
 
+from peer.errors import PeerError
+from proto.identity.errors import SecretError
 from proto.lattice.errors import LatticeError
 
 READY: Final = b"ready\n"
@@ -35,12 +37,14 @@ def main() -> int:
     """Run the process that standard input describes; 1 when it cannot begin."""
     settings = json.load(sys.stdin)
     logging.config.dictConfig(settings["logging"])
+    code = 0
     try:
         asyncio.run(_run(settings))
-    except LatticeError as error:
-        logger.error("%s: %s", settings["kind"], error)
-        return FAILED
-    return 0
+    except* (LatticeError, PeerError, SecretError) as group:
+        code = FAILED
+        for error in _each(group):
+            logger.error("%s: %s", settings["kind"], error)
+    return code
 
 
 async def _run(settings: dict[str, Any]) -> None:
@@ -50,7 +54,12 @@ async def _run(settings: dict[str, Any]) -> None:
         loop.add_signal_handler(number, stop.set)
     with contextlib.ExitStack() as watching:
         if (lifeline := settings.get("lifeline_fd")) is not None:
-            loop.add_reader(lifeline, stop.set)  # end of file: nobody ever writes
+
+            def ended() -> None:  # end of file: nobody ever writes
+                loop.remove_reader(lifeline)
+                stop.set()
+
+            loop.add_reader(lifeline, ended)
             watching.callback(loop.remove_reader, lifeline)
         await _kind(settings["kind"])(settings, stop, lambda: _tell_ready(settings))
 
@@ -62,6 +71,15 @@ async def together(stop: asyncio.Event, *works: Coroutine[Any, Any, None]) -> No
         await stop.wait()
         for task in tasks:
             task.cancel()
+
+
+def _each(error: BaseException) -> Iterator[BaseException]:
+    """Return the errors of a group and of the groups in it."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from _each(each)
+    else:
+        yield error
 
 
 def _kind(name: str) -> Run:

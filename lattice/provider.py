@@ -37,6 +37,8 @@ from proto.lattice.subjects import (
 )
 
 MAX_LINKS: Final = 10_000
+COMPARE_AFTER_S: Final = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)
+"""Waits before the links are read again after the connection came back."""
 SHUTTING_DOWN: Final = b"shutting down"
 
 LinkHook = Callable[[LinkDefinition], Awaitable[None]]
@@ -96,6 +98,7 @@ class LatticeProvider(Calling):
         self._subscriptions: list[Subscription] = []
         self._changes: asyncio.Queue[tuple[SubjectKind, Msg]] = asyncio.Queue(MAX_LINKS)
         self._worker: asyncio.Task[None] | None = None
+        self._comparing: asyncio.Task[None] | None = None
 
     @classmethod
     def of_host_data(
@@ -125,6 +128,7 @@ class LatticeProvider(Calling):
         self._worker = asyncio.create_task(self._work())
         await self._register()
         await self._read_links()
+        connection.on_connected(self._compare_later)
         self._subscriptions.append(
             await connection.subscribe(
                 rpc_subject(lattice, origin), self.serving.receive, queue_group(lattice, origin)
@@ -134,9 +138,12 @@ class LatticeProvider(Calling):
     async def stop(self) -> None:
         """Take no more calls and finish those under way."""
         await self._finish()
-        if self._worker is not None:
-            self._worker.cancel()
-            await asyncio.wait([self._worker])
+        tasks = [task for task in (self._worker, self._comparing) if task is not None]
+        self._worker = None
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
         await self._connection.flush()
 
     async def put_link(self, link: LinkDefinition) -> None:
@@ -213,15 +220,46 @@ class LatticeProvider(Calling):
         await self.serving.drain(self._options.drain_timeout_s)
         await self.close()
 
-    async def _read_links(self) -> None:
-        """Ask a host for the links; without one there are only those to begin with."""
+    def _compare_later(self) -> None:
+        if self._worker is not None and (self._comparing is None or self._comparing.done()):
+            self._comparing = asyncio.create_task(self._compare_links())
+
+    async def _compare_links(self) -> None:
+        """Read the links again: no provider is told what changed while it was away.
+
+        The hosts may come back later than this process.
+        """
+        for delay_s in COMPARE_AFTER_S:
+            await asyncio.sleep(delay_s)
+            if await self._read_links(all_of_them=True):
+                return
+
+    async def _read_links(self, *, all_of_them: bool = False) -> bool:
+        """Ask a host for the links; without one there are only those to begin with.
+
+        Args:
+            all_of_them: a link that the host does not list is gone.
+
+        Returns:
+            Whether a host answered.
+        """
         try:
             links = await ControlClient(self._connection).links()
         except LatticeError as error:
             _log.info("lattice: no links from the control interface: %s", error)
-            return
+            return False
         for link in links:
             await self.put_link(link)
+        if all_of_them:
+            listed = {
+                link.actor_id
+                for link in links
+                if (link.provider_id, link.link_name)
+                == (self.origin.public_key, self.origin.link_name)
+            }
+            for gone in [each for key, each in self.links.items() if key not in listed]:
+                await self.delete_link(gone)
+        return True
 
     async def _register(self) -> None:
         claims = ProviderClaims(self.origin.public_key, self.name, self.origin.contract_id)

@@ -23,14 +23,14 @@ def ask(verb: Verb, arguments: dict[str, Any], timeout_s: float = state.REQUEST_
     """Have a bridge do something, and return its result.
 
     Raises:
-        relay.access.errors.Away: no bridge runs, Redis is away, or no answer came in time.
-        relay.access.errors.Conflict: too many requests wait.
+        relay.access.errors.Away: Redis is away, or no answer came in time.
+        relay.access.errors.Conflict: no bridge runs, or too many requests wait.
         relay.access.errors.Invalid: the bridge or the lattice refuses it.
     """
     request = Request(secrets.token_hex(8), verb, arguments, time.time() + timeout_s)
     try:
         if not any(each.values.get("kind") == "bridge" for each in listing.processes()):
-            raise Away("no bridge to the lattice runs: start the relay with --lattice")
+            raise Conflict("no bridge to the lattice runs: start the relay with --lattice")
         if client().llen(state.REQUESTS) >= state.MAX_REQUESTS:
             raise Conflict(f"{state.MAX_REQUESTS:,} requests wait for a bridge already")
         client().rpush(state.REQUESTS, state.encode(request))

@@ -184,7 +184,7 @@ PUT_LINK: Final = Verb(
     summary="Put a link between an actor and a provider",
     details="The lattice accepts it, and lists it some seconds later. To change the values of a "
     "link, delete it first: providers ignore another put for an actor that is linked already.",
-    path="lattice/links", method="PUT", page="lattice/links/put",
+    path="lattice/links", page="lattice/links/put",
     arguments=(
         *_link_arguments(asked=True),
         Argument("provider_id", Text(KEY_CHARS, KEY_CHARS), "Public key of the provider (V...).",

@@ -68,6 +68,7 @@ BEYOND_SCHEMA = (
     *("get_queue", "list_queue_headers", "export_queue", "purge_queue", "move_queue"),
     *("get_history", "list_session_history", "list_audit", "export_audit"),
     *("create_account", "change_account", "set_account_password", "create_group", "change_group"),
+    *("put_policy", "put_link", "delete_link", "call_operation"),
 )
 
 
