@@ -9,7 +9,7 @@ from typing import Final
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-KEY: Final = "lattice:bridge:session"
+KEY: Final = "relay:lattice:bridge:session"
 TTL_MS: Final = 6_000
 RENEW_S: Final = 2.0
 _RENEW: Final = """

@@ -4,14 +4,14 @@ The site writes the policies and requests; the bridge and the monitor write all 
 below is one JSON object, by `encode` and `decode`: unknown fields are ignored and missing ones have
 their defaults, so that processes of two versions understand each other.
 
-    lattice:policies           string: all policies and their version; changes are published
-    lattice:process:<id>       hash of JSON values; gone `PROCESS_TTL_S` after the process ended
-    lattice:hosts, :actors, :providers, :links
-                               hashes: JSON rows by their key, of what the lattice runs
-    lattice:calls:<minute>     hash: counts of one minute, kept for `CALLS_TTL_S`
-    lattice:findings           stream: field `finding`, the newest `MAX_FINDINGS`
-    lattice:requests           list: what operators ask the bridge to do
-    lattice:answers:<id>       list of one answer, gone after `ANSWER_TTL_S`
+    relay:lattice:policies         string: all policies; changes are published
+    relay:lattice:process:<id>     hash of JSON values; gone `PROCESS_TTL_S` after its process ended
+    relay:lattice:hosts, :actors, :providers, :links
+                                   hashes: JSON rows by their key, of what the lattice runs
+    relay:lattice:calls:<minute>   hash: counts of one minute, kept for `CALLS_TTL_S`
+    relay:lattice:findings         stream: field `finding`, the newest `MAX_FINDINGS`
+    relay:lattice:requests         list: what operators ask the bridge to do
+    relay:lattice:answers:<id>     list of one answer, gone after `ANSWER_TTL_S`
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from typing import Any, Final, NamedTuple, TypeVar
 from proto.lattice.errors import FormatError
 from proto.lattice.json_text import read_json, read_object
 
-POLICIES: Final = "lattice:policies"
-POLICIES_CHANGED: Final = "lattice:policies:changed"
+POLICIES: Final = "relay:lattice:policies"
+POLICIES_CHANGED: Final = "relay:lattice:policies:changed"
 """Channel: each message is the new version."""
-PROCESSES: Final = "lattice:process:*"
-FINDINGS: Final = "lattice:findings"
+PROCESSES: Final = "relay:lattice:process:*"
+FINDINGS: Final = "relay:lattice:findings"
 FINDING_FIELD: Final = "finding"
-REQUESTS: Final = "lattice:requests"
+REQUESTS: Final = "relay:lattice:requests"
 
 PROCESS_TTL_S: Final = 15
 REPORT_EVERY_S: Final = 1.0
@@ -48,10 +48,10 @@ MAX_JSON_CHARS: Final = 1024 * 1024
 class Seen(StrEnum):
     """What a lattice runs; the value is the key of its hash."""
 
-    HOSTS = "lattice:hosts"
-    ACTORS = "lattice:actors"
-    PROVIDERS = "lattice:providers"
-    LINKS = "lattice:links"
+    HOSTS = "relay:lattice:hosts"
+    ACTORS = "relay:lattice:actors"
+    PROVIDERS = "relay:lattice:providers"
+    LINKS = "relay:lattice:links"
 
 
 class ProcessKind(StrEnum):
@@ -256,17 +256,17 @@ Row = TypeVar("Row", HostRow, ActorRow, ProviderRow, LinkRow, FindingRow, Reques
 
 def process_key(process_id: str) -> str:
     """Return the key of a process."""
-    return f"lattice:process:{process_id}"
+    return f"relay:lattice:process:{process_id}"
 
 
 def calls_key(minute: int) -> str:
     """Return the key of the counts of a minute since 1970."""
-    return f"lattice:calls:{minute}"
+    return f"relay:lattice:calls:{minute}"
 
 
 def answer_key(request_id: str) -> str:
     """Return the key of the answer to a request."""
-    return f"lattice:answers:{request_id}"
+    return f"relay:lattice:answers:{request_id}"
 
 
 def row_key(*parts: str) -> str:

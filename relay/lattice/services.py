@@ -107,7 +107,7 @@ def put_link(
 ) -> None:
     """Put a link through the control interface of the lattice.
 
-    The lattice understands it then; it is in `lattice:links` some seconds later. Values may hold
+    The lattice understands it then, and lists it some seconds later. Values may hold
     secrets: the audit log has their names only.
 
     Raises:

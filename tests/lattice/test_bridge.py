@@ -134,7 +134,7 @@ async def test_one_bridge_holds_the_lease(valkey: RedisServer) -> None:
             await second.held.wait()
         keeping[1].cancel()
         await asyncio.wait({keeping[1]})
-        assert await redis.keys("lattice:bridge:*") == []
+        assert await redis.keys("relay:lattice:bridge:*") == []
 
 
 async def test_policies_are_live(valkey: RedisServer) -> None:

@@ -89,7 +89,7 @@ def test_other_fields_of_counts_are_refused(text: str) -> None:
 
 
 def test_names() -> None:
-    assert state.process_key("bridge-1") == "lattice:process:bridge-1"
-    assert state.calls_key(29_000_000) == "lattice:calls:29000000"
-    assert state.answer_key("a") == "lattice:answers:a"
+    assert state.process_key("bridge-1") == "relay:lattice:process:bridge-1"
+    assert state.calls_key(29_000_000) == "relay:lattice:calls:29000000"
+    assert state.answer_key("a") == "relay:lattice:answers:a"
     assert state.row_key("M", "b c") == '["M", "b c"]'
