@@ -14,7 +14,8 @@ from typing import Any, Final
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-FRONT: Final = "tests/e2e/"
+FRONT: Final = ("tests/e2e/", "tests/peer/")
+"""They start relays, gateways and browsers."""
 BACK: Final = "tests/relay/analytics/"
 """They share a Spark in one worker, and take longest of all tests without a relay."""
 
