@@ -17,7 +17,7 @@ import logging.config
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 from peer.errors import PeerError
@@ -26,6 +26,8 @@ from proto.lattice.errors import LatticeError
 
 READY: Final = b"ready\n"
 FAILED: Final = 1
+END_S: Final = 5.0
+"""How long the works of a process have to end."""
 
 logger = logging.getLogger("lattice")
 
@@ -37,14 +39,12 @@ def main() -> int:
     """Run the process that standard input describes; 1 when it cannot begin."""
     settings = json.load(sys.stdin)
     logging.config.dictConfig(settings["logging"])
-    code = 0
     try:
         asyncio.run(_run(settings))
-    except* (LatticeError, PeerError, SecretError) as group:
-        code = FAILED
-        for error in _each(group):
-            logger.error("%s: %s", settings["kind"], error)
-    return code
+    except (LatticeError, PeerError, SecretError) as error:
+        logger.error("%s: %s", settings["kind"], error)
+        return FAILED
+    return 0
 
 
 async def _run(settings: dict[str, Any]) -> None:
@@ -65,21 +65,25 @@ async def _run(settings: dict[str, Any]) -> None:
 
 
 async def together(stop: asyncio.Event, *works: Coroutine[Any, Any, None]) -> None:
-    """Run several works until the event is set, or one fails."""
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(each) for each in works]
-        await stop.wait()
-        for task in tasks:
+    """Run several works until the event is set, or one of them ends.
+
+    Raises:
+        Exception: that of the first work which failed.
+    """
+    tasks = {asyncio.create_task(each) for each in works}
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (stopping, *tasks):
             task.cancel()
-
-
-def _each(error: BaseException) -> Iterator[BaseException]:
-    """Return the errors of a group and of the groups in it."""
-    if isinstance(error, BaseExceptionGroup):
-        for each in error.exceptions:
-            yield from _each(each)
-    else:
-        yield error
+        _, late = await asyncio.wait(tasks, timeout=END_S)
+        for task in late:  # its own end waits for what does not come
+            logger.warning("%s does not end", task.get_coro())
+            task.cancel()
+    for task in tasks:
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            raise error
 
 
 def _kind(name: str) -> Run:

@@ -100,9 +100,7 @@ class Bridge:
             await self.provider.start()
             ready()
             asked = Asked(self.redis, self.connection, self.caller, self.provider, self.directory)
-            async with asyncio.TaskGroup() as group:
-                group.create_task(asked.keep())
-                group.create_task(self._look())
+            await asyncio.gather(asked.keep(), self._look())
 
     def _register(self, name: str, answer: Callable[[str, bytes], Any]) -> None:
         @self.provider.operation(name)
