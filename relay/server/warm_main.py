@@ -18,6 +18,7 @@ import argparse
 import array
 import contextlib
 import ctypes
+import errno
 import fcntl
 import gc
 import importlib
@@ -65,7 +66,7 @@ def run(connection: socket.socket, imports: Sequence[str]) -> int:
         answer: dict[str, Any] = {}
         if request.module:
             try:
-                pid = warm.fork()
+                pid = warm.fork(request)
             except OSError as error:
                 answer = {"errno": error.errno}
             else:
@@ -116,8 +117,10 @@ class _Warm:
         gc.collect()
         gc.freeze()
 
-    def fork(self) -> int:
+    def fork(self, request: Request) -> int:
         """Fork a child of the supervisor's; returns its process id, and 0 in the child.
+
+        The child leads its group or session before anybody hears of it.
 
         Raises:
             OSError: There is no memory or process for it.
@@ -136,8 +139,12 @@ class _Warm:
                     os.write(telling, str(-(error.errno or 1)).encode())
                     os._exit(FAILED)
                 if pid:
-                    os.write(telling, str(pid).encode())
                     os._exit(0)
+                if request.new_session:
+                    os.setsid()
+                else:
+                    os.setpgid(0, 0)
+                os.write(telling, str(os.getpid()).encode())
                 for each, handler in self._handlers.items():
                     signal.signal(each, handler)
                 os.close(told)
@@ -148,7 +155,7 @@ class _Warm:
             os.close(telling)
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         with os.fdopen(told, "rb") as reading:
-            found = int(reading.read())
+            found = int(reading.read() or -errno.EAGAIN)
         os.waitpid(middle, 0)
         if found < 0:
             raise OSError(-found, os.strerror(-found))
@@ -156,10 +163,6 @@ class _Warm:
 
     def live(self, request: Request, fds: Sequence[int]) -> int:
         """Be the child that was asked for; returns its exit code."""
-        if request.new_session:
-            os.setsid()
-        else:
-            os.setpgid(0, 0)
         _place(fds, request.fds)
         if request.folder:
             os.chdir(request.folder)

@@ -405,20 +405,25 @@ async def test_hanging_up_replaces_the_workers(start: Any, valkey: RedisServer) 
     assert relay.stop() == 0
 
 
-async def test_the_limit_of_open_files_is_raised(start: Any, valkey: RedisServer) -> None:
+@pytest.mark.parametrize("more", [(), ("--no-fork",)])
+async def test_the_limit_of_open_files_is_raised(
+    start: Any, valkey: RedisServer, more: tuple[str, ...]
+) -> None:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1000), hard))
     try:
-        relay = await start(*plain(valkey.url, "--no-fork"), own_start=True).ready()
+        relay = await start(*plain(valkey.url, *more), own_start=True).ready()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert "limit of open files raised from 1000 to" in relay.output()
-    (worker,) = relay.descendants()
-    limits = Path(f"/proc/{worker}/limits").read_text()
-    (line,) = [line for line in limits.splitlines() if line.startswith("Max open files")]
-    assert int(line.split()[3]) > 1000
+    below = relay.descendants()
+    assert len(below) == (1 if more else 2), "the worker, and its warm parent"
+    for each in below:
+        limits = Path(f"/proc/{each}/limits").read_text()
+        (line,) = [line for line in limits.splitlines() if line.startswith("Max open files")]
+        assert int(line.split()[3]) > 1000
 
 
 async def test_a_decision_made_while_redis_is_away_comes_into_force(
