@@ -151,7 +151,9 @@ def decode_claims(key: str, data: bytes) -> ActorClaims | ProviderClaims:
             else text_of(record, _CLAIMS, "config_schema", MAX_REGISTRY_BYTES),
         )
     if claims_key(claims.subject) != key:
-        raise FormatError(f"claims of {claims.subject!r} under the key {key[:100]!r}", "subject")
+        raise FormatError(
+            f"claims of {claims.subject[:100]!r} under the key {key[:100]!r}", "subject"
+        )
     return claims
 
 

@@ -51,7 +51,7 @@ def unpack_record(data: bytes, what: str, names: tuple[str, ...], blobs: Collect
         )
     except ValueError:
         return _walk(data, what, names, blobs)
-    if type(record) is dict:
+    if type(record) is dict and len(record) <= MAX_FIELDS:
         return record
     return _walk(data, what, names, blobs)
 
