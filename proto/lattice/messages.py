@@ -43,11 +43,6 @@ from proto.lattice.wire import (
     wrong,
 )
 
-HEALTH_REQUEST: Final = b"\x80"
-"""An empty map; hosts send nothing at all, and receivers ignore either."""
-
-SHUTDOWN_REPLY: Final = b"shutting down"
-
 _ENTITY: Final = ("public_key", "link_name", "contract_id")
 _INVOCATION: Final = (
     *("origin", "target", "operation", "msg", "id", "encoded_claims", "host_id"),

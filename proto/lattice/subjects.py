@@ -130,16 +130,6 @@ def linkdefs_del_subject(lattice: str, provider: str, link_name: str) -> str:
     return provider_subject(lattice, provider, link_name, SubjectKind.LINK_DEL)
 
 
-def health_subject(lattice: str, provider: str, link_name: str) -> str:
-    """Return the subject of a provider's health checks."""
-    return provider_subject(lattice, provider, link_name, SubjectKind.HEALTH)
-
-
-def shutdown_subject(lattice: str, provider: str, link_name: str) -> str:
-    """Return the subject that stops a provider."""
-    return provider_subject(lattice, provider, link_name, SubjectKind.SHUTDOWN)
-
-
 def queue_group(lattice: str, entity: Entity) -> str:
     """Return the queue group of calls to an entity: another one would get its own copies."""
     return PROVIDER_GROUP if entity.link_name else actor_subject(lattice, entity.public_key)
