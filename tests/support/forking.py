@@ -35,18 +35,27 @@ class Forked(subprocess.Popen[Any]):
     """As `subprocess.Popen` of `manage.py`; arguments are those of the command.
 
     An environment that Python itself reads otherwise, such as one with telemetry, starts by itself.
+    `module` names another program than `manage.py`, by a module with a `main`.
     """
 
-    def __init__(self, arguments: Sequence[str], *, env: Mapping[str, str], **options: Any) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        module: str = "",
+        **options: Any,
+    ) -> None:
         self._request = Request(
             environment=dict(env),
-            module="manage",
-            program=MANAGE,
+            module=module or "manage",
+            program="" if module else MANAGE,
             arguments=list(arguments),
             folder=str(options.get("cwd") or Path.cwd()),
             new_session=bool(options.get("start_new_session")),
         )
-        super().__init__([sys.executable, MANAGE, *arguments], env=env, **options)
+        program = ["-m", module] if module else [MANAGE]
+        super().__init__([sys.executable, *program, *arguments], env=env, **options)
 
     def _execute_child(self, *arguments: Any) -> None:
         if not forkable(self._request.environment):
@@ -82,26 +91,27 @@ def run(
     return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
 
-def forkable(environment: Mapping[str, str]) -> bool:
-    """Whether Python would start with this environment as the warm parent did."""
-
-    def read_by_python(variables: Mapping[str, str]) -> dict[str, str]:
-        return {
-            name: value
-            for name, value in variables.items()
-            if name.startswith("PYTHON") and name != "PYTHONPATH"
-        }
-
-    path = environment.get("PYTHONPATH", "").split(os.pathsep)
-    same = read_by_python(environment) == read_by_python(_environment())
-    return warm.supported() and same and str(WITHOUT_TELEMETRY) in path
-
-
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """Return that of the warm parent: this process's, without what is set for a relay."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("RMB_")}
     inherited.pop("DJANGO_SETTINGS_MODULE", None)
     path = [str(WITHOUT_TELEMETRY), str(ROOT), *filter(None, [inherited.get("PYTHONPATH")])]
     return {**inherited, "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(path)}
+
+
+def forkable(variables: Mapping[str, str]) -> bool:
+    """Whether Python would start with this environment as the warm parent did."""
+
+    def read_by_python(of: Mapping[str, str]) -> dict[str, str]:
+        return {
+            name: value
+            for name, value in of.items()
+            if name.startswith("PYTHON") and name != "PYTHONPATH"
+        }
+
+    path = variables.get("PYTHONPATH", "").split(os.pathsep)
+    same = read_by_python(variables) == read_by_python(environment())
+    return warm.supported() and same and str(WITHOUT_TELEMETRY) in path
 
 
 class _WarmParent:
@@ -116,7 +126,7 @@ class _WarmParent:
                 *("--socket-fd", str(theirs.fileno())),
             ],
             cwd=ROOT,
-            env=_environment(),
+            env=environment(),
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             start_new_session=True,

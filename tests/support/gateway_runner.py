@@ -15,6 +15,7 @@ import importlib
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -115,6 +116,7 @@ def main() -> None:
     parser.add_argument("--uploads", type=Path)
     parser.add_argument("--fault", action="append", default=[])
     options = parser.parse_args()
+    sys.path.insert(0, "")  # for modules in the folder where it runs, also where it is forked
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     for fault in options.fault:
         arm(fault)

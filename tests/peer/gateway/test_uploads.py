@@ -116,11 +116,11 @@ async def test_two_hundred_megabytes_survive_the_kill_of_either_gateway(
     id: Any = await pair.ask("file.upload", path=str(source), cmd="files.new")
     await pair.sent(id, 40 * MB)
     pair.receiver.kill()
-    pair.receiver.start()
+    pair.receiver.start(forked=False)
     await pair.receiver.connected(2)
     await pair.sent(id, 100 * MB)
     pair.sender.kill()
-    pair.sender.start()
+    pair.sender.start(forked=False)
     await pair.sender.connected(2)
     status = await pair.done(id)
     assert status["size"] == status["done"] == 200 * MB
