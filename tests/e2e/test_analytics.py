@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from typing import Any
 
-from tests.support.relay_process import ROOT, RelayProcess, command_environment
+from tests.support import frugal_spark
+from tests.support.relay_process import RelayProcess, run_command
 from tests.support.rmb_client import session
 from tests.support.world import fresh_twins
 
@@ -15,8 +15,8 @@ SETTINGS = {
     "analytics.record": "1",
     "analytics.segment_s": "0.5",
     "analytics.master": "local[2]",
-    "analytics.driver_memory": "1g",
-    "analytics.spark": "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1",
+    "analytics.driver_memory": "512m",
+    "analytics.spark": frugal_spark.SETTING,
     "analytics.daily_at": "",  # nobody else computes meanwhile
 }
 MESSAGES = 40
@@ -25,13 +25,12 @@ COMMAND_TIMEOUT_S = 300
 
 def command(relay: RelayProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
     """`rmb_analytics`, with the relay's settings."""
-    return subprocess.run(
-        [sys.executable, str(ROOT / "manage.py"), "rmb_analytics", *arguments],
-        cwd=relay.folder,
-        env=command_environment(relay.folder, SETTINGS),
-        capture_output=True,
-        text=True,
-        timeout=COMMAND_TIMEOUT_S,
+    return run_command(
+        relay.folder,
+        "rmb_analytics",
+        *arguments,
+        settings=SETTINGS,
+        timeout_s=COMMAND_TIMEOUT_S,
     )
 
 

@@ -10,14 +10,16 @@ from types import TracebackType
 
 import pyspark
 
-from relay.analytics.spark import java
+from relay.analytics.spark import classes, java
 from tests.support.waiting import wait_until
 
 _CLASSES = "org.apache.spark.deploy"
 _NO_PORT = ("--webui-port", "0")
-_OPTIONS = (
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    " -Dspark.master.rest.enabled=false"  # takes jobs of anybody on port 6066 otherwise
+_OPTIONS = " ".join(
+    (
+        *classes.options(classes.path()),
+        "-Dspark.master.rest.enabled=false",  # takes jobs of anybody on port 6066 otherwise
+    )
 )
 
 

@@ -27,7 +27,7 @@ _DAY: Final = date(2026, 1, 1)
 
 
 def learn(folder: Path, draft: Path, jobs: Iterable[str]) -> None:
-    """Does what the jobs do, in a session that writes an archive at its end."""
+    """Do what the jobs do, in a session that writes an archive at its end."""
     wanted = [JOBS[name] for name in jobs]
     session = open_session(
         "local[2]",
@@ -36,10 +36,11 @@ def learn(folder: Path, draft: Path, jobs: Iterable[str]) -> None:
         driver_memory="1g",
         settings={classes.OPTIONS: f'-XX:TieredStopAtLevel=1 -XX:ArchiveClassesAtExit="{draft}"'},
     )
-    _events(session).write.partitionBy("date", "hour").parquet(str(folder / "events"))
-    gaps = session.createDataFrame([], schema.GAPS)
+    if wanted:
+        _events(session).write.partitionBy("date", "hour").parquet(str(folder / "events"))
     for job in wanted:
         read = session.read.schema(schema.READ).parquet(str(folder / "events"))
+        gaps = session.createDataFrame([], schema.GAPS)
         inputs = {"events": read, "gaps": gaps, "life_us": 0}
         for table in job.tables:
             module = table.load()

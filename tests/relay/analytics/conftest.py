@@ -8,11 +8,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from relay.analytics.spark.session import open_session
+from tests.support import frugal_spark
 
-FRUGAL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
-"""Jobs of tests end before what a better compiler makes of them would be worth its work: so they
-take 27 s of processor time in place of 72. Room for what is compiled is less in this mode, and
-once it is full nothing more is."""
+
+@pytest.fixture(autouse=True)
+def _frugal_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(frugal_spark.JAVA_OPTIONS, frugal_spark.JAVA)
 
 
 @pytest.fixture(scope="package")
@@ -23,7 +24,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         tmp_path_factory.mktemp("spark"),
         cores=1,
         driver_memory="1g",
-        settings={"spark.driver.extraJavaOptions": FRUGAL_JAVA},
+        settings={"spark.driver.extraJavaOptions": frugal_spark.JAVA},
     )
     yield session
     session.stop()

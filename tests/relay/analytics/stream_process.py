@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,9 @@ from django.db import ConnectionHandler
 
 from rmbsite.database import settings_of
 from tests.relay.analytics.stream_feed import Feed, Sums
-from tests.support.relay_process import ROOT, command_environment, migrated_folder
+from tests.support import frugal_spark
+from tests.support.forking import Forked
+from tests.support.relay_process import command_environment, migrated_folder
 
 COMMAND = ("rmb_analytics", "stream", "--json")
 START_S = 120.0
@@ -37,8 +38,7 @@ def settings_for(feed: Feed, url: str) -> dict[str, str]:
         "analytics.driver_memory": "512m",
         "analytics.master": "local[2]",
         "analytics.cores": "1",
-        # Its Java does not run for long.
-        "analytics.spark": "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1",
+        "analytics.spark": frugal_spark.SETTING,
         "database.url": url,
         "redis.url": "redis://127.0.0.1:1",
     }
@@ -77,8 +77,8 @@ def started(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """It runs inside, leads a group of its own, and is killed with -9 at the end."""
     with (folder / "said").open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, str(ROOT / "manage.py"), *arguments],
+        process = Forked(
+            arguments,
             cwd=folder,
             env=command_environment(folder, settings),
             stdout=output,

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from relay.analytics.spark import classes
-from tests.relay.analytics.conftest import FRUGAL_JAVA
 
 SESSION = """
 import sys
 from pathlib import Path
 from relay.analytics.spark import classes, session
+from tests.support import frugal_spark
 archive, folder, options = sys.argv[1:]
 classes.path = lambda: Path(archive)
-more = {"spark.driver.extraJavaOptions": options}
+more = {**frugal_spark.INTERPRETED, "spark.driver.extraJavaOptions": options}
 spark = session.open_session("local[1]", Path(folder), driver_memory="1g", settings=more)
 print("sum", spark.range(5).groupBy().sum().collect()[0][0])
 spark.stop()
@@ -27,7 +27,7 @@ spark.stop()
 def _start(archive: Path, folder: Path) -> tuple[str, str]:
     """Starts a session; what it printed, and where its classes came from."""
     log = folder / "classes.log"
-    options = f"{FRUGAL_JAVA} -Xlog:class+load:file={log}"
+    options = f"-Xlog:class+load:file={log}"
     done = subprocess.run(
         [sys.executable, "-c", SESSION, str(archive), str(folder / "cache"), options],
         capture_output=True,

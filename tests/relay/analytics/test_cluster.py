@@ -13,15 +13,14 @@ from pathlib import Path
 from relay.analytics.spark.window import Window
 from tests.relay.analytics import duck, rows
 from tests.relay.analytics.rows import FIRST, midnight
+from tests.support import frugal_spark
 from tests.support.spark_cluster import SparkCluster
 from tests.support.waiting import wait_until
 
 DAYS = Window(FIRST, FIRST + timedelta(days=1))
 SETTINGS = (
-    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1",
-    "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1",
+    frugal_spark.SETTING,
     "spark.executor.memory=512m",
-    "spark.sql.shuffle.partitions=4",
     "spark.sql.files.maxPartitionBytes=32m",  # so that there are more tasks than are let through
     "spark.sql.files.openCostInBytes=4m",
 )

@@ -7,7 +7,6 @@ import resource
 import shutil
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -20,10 +19,11 @@ from relay.analytics.lake import Lake
 from relay.analytics.spark.catalogue import JOBS
 from relay.analytics.spark.window import Window
 from tests.relay.analytics import duck, rows
-from tests.relay.analytics.conftest import FRUGAL_JAVA
 from tests.relay.analytics.publishing_cuts import DAYS
 from tests.relay.analytics.rows import midnight
-from tests.support.relay_process import ROOT, command_environment, migrated_folder, run_command
+from tests.support import frugal_spark
+from tests.support.forking import Forked
+from tests.support.relay_process import command_environment, migrated_folder, run_command
 from tests.support.waiting import wait_until
 
 RUN_S = 180.0
@@ -34,13 +34,10 @@ SETTINGS = {
     "analytics.cores": "1",
     "analytics.driver_memory": "512m",
     "analytics.master": "local[2]",
-    "analytics.spark": "spark.sql.codegen.wholeStage=false,"
-    "spark.sql.codegen.factoryMode=NO_CODEGEN,spark.sql.shuffle.partitions=2",
+    "analytics.spark": frugal_spark.SETTING,
     "redis.url": "redis://127.0.0.1:1",
 }
 OLD_RESULT = """
-import django
-django.setup()
 from relay.analytics.lake import Lake
 from tests.relay.analytics import publishing_cuts
 publishing_cuts.publish(Lake.configured(), 1)
@@ -48,19 +45,11 @@ publishing_cuts.publish(Lake.configured(), 1)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path) -> Path:
     """An installation with a result that is not of the events there are."""
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", FRUGAL_JAVA)
-    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "rmbsite.settings")
     shutil.copytree(migrated_folder(), tmp_path / "data")
     rows.write(lake_of(tmp_path).events, rows.ordinary(midnight(DAYS[0]), messages=600))
-    done = subprocess.run(
-        [sys.executable, "-c", OLD_RESULT],
-        cwd=ROOT,
-        env=command_environment(tmp_path, SETTINGS),
-        capture_output=True,
-        text=True,
-    )
+    done = run_command(tmp_path, "shell", "-v", "0", "-c", OLD_RESULT, settings=SETTINGS)
     assert done.returncode == 0, done.stderr
     return tmp_path
 
@@ -189,11 +178,8 @@ def running(
 ) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
     """A driver, and its Java, once there are more files of some kind than before."""
     before = begun()
-    driver = subprocess.Popen(
-        [
-            *(sys.executable, str(ROOT / "manage.py"), "rmb_analytics"),
-            *("backfill", *jobs, *THAT_DAY, "--quiet"),
-        ],
+    driver = Forked(
+        ["rmb_analytics", "backfill", *jobs, *THAT_DAY, "--quiet"],
         cwd=folder,
         env=command_environment(folder, SETTINGS),
         stdout=subprocess.PIPE,

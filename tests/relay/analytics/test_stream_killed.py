@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from tests.relay.analytics.stream_process import (
     started,
     url_of,
 )
-from tests.support.relay_process import ROOT, command_environment
+from tests.support.relay_process import run_command
 from tests.support.waiting import wait_until
 
 
@@ -48,14 +46,7 @@ def _kill_and_go_on(folder: Path, url: str, counted: Counted) -> None:
         kill(process)
     killed_at = counted.batch()
     feed.bring(99)
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "manage.py"), *COMMAND, "--once"],
-        cwd=folder,
-        env=command_environment(folder, settings),
-        capture_output=True,
-        text=True,
-        timeout=START_S,
-    )
+    done = run_command(folder, *COMMAND, "--once", settings=settings, timeout_s=START_S)
     assert done.returncode == 0, done.stderr
     batches = [json.loads(line) for line in done.stdout.splitlines()]
     assert counted.sums() == queried(feed.lake)
