@@ -95,6 +95,12 @@ class EmbeddedNats:
         return f"nats://127.0.0.1:{self._port}"
 
     @property
+    def pid(self) -> int:
+        """Id of the process."""
+        assert self._process is not None, "the server is not running"
+        return self._process.pid
+
+    @property
     def port(self) -> int:
         """Of the server, from its first start."""
         return self._port

@@ -20,6 +20,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
+from peer import loops
 from peer.errors import PeerError
 from proto.identity.errors import SecretError
 from proto.lattice.errors import LatticeError
@@ -40,7 +41,7 @@ def main() -> int:
     settings = json.load(sys.stdin)
     logging.config.dictConfig(settings["logging"])
     try:
-        asyncio.run(_run(settings))
+        loops.run(_run(settings))
     except (LatticeError, PeerError, SecretError) as error:
         logger.error("%s: %s", settings["kind"], error)
         return FAILED

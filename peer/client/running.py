@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 from peer.client.client import Client
 from peer.client.serving import ClientHandler
 from peer.errors import ExpiredError, seconds
+from peer.loops import loop_factory
 from peer.modules.api import Request
 
 HANDLER_THREADS: Final = 16
@@ -164,7 +165,7 @@ class Running:
     def _run(self, options: Mapping[str, Any]) -> None:
         why: BaseException = RuntimeError(CLOSED)
         try:
-            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            with asyncio.Runner(loop_factory=loop_factory()) as runner:
                 runner.run(self._live(options))
         except asyncio.CancelledError:
             pass  # it was left before it had begun
@@ -200,11 +201,3 @@ class Running:
             self._leave.set()
         else:
             self._main.cancel()
-
-
-def _loop_factory() -> Any:
-    try:
-        import uvloop
-    except ImportError:  # Windows
-        return None
-    return uvloop.new_event_loop

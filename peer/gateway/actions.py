@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from peer import loops
 from peer.arguments import FAILED, USAGE_ERROR, UsageError
 from peer.errors import PeerError
 from peer.gateway import logs
@@ -29,7 +29,7 @@ def run(argv: Sequence[str] | None = None) -> int:
             tell = logger.error
         for warning in options.warnings:
             logger.warning(warning)
-        code = _run_action(_action(options))
+        code = loops.run(_action(options))
         sys.stdout.flush()
         return code
     except UsageError as error:
@@ -71,12 +71,3 @@ def _action(options: Options) -> Coroutine[Any, Any, int]:
     from peer.gateway import service
 
     return service.run(options)
-
-
-def _run_action(action: Coroutine[Any, Any, int]) -> int:
-    """Run it in the fastest loop there is: uvloop has none for Windows."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(action)
-    return uvloop.run(action)

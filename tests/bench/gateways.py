@@ -66,7 +66,7 @@ def gateway(
             *("--relay", relay.url.replace("127.0.0.1", "localhost"), "--twins", str(twins)),
             *options,
         ]
-        secret = f"0x{bench_twins.seed(twin).hex()}"
+        secret = bench_twins.secret(twin)
         process = targets.start(command, cores, log, {"RMB_SECRET": secret})
         try:
             _wait_connected(process, log)
@@ -82,7 +82,7 @@ def write_twins(path: Path, twins: Sequence[int]) -> None:
         writer = csv.writer(file)
         writer.writerow(("id", "account", "pk", "relays"))
         for twin in twins:
-            identity = Identity.from_secret(f"0x{bench_twins.seed(twin).hex()}")
+            identity = Identity.from_secret(bench_twins.secret(twin))
             account, pk = identity.account.hex(), identity.pk.hex()
             writer.writerow((twin, f"0x{account}", f"0x{pk}", "localhost"))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -51,3 +51,15 @@ def write_csv(path: Path, homes: Mapping[int, str], *, pk: bool = False) -> None
         for twin, relay in homes.items():
             public = f"0x{EncryptionKey(seed(twin)).public.hex()}" if pk else ""
             writer.writerow((twin, "0x" + signing_key(twin).account.hex(), public, relay))
+
+
+def sheet(folder: Path, twins: Sequence[int]) -> Path:
+    """Write a file with these twins and their encryption keys, for programs that encrypt."""
+    path = folder / "twins.csv"
+    write_csv(path, dict.fromkeys(twins, DOMAIN), pk=True)
+    return path
+
+
+def secret(twin: int) -> str:
+    """Return the secret of a twin, as programs take it."""
+    return f"0x{seed(twin).hex()}"

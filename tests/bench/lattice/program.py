@@ -1,6 +1,6 @@
 """Calls of the lattice and of raw nats-py; with the arguments `serve KIND URL` their server.
 
-Kinds: `ours` (caller and provider) and `raw` (request and reply).
+Kinds: `ours` (caller and provider), `raw` (request and reply) and `actor` (a server only).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import nats
 import uvloop
 from nats.aio.msg import Msg
 
+from lattice.actor import LatticeActor
 from lattice.caller import LatticeCaller
 from lattice.connection import LatticeConnection
 from lattice.options import LatticeOptions
@@ -23,10 +24,12 @@ from tests.bench import load
 from tests.bench.streams.program import Program
 
 PAYLOAD = bytes(256)
+OPERATION = "Echo.Echo"
 TIMEOUT_S = 10.0
 CLUSTER = KeyPair(KeyKind.CLUSTER, bytes(range(32)))
 ACTOR = KeyPair(KeyKind.ACTOR, bytes(range(32))).public
-PROVIDER = KeyPair(KeyKind.PROVIDER, bytes(range(32))).public
+PROVIDER_KEY = KeyPair(KeyKind.PROVIDER, bytes(range(32)))
+PROVIDER = PROVIDER_KEY.public
 TARGET = Entity.provider(PROVIDER, "default", "bench:echo")
 LINK = LinkDefinition(ACTOR, PROVIDER, "default", "bench:echo")
 
@@ -48,13 +51,17 @@ async def serve(kind: str, url: str) -> None:
     else:
         connection = _connection(url)
         await connection.open()
-        provider = LatticeProvider(connection, PROVIDER, "bench:echo", links=(LINK,))
+        served: LatticeActor | LatticeProvider = (
+            LatticeActor(connection, ACTOR)
+            if kind == "actor"
+            else LatticeProvider(connection, PROVIDER, "bench:echo", links=(LINK,))
+        )
 
-        @provider.operation("Echo.Echo")
+        @served.operation(OPERATION)
         async def echo(call: Call) -> bytes:
             return call.payload
 
-        await provider.start()
+        await served.start()
     print("ready", flush=True)
     async for _ in load.commands():
         pass
@@ -80,7 +87,7 @@ class Caller(Program):
 
     async def ours(self) -> None:
         while self.is_running:
-            await self._caller.call(TARGET, "Echo.Echo", PAYLOAD, TIMEOUT_S)
+            await self._caller.call(TARGET, OPERATION, PAYLOAD, TIMEOUT_S)
             self.count += 1
 
 

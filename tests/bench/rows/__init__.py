@@ -72,6 +72,8 @@ ROWS: dict[str, Callable[[Bench], Row]] = {
     "calls": streams.calls,
     "streams-idle": streams.idle,
     "lattice-calls": lattice.calls,
+    "lattice-bridge": lattice.bridge,
+    "lattice-monitor": lattice.monitor,
     "compaction": compaction.compaction,
     "analytics": analytics.jobs,
     "analytics-growth": analytics.growth,

@@ -165,7 +165,7 @@ def clustered(bench: Bench) -> Row:
         ratios, peaks = [], []
         for number, job in enumerate(MUST):
             share_s = (until_s - time.monotonic()) / (len(MUST) - number)
-            both = _in_turns(spread, alone, job, share_s, min(bench.runs, MOST_RUNS))
+            both = _in_turns(spread, alone, job, share_s, until_s, min(bench.runs, MOST_RUNS))
             ratio = statistics.median(a.s / b.s for a, b in both)
             figures.append(Figure(f"{job}: of local[4]'s time", ratio, "times"))
             ratios.append(ratio)
@@ -182,19 +182,19 @@ def clustered(bench: Bench) -> Row:
 
 
 def _in_turns(
-    one: Spark, other: Spark, job: str, share_s: float, most: int
+    one: Spark, other: Spark, job: str, share_s: float, until_s: float, most: int
 ) -> list[tuple[Cost, Cost]]:
-    """What a job costs in two sessions, as often as there is time for, and once at least.
+    """What a job costs in two sessions, as often as its share has time for, and once at least.
 
     Raises:
-        TargetError: it takes more than its share of the time.
+        TargetError: the time of the whole row is over.
     """
-    until_s = time.monotonic() + share_s
+    share_until_s = time.monotonic() + share_s
     found: list[tuple[Cost, Cost]] = []
     pair_s = 0.0
     for number in range(most + 1):  # the first is to warm up
         began_s = time.monotonic()
-        if number > 1 and began_s + pair_s > until_s:
+        if number > 1 and began_s + pair_s > share_until_s:
             break
         pair = (
             one.run(job, until_s - time.monotonic()),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from pathlib import Path
 from tests.bench import layout
 from tests.bench import twins as bench_twins
 from tests.bench.bench import Bench, as_json, described, faults, rate_ratio, remarks
+from tests.bench.client_load import COMMAND
 from tests.bench.figures import Figure, Row
 from tests.bench.generators import GeneratorProcess
 from tests.bench.measure import (
@@ -39,18 +40,32 @@ BODY_BYTES = 256
 
 @dataclass
 class Pair:
-    """Two programs at one relay."""
+    """Two programs at one relay.
+
+    Attributes:
+        relay: of both.
+        caller: calls.
+        server: answers, where its command is called.
+        twin: that is called.
+        command: of it.
+        others: processes with a part in the calls.
+    """
 
     relay: Target
     caller: GeneratorProcess
     server: GeneratorProcess
+    twin: int = SERVER
+    command: str = COMMAND
+    others: Sequence[int] = ()
 
     def measure(self, seconds: float) -> Sample:
         """Measure once."""
-        self.caller.call("start", twin=SERVER, outstanding=OUTSTANDING, size_bytes=BODY_BYTES)
+        call = {"twin": self.twin, "command": self.command}
+        self.caller.call("start", outstanding=OUTSTANDING, size_bytes=BODY_BYTES, **call)
         time.sleep(WARM_UP_S)
         first, server_first = self.caller.call("mark"), self.server.call("mark")
         relay_first, busy_first = cpu_of(self.relay), layout.busy_s()
+        others_first = self._others_s()
         waits_first = disk_waits(self.relay)
         time.sleep(seconds)
         last, server_last = self.caller.call("mark"), self.server.call("mark")
@@ -61,6 +76,7 @@ class Pair:
         waits = disk_waits(self.relay) - waits_first
         wall_s = (last["at_ns"] - first["at_ns"]) / 1e9
         programs_s = last["cpu_s"] - first["cpu_s"] + server_last["cpu_s"] - server_first["cpu_s"]
+        programs_s += self._others_s() - others_first
         count = len(last["latencies_us"])
         account = {"duplicates": 0, "out_of_order": 0, **self.caller.call("stop")}
         return Sample(
@@ -78,23 +94,23 @@ class Pair:
             disk_waits=waits,
         )
 
+    def _others_s(self) -> float:
+        return sum(map(layout.cpu_s, self.others))
+
 
 @contextmanager
-def _pair(relay: Target) -> Iterator[Pair]:
+def programs(relay: Target, sheet: Path) -> Iterator[Pair]:
+    """Start a caller and a server, with the twins of this file."""
     with layout.on_cores(layout.layout().server):
         caller, server = (GeneratorProcess(None, "tests.bench.client_load") for _ in range(2))
     try:
-        with tempfile.TemporaryDirectory(prefix="rmbb-") as folder:
-            sheet = Path(folder) / "twins.csv"
-            homes = dict.fromkeys((CALLER, SERVER), bench_twins.DOMAIN)
-            bench_twins.write_csv(sheet, homes, pk=True)
-            for program, twin, sid in ((server, SERVER, None), (caller, CALLER, "bench")):
-                secret = f"0x{bench_twins.seed(twin).hex()}"
-                program.call("open", secret=secret, url=relay.url, twins=str(sheet), sid=sid)
-            server.call("serve")
-            yield Pair(relay, caller, server)
-            for program in (caller, server):
-                program.call("close")
+        for program, twin, sid in ((server, SERVER, None), (caller, CALLER, "bench")):
+            secret = bench_twins.secret(twin)
+            program.call("open", secret=secret, url=relay.url, twins=str(sheet), sid=sid)
+        server.call("serve")
+        yield Pair(relay, caller, server)
+        for program in (caller, server):
+            program.call("close")
     finally:
         caller.close()
         server.close()
@@ -106,7 +122,8 @@ def client_calls(bench: Bench) -> Row:
     with (
         bench.relay(twins) as relay,
         bench.yardstick() as base,
-        _pair(relay) as pair,
+        tempfile.TemporaryDirectory(prefix="rmbb-") as folder,
+        programs(relay, bench_twins.sheet(Path(folder), (CALLER, SERVER))) as pair,
         bench.generators() as generators,
     ):
 
