@@ -39,6 +39,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *rows.session(start - 30 * DAY, 804, 21, length=None),
         *rows.session(start - 20 * DAY, 805, 22, length=50 * DAY),
         *rows.session(start - 40 * DAY, 806, 22, length=5 * DAY),
+        # The first of these ended without a recorded close, in the month before.
+        *rows.session(start - 30 * DAY, 811, 26, length=None, name="a"),
+        *rows.session(start - 29 * DAY, 812, 26, length=HOUR, name="a"),
         # Its opening was not recorded.
         rows.session_close(start + 5 * DAY, 807, 23, length=DAY),
         rows.session_close(start + 5 * DAY, 808, 23, length=None),
@@ -120,6 +123,15 @@ def test_an_open_session_counts_up_to_the_newest_event(spark: SparkSession, tmp_
             *rows.session(start, 3, 33, length=HOUR, reason="worker_lost"),
             rows.session_close(start + 2 * HOUR, 3, 33, length=2 * HOUR),
             rows.accepted(start + 7 * HOUR, 4, 34),
+            # Another relay has no more events.
+            *rows.session(start, 5, 35, length=None, relay=rows.RELAYS[1]),
+            rows.accepted(start + 3 * HOUR, 6, 34, relay=rows.RELAYS[1]),
+            # The first session of a name ended before the second one; its close is lost.
+            *rows.session(start, 7, 36, length=None, name="a"),
+            *rows.session(start + 2 * HOUR, 8, 36, length=HOUR, name="a"),
+            # Another name ends nothing.
+            *rows.session(start, 9, 37, length=None, name="a"),
+            *rows.session(start + 2 * HOUR, 10, 37, length=HOUR, name="b"),
         ],
     )
     read = events(spark, tmp_path)
@@ -130,7 +142,8 @@ def test_an_open_session_counts_up_to_the_newest_event(spark: SparkSession, tmp_
             (row["period"], row["twin"]): row["session_seconds"]
             for row in usage.transform(read, window).collect()
         }
-        assert [seconds["2026-03", twin] for twin in (31, 32, 33)] == [7 * 3600, 3600, 2 * 3600]
+        hours = {twin: seconds["2026-03", twin] / 3600 for twin in range(31, 38) if twin != 34}
+        assert hours == {31: 7, 32: 1, 33: 2, 35: 3, 36: 3, 37: 8}
         assert seconds.get(("2026-04", 31), 0) == 0, "no event tells that it was open"
 
 

@@ -15,19 +15,22 @@ sender; each row counts in the month of its own time.
 
 A session is all rows with one `uid`. It begins with its `session_open` row. If the month and the 31
 days before it have no such row, it begins at the time of its `session_close` row minus the duration
-in that row. It ends with its `session_close` row; a session that is still open counts up to the
-newest event of any kind in the month. If a row is recorded twice, the earlier one counts; a
-`session_close` with the reason `worker_lost` counts only if there is no other. A session counts if
-it
+in that row. It ends with its `session_close` row. If a row is recorded twice, the earlier one
+counts; a `session_close` with the reason `worker_lost` counts only if there is no other.
+
+If the month has no `session_close` row of a session, the session counts up to the newest event of
+its relay in the month, but not beyond the next `session_open` row with the same relay, twin and
+name: a relay has one session of a name at a time, so the earlier one ended and its close was not
+recorded. A session counts if it
 
 - was closed in the month, or
-- was opened in the month or in the 31 days before it, and was not closed before the end of the
-  month.
+- was opened in the month or in the 31 days before it, and did not end before the month.
 
 So a session that is open for a whole month does not count in it if it began more than 31 days
-before the month. A session whose close was never recorded counts in the month of its opening and in
-months that start within 31 days after it. A session that ends before it begins (clocks that differ)
-has the length 0. Session rows without a uid do not count.
+before the month. A session without a recorded close, after which its twin opened none with the same
+name, counts in the month of its opening and in months that start within 31 days after it. A session
+that ends before it begins (clocks that differ) has the length 0. Session rows without a uid do not
+count.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ from datetime import date, timedelta
 from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -104,31 +108,40 @@ def _sessions(events: DataFrame, months: list[Month]) -> DataFrame:
     start_us, end_us = months[0].start_us - _OPENED_BEFORE_US, months[-1].end_us
     kinds = (schema.SESSION_OPEN, schema.SESSION_CLOSE)
     opened, closed = (F.col("kind") == kind for kind in kinds)
+    by_name = Over.partitionBy("relay", "twin", "session").orderBy("opened", "uid")
     sessions = (
         measures.during(events, start_us, end_us, *kinds)
         .where(F.col("uid").isNotNull())
         .groupBy("uid")
         .agg(
+            F.min(measures.name("relay")).alias("relay"),
             F.min(measures.twin("src_twin")).alias("twin"),
+            F.min(measures.session()).alias("session"),
             F.min(F.when(opened, measures.time_us())).alias("opened"),
             measures.closed_us().alias("closed"),
             F.min(F.when(closed, measures.time_us() - F.col("latency_us"))).alias("began"),
         )
+        .withColumn("next", F.lead("opened").over(by_name))
     )
     # Not from a list, for which Spark would start a Python worker.
     spans = events.sparkSession.range(0, 1, 1, 1).select(
         F.inline(F.array(*(_literal(month) for month in months)))
     )
-    month = F.broadcast(spans.join(_newest(events, months), "period", "left"))
     closed_within = F.col("closed").between(F.col("first"), F.col("after") - 1)
-    open_at_end = F.col("opened").between(
-        F.col("first") - _OPENED_BEFORE_US, F.col("after") - 1
-    ) & F.coalesce(F.col("closed") >= F.col("after"), F.lit(True))
+    open_at_end = (
+        F.col("opened").between(F.col("first") - _OPENED_BEFORE_US, F.col("after") - 1)
+        & F.coalesce(F.col("closed") >= F.col("after"), F.lit(True))
+        & F.coalesce(F.col("next") >= F.col("first"), F.lit(True))
+    )
     opened_within = F.when(F.col("opened") >= F.col("first") - _OPENED_BEFORE_US, F.col("opened"))
     begin = F.greatest(F.coalesce(opened_within, "began", "closed"), "first")
-    end = F.least("closed", "newest")
-    return sessions.join(month, closed_within | open_at_end).select(
-        "period", "twin", F.greatest(end - begin, F.lit(0).cast("long")).alias("open_us")
+    # A close after the month is not known when the month is computed alone.
+    known_end = F.when(F.col("closed") < F.col("after"), F.col("closed")).otherwise(F.col("next"))
+    end = F.least(known_end, "newest")
+    return (
+        sessions.join(F.broadcast(spans), closed_within | open_at_end)
+        .join(F.broadcast(_newest(events, months)), ["period", "relay"], "left")
+        .select("period", "twin", F.greatest(end - begin, F.lit(0).cast("long")).alias("open_us"))
     )
 
 
@@ -139,10 +152,10 @@ def _literal(month: Month) -> Column:
 
 
 def _newest(events: DataFrame, months: list[Month]) -> DataFrame:
-    """Time of the newest event of each month: period, newest."""
+    """Time of the newest event of each month at each relay: period, relay, newest."""
     return (
         measures.during(events, months[0].start_us, months[-1].end_us)
-        .groupBy(_month(months).alias("period"))
+        .groupBy(_month(months).alias("period"), measures.name("relay").alias("relay"))
         .agg(F.max(measures.time_us()).alias("newest"))
     )
 

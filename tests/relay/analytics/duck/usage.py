@@ -16,11 +16,11 @@ bounds AS (
         epoch_us(first_day + INTERVAL 1 MONTH) AS to_us
     FROM months
 ),
-spans AS (
-    SELECT bounds.*, (
-        SELECT max(us) FROM events WHERE us >= from_us AND us < to_us AND kind IS NOT NULL
-    ) AS newest
-    FROM bounds
+newest AS (
+    SELECT period, ifnull(relay, '') AS relay, max(us) AS newest
+    FROM events JOIN bounds ON us >= from_us AND us < to_us
+    WHERE kind IS NOT NULL
+    GROUP BY ALL
 ),
 messages AS (
     SELECT period, ifnull(src_twin, 0) AS twin,
@@ -29,19 +29,19 @@ messages AS (
         count(*) FILTER (kind = 'delivered') AS delivered,
         sum(size_bytes) FILTER (kind = 'delivered') AS delivered_bytes,
         count(*) FILTER (kind = 'dropped') AS dropped
-    FROM events JOIN spans ON us >= from_us AND us < to_us
+    FROM events JOIN bounds ON us >= from_us AND us < to_us
     WHERE kind IN ('accepted', 'delivered', 'dropped')
     GROUP BY period, ifnull(src_twin, 0)
 ),
 seen AS (
-    SELECT * FROM events JOIN spans ON us >= from_us - 31 * 86400000000 AND us < to_us
+    SELECT * FROM events JOIN bounds ON us >= from_us - 31 * 86400000000 AND us < to_us
     WHERE uid IS NOT NULL AND kind IN ('session_open', 'session_close')
 ),
 sessions AS (
     SELECT period, uid, min(from_us) AS from_us, min(to_us) AS to_us,
-        min(ifnull(src_twin, 0)) AS twin,
+        min(ifnull(relay, '')) AS relay, min(ifnull(src_twin, 0)) AS twin,
+        min(ifnull(src_session, '')) AS session,
         min(us) FILTER (kind = 'session_open') AS opened,
-        min(newest) AS newest,
         coalesce(
             min(us) FILTER (kind = 'session_close' AND reason IS DISTINCT FROM 'worker_lost'),
             min(us) FILTER (kind = 'session_close')
@@ -50,12 +50,18 @@ sessions AS (
     FROM seen
     GROUP BY period, uid
 ),
+followed AS (
+    SELECT *, lead(opened) OVER (
+        PARTITION BY period, relay, twin, session ORDER BY opened NULLS FIRST, uid
+    ) AS next
+    FROM sessions
+),
 clipped AS (
     SELECT period, twin,
-        greatest(0, coalesce(closed, newest, from_us)
+        greatest(0, coalesce(closed, least(next, newest), from_us)
             - greatest(from_us, coalesce(opened, began, closed))) AS open_us
-    FROM sessions
-    WHERE closed IS NULL OR closed >= from_us
+    FROM followed LEFT JOIN newest USING (period, relay)
+    WHERE closed >= from_us OR (closed IS NULL AND ifnull(next >= from_us, true))
 ),
 connected AS (
     SELECT period, twin, sum(open_us) // 1000000 AS session_seconds FROM clipped GROUP BY ALL
