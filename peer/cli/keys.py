@@ -12,12 +12,13 @@ import bip39
 from peer import arguments
 from peer.arguments import UsageError, at_home
 from peer.cli import output
-from peer.cli.session import Session
+from peer.cli.session import IDENTITY, Session
 from peer.identity import Identity
 from proto.identity import ss58
 
 WORDS: Final = (12, 24)
 
+READS: Final = (IDENTITY,)
 EPILOG: Final = """\
 examples:
   rmb keys --secret-file secret

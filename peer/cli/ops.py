@@ -32,6 +32,7 @@ FOLLOWED: Final = {
     "trace": "followTrace",
 }
 
+READS: Final[tuple[str, ...]] = ()
 EPILOG: Final = """\
 examples:
   rmb ops list https://relay.example.com:8081                   # all operations, one per line
@@ -66,7 +67,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ca", metavar="FILE", help="CA certificates to trust instead of the system's"
     )
-    parser.add_argument("--yes", action="store_true", help="confirm without a question")
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     add_timeout(parser, ANSWER_S, "an answer")
 
 

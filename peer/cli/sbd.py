@@ -23,6 +23,7 @@ from proto.sbd.frames import accept_as_argument
 
 ANSWER_S: Final = 5.0
 
+READS: Final[tuple[str, ...]] = ()
 EPILOG: Final = """\
 examples:
   rmb sbd listen ws://127.0.0.1:8080               # print this client's key, then every message

@@ -79,7 +79,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--uploads", metavar="DIR", help="accept files into this folder")
     parser.add_argument(
-        "--sid", type=_sid, metavar="NAME", help="session id; default: the empty one"
+        "--sid", type=_sid, metavar="NAME", help="session id (default: no session id)"
     )
     parser.add_argument(
         "--jobs",

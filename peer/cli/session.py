@@ -19,7 +19,7 @@ import argparse
 import os
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from peer.client import Client
 
 PROFILE_VARIABLE: Final = "RMB_PROFILE"
+IDENTITY, RELAYS, TWINS = "identity", "relays", "twins"
+ALL: Final = (IDENTITY, RELAYS, TWINS)
+"""What a verb may read of these values; a verb that reads less lists it as `READS`."""
 MAX_PROFILE_BYTES: Final = 64 * 1024
 
 _LISTS: Final = ("relays", "substrate")
@@ -47,17 +50,42 @@ class NoTwinError(PeerError):
     """Nobody has the own account."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what all verbs take. They stand before the verb or behind it."""
+def add_options(parser: argparse.ArgumentParser, reads: Collection[str] = ALL) -> None:
+    """Add the options that verbs share. They stand before the verb or behind it.
+
+    Args:
+        parser: of the program or of a verb.
+        reads: what the verb reads, of `ALL`.
+    """
+    # Without a default of their own: the verb's parser would overwrite what stood before it.
+    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
+    parser.add_argument(
+        "-d", "--debug", action="count", default=argparse.SUPPRESS, help="log to standard error"
+    )
+    if not reads:
+        return
     group = parser.add_argument_group(
         "identity and connections (options, or variables, or a profile)"
     )
 
     def add(*names: str, **details: Any) -> None:
-        # Without a default of its own: the verb's parser would overwrite what stood before it.
         group.add_argument(*names, default=argparse.SUPPRESS, **details)
 
     add("-p", "--profile", metavar="FILE", help="TOML file with the values below (RMB_PROFILE)")
+    if IDENTITY in reads:
+        _add_identity(add)
+    if RELAYS in reads:
+        add(
+            "--relay",
+            action="append",
+            metavar="URL",
+            help=f"relay; repeatable; default {' '.join(arguments.DEFAULT_RELAYS)} (RMB_RELAY)",
+        )
+    if TWINS in reads:
+        _add_twins(add)
+
+
+def _add_identity(add: Callable[..., None]) -> None:
     add(
         "-m",
         "--mnemonic",
@@ -70,12 +98,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="file that contains only the secret (RMB_SECRET_FILE)",
     )
     add("-k", "--key-type", metavar="TYPE", help="sr25519 (default) or ed25519 (RMB_KEY_TYPE)")
-    add(
-        "--relay",
-        action="append",
-        metavar="URL",
-        help=f"relay; repeatable; default {' '.join(arguments.DEFAULT_RELAYS)} (RMB_RELAY)",
-    )
+
+
+def _add_twins(add: Callable[..., None]) -> None:
     add(
         "--twins",
         metavar="FILE|URL",
@@ -89,8 +114,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help=f"node of the chain; default {' '.join(arguments.DEFAULT_SUBSTRATE)} (RMB_SUBSTRATE)",
     )
-    add("--json", action="store_true", help="print JSON")
-    add("-d", "--debug", action="count", help="log to standard error")
 
 
 class Session:

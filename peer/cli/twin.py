@@ -7,12 +7,13 @@ from typing import Final
 
 from peer.arguments import UsageError
 from peer.cli import output
-from peer.cli.session import NoTwinError, Session
+from peer.cli.session import IDENTITY, TWINS, NoTwinError, Session
 from peer.twins import Twin
 from proto.identity import ss58
 from proto.identity.bounds import ACCOUNT_BYTES, MAX_TWIN
 from proto.identity.errors import AddressError
 
+READS: Final = (IDENTITY, TWINS)
 EPILOG: Final = """\
 examples:
   rmb twin 7

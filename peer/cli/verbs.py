@@ -14,7 +14,7 @@ from typing import Any, Final
 from peer.arguments import FAILED, USAGE_ERROR, Parser, UsageError, add_version
 from peer.cli import output
 from peer.cli.output import printable
-from peer.cli.session import Session, add_options
+from peer.cli.session import ALL, Session, add_options
 from peer.errors import PeerError, RemoteError
 from peer.gateway import logs
 from peer.stdout import given_up
@@ -131,7 +131,7 @@ def build_parser(words: Collection[str]) -> Parser:
             module.add(verb)
             verb.epilog = module.EPILOG
             verb.set_defaults(run=module.run)
-            add_options(verb)
+            add_options(verb, getattr(module, "READS", ALL))
     return parser
 
 

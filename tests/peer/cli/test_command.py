@@ -141,6 +141,7 @@ def test_a_twin_for_people(csv_file: str, capsys: Captured) -> None:
         (["pong"], 2, "must be one of"),
         (["-m", SEED], 2, "required: VERB"),
         (["twin", "--jsn"], 2, "did you mean --json?"),
+        (["ops", "list", "http://a", "--relay", "ws://a"], 2, "unknown option --relay"),
         (["call", "--timeot", "3", "8", "echo"], 2, "did you mean --timeout?"),
         (["call", "8", "echo", "1", "2"], 2, "too many arguments"),
         (["call", "8", "echo", "--", "1", "--raw"], 2, "too many arguments"),
@@ -150,7 +151,7 @@ def test_what_does_not_work_is_one_line(
     csv_file: str, capsys: Captured, arguments: list[str], code: int, text: str
 ) -> None:
     place = [] if not arguments or "--twins" in arguments else ["--twins", csv_file]
-    assert main([*arguments, *place]) == code
+    assert main([*place, *arguments]) == code
     told = capsys.readouterr()
     assert text in told.err and told.err.startswith("rmb: ") and told.err.count("\n") == 1
     assert not told.out
@@ -188,6 +189,19 @@ def test_every_verb_explains_itself(verb: str, capsys: Captured) -> None:
     assert caught.value.code == 0
     text = capsys.readouterr().out
     assert "examples:" in text and f"rmb {verb}" in text
+
+
+def test_help_lists_only_options_that_the_verb_reads() -> None:
+    parser = build_parser(VERBS)
+    verbs = parser._subparsers._group_actions[0].choices  # type: ignore[union-attr,index]
+    read = {
+        name: {"--mnemonic", "--relay", "--twins"}
+        & {text for action in verb._actions for text in action.option_strings}
+        for name, verb in verbs.items()
+    }
+    assert read["ops"] == read["sbd"] == set()
+    assert read["keys"] == {"--mnemonic"} and read["twin"] == {"--mnemonic", "--twins"}
+    assert all(len(read[name]) == 3 for name in ("call", "serve", "upload", "ping"))
 
 
 def test_every_option_is_explained() -> None:
