@@ -110,21 +110,21 @@ class MonthQuery(Schema):
 
 
 class BudgetOut(Schema):
-    """A partner relay's tries against the objective (`analytics.objective_percent`)."""
+    """A partner relay's attempts against the objective (`analytics.objective_percent`)."""
 
     remote: str
     attempts: int
     ok: int
     failed: int
-    allowed: float = Field(description="Tries that may fail within the objective.")
+    allowed: float = Field(description="Attempts that may fail within the objective.")
     left: float = Field(
         description="Share of the error budget that is left: 1 is all of it, below 0 is overspent."
     )
-    hours: int = Field(description="Hours with at least one try.")
+    hours: int = Field(description="Hours with at least one attempt.")
     bad_hours: int = Field(
-        description="Hours in which fewer tries succeeded than the objective requires."
+        description="Hours in which fewer attempts succeeded than the objective requires."
     )
-    worst_permille: int = Field(description="Tries per thousand that succeeded in the worst hour.")
+    worst_permille: int = Field(description="Successful attempts per thousand in the worst hour.")
     worst_p95_s: float | None = Field(
         description="95th percentile of the round trips in the slowest hour, in seconds."
     )

@@ -46,12 +46,12 @@ class RelayPairHour(Result):
     remote = models.CharField(
         max_length=MAX_NAME_CHARS, help_text="The partner relay that they were sent to."
     )
-    attempts = models.BigIntegerField(help_text="Tries to send a message.")
+    attempts = models.BigIntegerField(help_text="Attempts to send a message.")
     bytes = models.BigIntegerField(help_text="Bytes of their envelopes.")
     p50_us = models.BigIntegerField(null=True, help_text="Median of the round trips, microseconds.")
     p95_us = models.BigIntegerField(null=True, help_text="95th percentile of the round trips.")
     p99_us = models.BigIntegerField(null=True, help_text="99th percentile of the round trips.")
-    failed = models.BigIntegerField(help_text="Tries that failed.")
+    failed = models.BigIntegerField(help_text="Failed attempts.")
 
     class Meta(Result.Meta):
         indexes = (models.Index(fields=("period",), name="analytics_pair_hour"),)
@@ -133,13 +133,13 @@ class Concurrency(Result):
 
 
 class FederationSlo(Result):
-    """Tries to send messages to a partner relay in an hour, and their round trips."""
+    """Attempts to send messages to a partner relay in an hour, and their round trips."""
 
     hour = models.DateTimeField(help_text=HOUR_HELP)
     remote = models.CharField(max_length=MAX_NAME_CHARS, help_text="The partner relay.")
-    attempts = models.BigIntegerField(help_text="Tries to send a message.")
-    ok = models.BigIntegerField(help_text="Tries that succeeded.")
-    permille = models.BigIntegerField(help_text="Tries per thousand that succeeded.")
+    attempts = models.BigIntegerField(help_text="Attempts to send a message.")
+    ok = models.BigIntegerField(help_text="Successful attempts.")
+    permille = models.BigIntegerField(help_text="Successful attempts per thousand.")
     p95_us = models.BigIntegerField(
         null=True, help_text="95th percentile of the round trips, microseconds."
     )
@@ -156,7 +156,7 @@ class FederationRank(Result):
 
     place = models.BigIntegerField(help_text="Rank; 1 is the relay with the lowest score.")
     remote = models.CharField(max_length=MAX_NAME_CHARS, help_text="The partner relay.")
-    failures = models.BigIntegerField(help_text="Tries that failed.")
+    failures = models.BigIntegerField(help_text="Failed attempts.")
     score = models.BigIntegerField(
         help_text="Sum of 2^(23 - age in hours at the end of the day) over its failures."
     )

@@ -175,7 +175,7 @@ def _curves(lines: list[summaries.Curve], first: date, last: date) -> curves.Dra
 
 def _federation(budgets: list[Budget]) -> Listed:
     return Listed(
-        ("Relay", "Objective", "Budget left", "Tries", "Failed", "Succeeded", "Bad hours"),
+        ("Relay", "Objective", "Budget left", "Attempts", "Failed", "Succeeded", "Bad hours"),
         [
             (
                 _named(each.remote),

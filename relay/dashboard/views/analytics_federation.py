@@ -38,7 +38,7 @@ BUDGETS: Final = (
     Column("state", "Objective", Cell.STATE),
     Column("left", "Budget left", Kind.SHARE, order="left",
            hint="share of the permitted failures that is left; below 0: overspent"),
-    Column("attempts", "Tries", Kind.NUMBER, order="attempts"),
+    Column("attempts", "Attempts", Kind.NUMBER, order="attempts"),
     Column("failed", "Failed", Kind.NUMBER, order="failed"),
     Column("allowed", "May fail", Kind.NUMBER, hint="failures that the objective permits"),
     Column("share", "Succeeded", Kind.SHARE, order="share"),
@@ -56,7 +56,7 @@ HOURS: Final = (
     Column("hour", "Hour", Cell.LINE, order="hour", hint="UTC"),
     Column("remote", "Relay"),
     Column("share", "Succeeded", Kind.SHARE, order="share"),
-    Column("attempts", "Tries", Kind.NUMBER, order="attempts"),
+    Column("attempts", "Attempts", Kind.NUMBER, order="attempts"),
     Column("failed", "Failed", Kind.NUMBER),
     Column("p95_s", "Round trip", Kind.DURATION, hint="95th percentile"),
 )
