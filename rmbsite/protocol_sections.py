@@ -107,46 +107,48 @@ class LatticeConfig:
     name: str = option("default", "Id of the lattice.")
     credentials_file: str = option("", "NATS credentials file (user JWT and seed); empty: none.")
     ca_file: str = option(
-        "", "Certificates of the authorities that the NATS servers' certificates come from."
+        "", "File with the CA certificates for the NATS servers; empty: those of the system."
     )
     cert_file: str = option("", "Client certificate for the NATS servers; empty: none.")
     key_file: str = option("", "Key of lattice.cert_file.")
     cluster_seed_file: str = option(
         "",
         "File with the cluster seed (SC...) that signs the bridge's invocations. Empty with "
-        "--embedded: the relay makes one in the data folder.",
+        "--embedded: the relay generates one in the data folder.",
     )
     issuers: tuple[str, ...] = option(
-        (), "Public cluster keys (C...) whose invocations are trusted; the bridge's own is."
+        (),
+        "Public cluster keys (C...) whose invocations are trusted. The bridge also trusts its own "
+        "key; for the monitor, list it here.",
     )
     provider_seed_file: str = option(
         "",
-        "File with the provider seed (SV...) of the bridge. Empty with --embedded: the relay makes "
-        "one in the data folder.",
+        "File with the provider seed (SV...) of the bridge. Empty with --embedded: the relay "
+        "generates one in the data folder.",
     )
     link_name: str = option("default", "Link name under which the bridge is a provider.")
     twin_secret_file: str = option(
         "",
         "File with the mnemonic or 0x seed of the bridge's own twin. Empty with --embedded: the "
-        "relay makes one in the data folder, and its twin in the registry.",
+        "relay generates one in the data folder, and adds the twin to the registry.",
     )
     processes: int = option(1, "Number of bridge processes.", minimum=1, maximum=64)
     outstanding: int = option(
-        1_000, "Maximum number of calls that one bridge process works on.", minimum=1
+        1_000, "Maximum number of calls in progress in one bridge process.", minimum=1
     )
     monitor: bool = option(
         False,
-        "Check the invocations of the lattice: the monitor reads lattice.monitor_subject.",
+        "Run the monitor, which checks the invocations that arrive on lattice.monitor_subject.",
     )
     monitor_subject: str = option(
         "",
-        "Subject under which an account exports or mirrors the invocations (wasmbus.rpc.>) to the "
-        "monitor, which prefixes them with it. Empty: see lattice.monitor_direct.",
+        "Subject prefix under which the monitor receives the invocations (wasmbus.rpc.>) that an "
+        "account exports or mirrors. Empty: see lattice.monitor_direct.",
     )
     monitor_direct: bool = option(
         False,
-        "Let the monitor subscribe to the lattice's own subjects. Callers of entities that are "
-        "away then run into their time-outs.",
+        "Subscribe the monitor to the subjects of the lattice itself. A call to an actor or "
+        "provider that does not run then fails only after its time-out.",
     )
     window_s: int = option(
         300,

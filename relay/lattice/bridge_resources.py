@@ -45,28 +45,28 @@ def _finding(name: str, type_: Type, description: str, **more: Any) -> Field:
 FINDINGS: Final = Resource(
     name="lattice_findings", noun="lattice_finding", path="lattice/findings", word="findings",
     title="Lattice", tag=TAG, action=VIEW,
-    summary="List invocations that the monitor finds fault with",
-    details="The newest 10,000. Texts of others are cut, and payloads are never kept.",
+    summary="List invocations with faults that the monitor found",
+    details="The newest 10,000. Long texts of an invocation are cut, and payloads are not stored.",
     schema=Shape("LatticeFindingOut", "An invocation that a receiver must not execute."),
     fields=(
-        Field("at", Moment(), "When the monitor saw it.", title="Seen",
+        Field("at", Moment(), "Time at which the monitor saw it.", title="Seen",
               read=lambda row: at(row[1].at)),
-        _finding("reason", Choice(tuple(Reason)), "What is wrong with it.", look=Look.STATE,
+        _finding("reason", Choice(tuple(Reason)), "Kind of fault.", look=Look.STATE,
                  show=lambda row: State(row[1].reason.replace("_", " "), Tone.BAD)),
-        _finding("text", Text(), "What is wrong, in words.", title="Why", quoted=True),
+        _finding("text", Text(), "Description of the fault.", title="Why", quoted=True),
         _finding("origin", Text(), "URL of the caller, as the message claims.", quoted=True),
-        _finding("target", Text(), "URL of the called entity.", quoted=True),
+        _finding("target", Text(), "URL of the called actor or provider.", quoted=True),
         _finding("operation", Text(), "Operation.", quoted=True),
         _finding("host_id", Text(), "Public key of the host, as the message claims.",
                  title="Host", look=Look.CODE, quoted=True, shown=False),
-        _finding("issuer", Text(), "Public key of a cluster whose signature the message has; "
-                 "empty: it has none.", look=Look.CODE, quoted=True, shown=False),
+        _finding("issuer", Text(), "Public key of the cluster that signed the message; empty if "
+                 "its claims did not pass the checks.", look=Look.CODE, quoted=True, shown=False),
         _finding("id", Text(), "Id of the invocation.", look=Look.CODE, quoted=True, shown=False),
         _finding("subject", Text(), "NATS subject on which it was seen.", quoted=True,
                  shown=False),
         _finding("size", Number(), "Bytes of the message.", unit=Unit.BYTES, shown=False),
     ),
-    filters=(Filter("reason", Choice(tuple(Reason)), "What is wrong."),
+    filters=(Filter("reason", Choice(tuple(Reason)), "Kind of fault."),
              Filter("origin", Text(MAX_NAME_CHARS), "URL of the caller.", hint="or a part of it")),
     orders=(Order("at"),), order="-at",
     fetch=in_memory(_findings, {"at": lambda row: row[1].at}, lambda row: row[0]),
@@ -104,7 +104,7 @@ _POLICY_NAME: Final = Argument("name", Text(MAX_POLICY_CHARS, 1), "Name of the p
 PUT_POLICY: Final = Verb(
     name="put", noun="policy", title="Put a policy", action="lattice_policy.set",
     summary="Add a policy of the bridge, or replace the one with its name",
-    details="The bridge goes by it within a second.", method="PUT",
+    details="The policy takes effect within a second.", method="PUT",
     path="lattice/policies", page="lattice/policies/put",
     arguments=(
         Argument("name", Text(MAX_POLICY_CHARS, 1), "Name of the policy; policies are tried in "
@@ -113,8 +113,8 @@ PUT_POLICY: Final = Verb(
                  "(to_twin), or a twin calls (to_lattice).", asked=True),
         *(Argument(name, Text(MAX_LIST_CHARS, 1), description, asked=True)
           for name, description in _POLICY_LISTS),
-        Argument("per_s", Number(0, 1_000_000), "Calls a second of each pair of a twin and an "
-                 "actor or provider; 0: no limit.", title="Calls a second", required=False,
+        Argument("per_s", Number(0, 1_000_000), "Calls per second for each pair of a twin and "
+                 "an actor or provider; 0: no limit.", title="Calls a second", required=False,
                  default=0, asked=True),
         Argument("max_bytes", Number(1, MAX_BYTES), "Maximum bytes of the payload of a call and "
                  "of its answer.", title="Bytes", required=False, default=MAX_BYTES, asked=True),
@@ -127,21 +127,24 @@ PUT_POLICY: Final = Verb(
                  asked=True),
     ),
     takes=Shape("LatticePolicyIn", "A policy of the bridge."),
-    gives=Shape("LatticePolicyPut", "The policy is in force within a second."),
+    gives=Shape("LatticePolicyPut", "The policy takes effect within a second."),
     of_list=lambda given: {},
     of_row=None,
     run=_put_policy,
-    confirm=lambda given: Confirmation("Put a policy", "What it allows passes within a second."),
-    done=lambda given, _: f"policy {given['name']} is in force within a second",
+    confirm=lambda given: Confirmation(
+        "Put a policy", "The bridge passes such calls within a second."
+    ),
+    done=lambda given, _: f"policy {given['name']} takes effect within a second",
 )  # fmt: skip
 
 REMOVE_POLICY: Final = Verb(
     name="remove", noun="policy", title="Remove", action="lattice_policy.remove",
     danger=True, missing=True, summary="Remove a policy of the bridge",
-    details="What only this policy allowed is refused within a second.", method="DELETE",
+    details="The bridge refuses calls that only this policy allowed, within a second.",
+    method="DELETE",
     path="lattice/policies/{name}", page="lattice/policies/{name}/remove",
     arguments=(_POLICY_NAME,),
-    gives=Shape("LatticePolicyRemoved", "The policy is gone."),
+    gives=Shape("LatticePolicyRemoved", "The policy is removed."),
     of_row=lambda row: {"name": row.name},
     run=_remove_policy,
     confirm=lambda given: Confirmation(
@@ -161,25 +164,26 @@ POLICIES: Final = Resource(
     name="lattice_policies", noun="lattice_policy", path="lattice/policies", word="policies",
     title="Lattice", tag=TAG, action="lattice_policy.view",
     summary="List policies of the bridge",
-    details="Nothing passes the bridge without a policy. The first enabled policy that names the "
-    "twin, the actor or provider and the command or operation decides.",
+    details="The bridge refuses every call that no policy allows. The first enabled policy that "
+    "matches the direction, the twin, the actor or provider and the command or operation decides.",
     schema=Shape("LatticePolicyOut", "A policy of the bridge."),
     fields=(
         Field("name", Text(), "Name of the policy."),
         Field("direction", Choice(tuple(Direction)), "Direction: an actor calls (to_twin), or a "
               "twin calls (to_lattice)."),
         *(Field(name, Text(), description) for name, description in _POLICY_LISTS),
-        Field("per_s", Real(), "Calls a second of each pair; 0: no limit.",
+        Field("per_s", Real(), "Calls per second for each pair of a twin and an actor or provider; "
+              "0: no limit.",
               title="Calls a second", unit=Unit.PER_SECOND),
         Field("max_bytes", Number(), "Maximum bytes of a payload.", title="Bytes",
               unit=Unit.BYTES),
         Field("timeout_ms", Number(), "Maximum milliseconds that the bridge waits.",
               title="Time-out ms", unit=Unit.COUNT),
-        Field("enabled", Flag(), "Whether the bridge goes by it.", look=Look.STATE,
+        Field("enabled", Flag(), "Whether the bridge uses it.", look=Look.STATE,
               show=lambda row: State("enabled", Tone.GOOD) if row.enabled
               else State("disabled", Tone.IDLE)),
         Field("note", Text(), "Note for operators.", shown=False),
-        Field("updated", Moment(), "When it was changed last.", shown=False),
+        Field("updated", Moment(), "Time of the last change.", shown=False),
     ),
     filters=(Filter("direction", Choice(tuple(Direction)), "Direction."),
              Filter("name", Text(MAX_POLICY_CHARS), "Name.", hint="or a part of it")),
@@ -188,7 +192,7 @@ POLICIES: Final = Resource(
     identity=Identity("name", Text(MAX_POLICY_CHARS, 1), "Name of a policy.", _policy,
                       "Get a policy", "name", read=lambda row: row.name),
     verbs=(PUT_POLICY, REMOVE_POLICY),
-    console=Console(empty="There is no policy: nothing passes the bridge.", tabs=tabs),
+    console=Console(empty="There is no policy: the bridge refuses all calls.", tabs=tabs),
     terminal=("name", "direction", "twins", "entities", "names", "per_s"),
 )  # fmt: skip
 
@@ -209,23 +213,23 @@ PROCESSES: Final = Resource(
     schema=Shape("LatticeProcessOut", "A bridge or a monitor."),
     fields=(
         Field("id", Text(), "Id of the process.", look=Look.CODE),
-        Field("kind", Choice(("bridge", "monitor")), "What it is.", read=_said("kind")),
+        Field("kind", Choice(("bridge", "monitor")), "Kind of process.", read=_said("kind")),
         Field("pid", Number(), "Process id on its machine.", read=_said("pid")),
-        Field("started", Moment(), "When it started.", read=lambda row: at(row.values["started"])),
+        Field("started", Moment(), "Time of start.", read=lambda row: at(row.values["started"])),
         Field("nats", Text(), "State of its connection to NATS.", title="NATS", look=Look.STATE,
               read=_said("nats"),
               show=lambda row: State(str(row.values.get("nats")), Tone.GOOD
                                      if row.values.get("nats") == "connected" else Tone.BAD)),
-        Field("running", Number(), "Calls that it works on.", null=True, unit=Unit.COUNT,
+        Field("running", Number(), "Calls in progress.", null=True, unit=Unit.COUNT,
               read=_said("running")),
         Field("twin", Number(), "Twin of the bridge; null: another bridge holds its session.",
               null=True, read=_said("twin")),
         Field("seen", Number(), "Invocations that the monitor saw.", null=True, unit=Unit.COUNT,
               read=_said("seen")),
-        Field("unjudged", Number(), "Invocations that came faster than the monitor could check "
-              "them.", null=True, unit=Unit.COUNT, read=_said("unjudged")),
+        Field("unjudged", Number(), "Invocations that the monitor dropped because they came too "
+              "fast.", null=True, unit=Unit.COUNT, read=_said("unjudged")),
     ),
-    filters=(Filter("kind", Choice(("bridge", "monitor")), "What it is."),),
+    filters=(Filter("kind", Choice(("bridge", "monitor")), "Kind of process."),),
     orders=(Order("id"),), order="id",
     fetch=in_memory(_processes, {"id": lambda row: row.id}, lambda row: row.id),
     console=Console(live=True, empty="No process of the lattice runs.", tabs=tabs),

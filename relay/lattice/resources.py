@@ -56,7 +56,7 @@ def _list(kind: Seen, row: type[Any]) -> Callable[..., list[Any]]:
     return items
 
 
-_SEEN: Final = Field("seen_at", Moment(), "When it was reported last.", title="Seen", read=_seen_at)
+_SEEN: Final = Field("seen_at", Moment(), "Time of the last report.", title="Seen", read=_seen_at)
 
 
 def _key(name: str, description: str, title: str = "") -> Field:
@@ -137,7 +137,7 @@ PROVIDERS: Final = Resource(
         _key("id", "Public key of the provider."),
         _text("link_name", "Link name that it serves.", title="Link"),
         _text("contract_id", "Contract that it serves.", title="Contract"),
-        _key("host_id", "Public key of the host that runs it; empty: none does.", "Host"),
+        _key("host_id", "Public key of the host that runs it; empty: without a host.", "Host"),
         _text("image", "Reference that the host started it from.", shown=False),
         Field("health", Text(), "Result of the last health check: passed, failed, or empty.",
               look=Look.STATE,
@@ -196,8 +196,8 @@ PUT_LINK: Final = Verb(
     of_list=lambda given: {},
     run=_put_link,
     confirm=lambda given: Confirmation(
-        "Put a link", "All hosts tell the provider; the actor can call it then. Values may hold "
-        "secrets: everybody who may read the lattice's registry can read them.",
+        "Put a link", "The hosts inform the provider, and the actor can then call it. Everyone who "
+        "can read the lattice's registry can read the values, also if they are secrets.",
     ),
     done=lambda given, _: f"the lattice accepted the link of {given['actor_id']}",
 )  # fmt: skip
@@ -205,7 +205,7 @@ PUT_LINK: Final = Verb(
 DELETE_LINK: Final = Verb(
     name="delete", noun="link", title="Delete", action="lattice.unlink", danger=True,
     summary="Delete a link between an actor and a provider",
-    details="The lattice accepts it also where there is no such link.",
+    details="The lattice also accepts the request if there is no such link.",
     path="lattice/links/delete",
     arguments=_link_arguments(asked=False),
     takes=Shape("LatticeLinkName", "Name of a link."),
@@ -219,7 +219,7 @@ DELETE_LINK: Final = Verb(
         f"{given['contract_id']}.",
         ("the values of the link",),
     ),
-    done=lambda given, _: f"the lattice accepted that the link of {given['actor_id']} ends",
+    done=lambda given, _: f"the lattice accepted to delete the link of {given['actor_id']}",
 )  # fmt: skip
 
 LINKS: Final = Resource(
@@ -259,7 +259,7 @@ def _call(
 CALL: Final = Verb(
     name="call", noun="operation", word="call", title="Call", action="lattice.call",
     summary="Call an operation of an actor or a provider",
-    details="The bridge makes the call with its own key, whatever policies say.",
+    details="The bridge calls with its own key. Policies do not apply to the call.",
     path="lattice/calls", page="lattice/calls/call",
     arguments=(
         Argument("target", Text(MAX_NAME_CHARS, 1), "Public key of an actor or a provider, or the "
@@ -275,7 +275,7 @@ CALL: Final = Verb(
                  asked=True),
     ),
     answer=(
-        Field("result", Text(), "Result as JSON, or in base64 where it has no such form."),
+        Field("result", Text(), "Result as JSON; in base64 if it cannot be converted."),
         Field("took_ms", Real(), "Milliseconds that the call took.", unit=Unit.COUNT),
     ),
     takes=Shape("LatticeCallIn", "A call."),
@@ -301,7 +301,7 @@ def _calls(direction: str = "", entity: str = "", operation: str = "") -> list[l
 CALLS: Final = Resource(
     name="lattice_calls", noun="lattice_call", path="lattice/calls", word="calls",
     title="Lattice", tag=TAG, action=VIEW, summary="List calls over the bridge by operation",
-    details="Counts of the last hour. Calls that are refused are counted together.",
+    details="Counts of the last hour. All refused calls are counted as (others).",
     schema=Shape("LatticeCallsOut", "Calls of an operation over the bridge."),
     fields=(
         Field("direction", Choice(tuple(Direction)), "Direction: an actor calls (to_twin), or a "
@@ -312,14 +312,14 @@ CALLS: Final = Resource(
               quoted=True, read=lambda row: row.key.contract),
         Field("operation", Text(), "Operation of the lattice.", quoted=True,
               read=lambda row: row.key.operation),
-        Field("per_s", Real(), f"Calls a second, over the last {listing.RATE_MINUTES} minutes.",
+        Field("per_s", Real(), f"Calls per second over the last {listing.RATE_MINUTES} minutes.",
               title="Rate", heading="CALLS/S", unit=Unit.PER_SECOND),
         Field("calls", Number(), f"Calls {_HOUR}.", unit=Unit.COUNT),
         Field("errors", Number(), f"Calls that failed or were refused {_HOUR}.", unit=Unit.COUNT),
         Field("mean_ms", Real(), "Mean latency in milliseconds.", title="Mean ms", null=True,
               unit=Unit.COUNT),
-        Field("p99_ms", Real(), "Latency in milliseconds that 99 of 100 calls keep, rounded up to "
-              "the end of its class.", title="p99 ms", null=True, unit=Unit.COUNT,
+        Field("p99_ms", Real(), "Latency in milliseconds that 99 of 100 calls do not exceed, "
+              "rounded up to the next bound.", title="p99 ms", null=True, unit=Unit.COUNT,
               read=lambda row: row.quantile_ms(0.99)),
         Field("outcomes", Text(), "Calls by outcome.", shown=False,
               read=lambda row: ", ".join(f"{k} {n}" for k, n in sorted(row.outcomes.items()))),

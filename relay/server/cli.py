@@ -229,12 +229,12 @@ def build_parser(entry: str) -> _Parser:
     add(
         "--no-fork",
         action="store_true",
-        help="start each process by itself: takes more memory and time",
+        help="do not fork processes from a warm parent: takes more memory and time",
     )
     add(
         "--lattice",
         action="store_true",
-        help="bridge twins and a wasmCloud lattice; with --embedded also start a NATS server",
+        help="run a bridge to a wasmCloud lattice; with --embedded also start a NATS server",
     )
     add("-d", "--debug", action="count", default=0, help="log debug lines too")
     add("--version", action=_ShowVersion, nargs=0, help="show the version and exit")

@@ -23,8 +23,14 @@ class Command(ResourceCommand):
     def add_words(self, words: Any) -> None:
         """Add the processes."""
         bridge = words.add_parser("bridge", help="run a bridge until Ctrl-C")
-        bridge.add_argument("--relay", required=True, metavar="URL", help="ws:// or wss:// URL")
-        bridge.add_argument("--twins", metavar="URL", help="operator site that has the registry")
+        bridge.add_argument(
+            "--relay", required=True, metavar="URL", help="relay: ws://host:port or wss://host"
+        )
+        bridge.add_argument(
+            "--twins",
+            metavar="URL",
+            help="operator site that has the registry; required with twins.source = registry",
+        )
         monitor = words.add_parser("monitor", help="run a monitor until Ctrl-C")
         for kind, own in (("bridge", bridge), ("monitor", monitor)):
             own.set_defaults(kind=kind)
