@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 from nats.aio.msg import Msg
 
+from lattice.bridge.health import Health
 from lattice.connection import LatticeConnection
 from lattice.control import ControlClient
 from lattice.errors import LatticeError
@@ -116,7 +117,14 @@ class Directory:
             else {(each.actor_id, each.provider_id, each.link_name) for each in self._links},
         )
 
-    def rows(self) -> dict[Seen, dict[str, Any]]:
+    def providers(self) -> set[tuple[str, str]]:
+        """Return public key and link name of providers: those of hosts, and those of links."""
+        return {
+            *((each.id, each.link_name) for host in self._inventories for each in host.providers),
+            *((each.provider_id, each.link_name) for each in self._links or ()),
+        }
+
+    def rows(self, health: Health) -> dict[Seen, dict[str, Any]]:
         """Return what there is, for the operator site."""
         at = self._seen_at
         inventories = {each.host_id: each for each in self._inventories}
@@ -156,12 +164,27 @@ class Directory:
                 provider.contract_id,
                 provider.image_ref,
                 provider.revision,
-                "",
+                *health.of(provider.id, provider.link_name),
                 at,
             )
             for each in self._inventories
             for provider in each.providers
         }
+        on_hosts = {(each.id, each.link_name) for each in providers.values()}
+        for link in self._links or ():
+            key = (link.provider_id, link.link_name)
+            if key not in on_hosts:
+                providers[row_key(*key, "")] = ProviderRow(
+                    link.provider_id,
+                    (self._claims or {}).get(link.provider_id, {}).get("name", ""),
+                    "",
+                    link.link_name,
+                    link.contract_id,
+                    "",
+                    0,
+                    *health.of(*key),
+                    at,
+                )
         links = {
             row_key(link.actor_id, link.contract_id, link.link_name): LinkRow(
                 link.actor_id,

@@ -8,15 +8,16 @@ import logging
 import os
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from lattice.bridge.counts import BOUNDS_MS, Counts
+from lattice.bridge.counts import BOUNDS_MS, REFUSED, Counts
 from proto.lattice import state
-from proto.lattice.state import CallField, Seen
+from proto.lattice.state import CallField, Seen, Total, total_field
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ class Report:
         kind: of the process.
         state: returns what the process says of itself, JSON values by name.
         counts: of calls; None: it makes none.
+        totals: returns counts since the start of the process, by `state.total_field`.
     """
 
     def __init__(
@@ -40,12 +42,16 @@ class Report:
         kind: str,
         state: Callable[[], Mapping[str, Any]],
         counts: Counts | None = None,
+        totals: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         self.id = f"{kind}-{os.getpid()}-{secrets.token_hex(4)}"
         self._redis = redis
         self._kind = kind
         self._state = state
         self._counts = counts
+        self._totals = totals
+        self._totalled: dict[str, int] = {}  # of the totals, told or about to be
+        self._added: Counter[str] = Counter()  # not told yet
         self._began = time.time()
         self._fields: dict[int, dict[str, float]] = {}  # not told yet, by minute
 
@@ -67,16 +73,22 @@ class Report:
         self._collect()
         key = state.process_key(self.id)
         values = {"kind": self._kind, "pid": os.getpid(), "started": self._began, **self._state()}
-        minutes = dict(self._fields)
+        minutes, added = dict(self._fields), self._added
         async with self._redis.pipeline(transaction=True) as pipe:
             pipe.hset(key, mapping={name: json.dumps(value) for name, value in values.items()})
             pipe.expire(key, state.PROCESS_TTL_S)
+            now = time.time()
+            pipe.zadd(state.PROCESSES, {self.id: now})
+            pipe.zremrangebyscore(state.PROCESSES, "-inf", now - state.PROCESS_LISTED_S)
+            for total, increase in added.items():
+                pipe.hincrby(state.TOTALS, total, increase)
             for minute, fields in minutes.items():
                 name = state.calls_key(minute)
                 for field, count in fields.items():
                     pipe.hincrbyfloat(name, field, count)
                 pipe.expire(name, state.CALLS_TTL_S)
             await pipe.execute()
+        added.clear()
         for minute in minutes:
             self._fields.pop(minute, None)
 
@@ -94,10 +106,15 @@ class Report:
             await pipe.execute()
 
     def _collect(self) -> None:
+        for name, total in self._totals().items():
+            if increase := total - self._totalled.get(name, 0):
+                self._added[name] += increase
+                self._totalled[name] = total
         if self._counts is None:
             return
         fields = self._fields.setdefault(int(time.time() // 60), {})
         for key, row in self._counts.take().items():
+            self._add_outcomes(key.direction, row.outcomes)
             told: dict[str, float] = dict(row.outcomes)
             told["ms"] = round(row.total_ms, 3)
             for bound, count in zip((*BOUNDS_MS, "inf"), row.classes, strict=True):
@@ -109,3 +126,28 @@ class Report:
                     fields[field] = fields.get(field, 0) + number
         while len(self._fields) > state.CALLS_TTL_S // 60:
             del self._fields[next(iter(self._fields))]
+
+    def _add_outcomes(self, direction: str, outcomes: Mapping[str, int]) -> None:
+        for outcome, count in outcomes.items():
+            if outcome in REFUSED:
+                self._added[total_field(Total.REFUSED, direction, outcome)] += count
+                outcome = "refused"
+            self._added[total_field(Total.CALLS, direction, outcome)] += count
+
+
+async def told(redis: Redis, kind: str) -> list[dict[str, Any]]:
+    """Return what the live processes of a kind say of themselves.
+
+    Raises:
+        RedisError: Redis does not answer.
+    """
+    found: Any = await redis.zrange(state.PROCESSES, 0, -1)
+    ids = [each.decode() for each in found]
+    async with redis.pipeline(transaction=False) as pipe:
+        for each in ids:
+            if each.startswith(f"{kind}-"):
+                pipe.hgetall(state.process_key(each))
+        rows = await pipe.execute()
+    return [
+        {name.decode(): json.loads(value) for name, value in row.items()} for row in rows if row
+    ]

@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 
 from lattice.bridge.asked import Asked
 from lattice.bridge.counts import Counts
+from lattice.bridge.health import Health
 from lattice.bridge.lease import Lease
 from lattice.bridge.links import Links
 from lattice.bridge.policies import LivePolicies
@@ -30,9 +31,11 @@ from peer.client import Client, PeerError
 from peer.client.serving import ANY_COMMAND
 from proto.lattice import state
 from proto.lattice.entity import Entity
+from proto.lattice.errors import Reason
 from proto.lattice.messages import LinkDefinition
 from proto.lattice.nkeys import KeyKind, KeyPair, encode_public
-from proto.lattice.state import ProcessKind
+from proto.lattice.policy import Direction
+from proto.lattice.state import ProcessKind, Total, total_field
 from proto.lattice.twin_contract import CALL, CONTRACT, SEND
 
 RETRY_S: Final = 2.0
@@ -66,9 +69,10 @@ class Bridge:
         self.redis = Redis.from_url(settings["redis_url"])
         self.policies = LivePolicies(self.redis, state.POLICIES, state.POLICIES_CHANGED)
         self.directory = Directory(self.connection)
+        self.health = Health(self.connection)
         self.links = Links()
         self.counts = Counts()
-        self.report = Report(self.redis, ProcessKind.BRIDGE, self._told, self.counts)
+        self.report = Report(self.redis, ProcessKind.BRIDGE, self._told, self.counts, self._totals)
         self.lease = Lease(self.redis, self.report.id)
         self._twin: int | None = None
 
@@ -100,7 +104,9 @@ class Bridge:
             await self.provider.start()
             ready()
             asked = Asked(self.redis, self.connection, self.caller, self.provider, self.directory)
-            await asyncio.gather(asked.keep(), self._look())
+            await asyncio.gather(
+                asked.keep(), self._look(), self.health.keep(self.directory.providers)
+            )
 
     def _register(self, name: str, answer: Callable[[str, bytes], Any]) -> None:
         @self.provider.operation(name)
@@ -120,7 +126,7 @@ class Bridge:
     async def _look(self) -> None:
         async for _ in self.directory.changes():
             try:
-                for kind, rows in self.directory.rows().items():
+                for kind, rows in self.directory.rows(self.health).items():
                     await self.report.saw(kind, rows)
             except RedisError as error:
                 logger.warning("what the lattice runs is not reported: %s", error)
@@ -167,13 +173,24 @@ class Bridge:
     def _told(self) -> dict[str, Any]:
         return {
             "nats": self.connection.state,
+            "error": self.connection.last_error,
+            "jetstream": self.health.jetstream,
             "running": self.counts.running,
             "links": len(self.provider.links),
             "policies": len(self.policies.now),
             "provider": self.provider.origin.public_key,
             "actor": self.actor,
-            "host_id": self.provider.host_id,
+            "host_ids": [self.provider.host_id, self.caller.host_id],
             "twin": self._twin,
+        }
+
+    def _totals(self) -> dict[str, int]:
+        """Return the invocations that were refused before a policy was asked."""
+        counts = self.provider.serving.counts
+        return {
+            total_field(Total.REFUSED, Direction.TO_TWIN, reason): counts[reason]
+            for reason in Reason
+            if counts[reason]
         }
 
 

@@ -58,6 +58,7 @@ class Finding:
         size: of the message, in bytes.
         origin, target: URLs, as the message names them; empty where it cannot be decoded.
         operation, host_id, issuer, id: likewise.
+        count: invocations that it stands for.
     """
 
     reason: Reason
@@ -71,6 +72,7 @@ class Finding:
     host_id: str = ""
     issuer: str = ""
     id: str = ""
+    count: int = 1
 
 
 class Judge:

@@ -12,18 +12,21 @@ from redis.exceptions import RedisError
 
 from lattice.connection import LatticeConnection
 from lattice.directory import Directory
-from lattice.monitor.judge import Judge
+from lattice.monitor.judge import Judge, View
 from lattice.monitor.watch import Watch
 from lattice.options import LatticeOptions
 from lattice.process import together
 from lattice.report import Report
+from lattice.report import told as report_of
 from proto.lattice import state
 from proto.lattice.errors import LatticeError
-from proto.lattice.state import FindingRow, ProcessKind
+from proto.lattice.state import FindingRow, ProcessKind, Total, total_field
 
 logger = logging.getLogger(__name__)
 
 TELL_S: Final = 1.0
+BRIDGES_S: Final = 1.0
+"""Until the monitor knows a new bridge."""
 
 
 class MonitorError(LatticeError):
@@ -54,10 +57,12 @@ async def run(settings: dict[str, Any], stop: asyncio.Event, ready: Callable[[],
     connection = LatticeConnection(options)
     redis = Redis.from_url(settings["redis_url"])
     directory = Directory(connection)
+    bridges = Bridges(redis)
 
     def told() -> dict[str, Any]:
         return {
             "nats": connection.state,
+            "error": connection.last_error,
             "seen": watch.seen,
             "judged": watch.judged,
             "unjudged": watch.unjudged,
@@ -65,6 +70,10 @@ async def run(settings: dict[str, Any], stop: asyncio.Event, ready: Callable[[],
             "by_reason": dict(watch.by_reason),
             "direct": bool(settings["direct"]),
         }
+
+    def totals() -> dict[str, int]:
+        found = {total_field(Total.FOUND, each): count for each, count in watch.by_reason.items()}
+        return {Total.JUDGED: watch.judged, Total.UNJUDGED: watch.unjudged, **found}
 
     async def watching() -> None:
         await connection.open(wait=True)
@@ -79,14 +88,48 @@ async def run(settings: dict[str, Any], stop: asyncio.Event, ready: Callable[[],
 
     async def viewing() -> None:
         async for _ in directory.changes():
-            judge.view = directory.view()
+            judge.view = bridges.joined(directory.view())
+
+    async def viewing_bridges() -> None:
+        while True:
+            await bridges.look()
+            judge.view = bridges.joined(directory.view())
+            await asyncio.sleep(BRIDGES_S)
 
     try:
-        report = Report(redis, ProcessKind.MONITOR, told)
-        await together(stop, watching(), viewing(), report.keep(), _telling(redis, watch))
+        report = Report(redis, ProcessKind.MONITOR, told, totals=totals)
+        works = (watching(), viewing(), viewing_bridges(), report.keep(), _telling(redis, watch))
+        await together(stop, *works)
     finally:
         await connection.close()
         await redis.aclose()
+
+
+class Bridges:
+    """The bridges of the relay: they call, and answer no control message."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self._keys: set[str] = set()
+        self._host_ids: set[str] = set()
+
+    async def look(self) -> None:
+        """Read what they say of themselves; what is known stays while Redis is away."""
+        try:
+            found = await report_of(self._redis, ProcessKind.BRIDGE)
+        except RedisError as error:
+            logger.info("bridges are not known: %s", error)
+            return
+        self._keys = {each.get(name, "") for each in found for name in ("provider", "actor")}
+        self._keys.discard("")
+        self._host_ids = {host_id for each in found for host_id in each.get("host_ids", ())}
+
+    def joined(self, view: View) -> View:
+        """Return the view with the bridges in it."""
+        if view.registered is not None:
+            view.registered = {*view.registered, *self._keys}
+        view.trusted_hosts = frozenset(self._host_ids)
+        return view
 
 
 async def _telling(redis: Redis, watch: Watch) -> None:

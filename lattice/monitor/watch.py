@@ -12,7 +12,7 @@ from collections import Counter, deque
 from typing import Final, NamedTuple
 
 from lattice.monitor.judge import Finding, Judge
-from proto.lattice.errors import FormatError
+from proto.lattice.errors import FormatError, Reason
 from proto.lattice.subjects import SubjectKind, parse_rpc_subject
 
 MAX_WAITING: Final = 20_000
@@ -20,7 +20,7 @@ MAX_WAITING_BYTES: Final = 64 * 2**20
 SLICE_S: Final = 0.005
 """Judged in one turn of the loop."""
 MAX_KEPT: Final = 500
-"""Findings between two reports; those beyond are only counted."""
+"""Findings between two reports; those beyond are one for each reason, with a count."""
 
 
 class _Seen(NamedTuple):
@@ -51,6 +51,7 @@ class Watch:
         self._bytes = 0
         self._some = asyncio.Event()
         self._findings: list[Finding] = []
+        self._beyond: Counter[Reason] = Counter()
 
     def take(self, subject: str, data: bytes) -> None:
         """Take a message as it was seen."""
@@ -80,8 +81,13 @@ class Watch:
             await asyncio.sleep(0)
 
     def take_findings(self) -> list[Finding]:
-        """Return what was found since the last time, at most `MAX_KEPT`."""
+        """Return what was found since the last time: `MAX_KEPT`, and one more for each reason."""
         found, self._findings = self._findings, []
+        beyond, self._beyond = self._beyond, Counter()
+        now = time.time()
+        for reason, count in beyond.items():
+            text = f"{count:,} more that are not listed one by one"
+            found.append(Finding(reason, text, now, "", 0, count=count))
         return found
 
     def _judge_one(self, seen: _Seen) -> None:
@@ -94,3 +100,5 @@ class Watch:
             self.by_reason[finding.reason] += 1
             if len(self._findings) < MAX_KEPT:
                 self._findings.append(finding)
+            else:
+                self._beyond[finding.reason] += 1

@@ -11,6 +11,7 @@ LatticeError
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 
 class Reason(StrEnum):
@@ -55,6 +56,12 @@ class Reason(StrEnum):
     """No host of this id takes part in the lattice."""
     HOST_ORIGIN = "host_origin"
     """The host does not run the origin."""
+
+
+UNKNOWN: Final = frozenset(
+    {Reason.ORIGIN_UNKNOWN, Reason.HOST_UNKNOWN, Reason.HOST_ORIGIN, Reason.UNLINKED}
+)
+"""Reasons that depend on what is known of the lattice: what has just started may not be, yet."""
 
 
 class ResponseFault(StrEnum):

@@ -6,6 +6,8 @@ their defaults, so that processes of two versions understand each other.
 
     relay:lattice:policies         string: all policies; changes are published
     relay:lattice:process:<id>     hash of JSON values; gone `PROCESS_TTL_S` after its process ended
+    relay:lattice:processes        sorted set: ids of processes by their last report
+    relay:lattice:totals           hash: counts of all processes since the first, by `total_field`
     relay:lattice:hosts, :actors, :providers, :links
                                    hashes: JSON rows by their key, of what the lattice runs
     relay:lattice:calls:<minute>   hash: counts of one minute, kept for `CALLS_TTL_S`
@@ -27,12 +29,15 @@ from proto.lattice.json_text import read_json, read_object
 POLICIES: Final = "relay:lattice:policies"
 POLICIES_CHANGED: Final = "relay:lattice:policies:changed"
 """Channel: each message is the new version."""
-PROCESSES: Final = "relay:lattice:process:*"
+PROCESSES: Final = "relay:lattice:processes"
+TOTALS: Final = "relay:lattice:totals"
 FINDINGS: Final = "relay:lattice:findings"
 FINDING_FIELD: Final = "finding"
 REQUESTS: Final = "relay:lattice:requests"
 
 PROCESS_TTL_S: Final = 15
+PROCESS_LISTED_S: Final = 3_600
+"""How long the id of a process stays in the set; longer than clocks of machines differ."""
 REPORT_EVERY_S: Final = 1.0
 SEEN_TTL_S: Final = 120
 CALLS_TTL_S: Final = 3_900
@@ -60,6 +65,21 @@ class ProcessKind(StrEnum):
     BRIDGE = "bridge"
     MONITOR = "monitor"
     NATS = "nats"
+
+
+class Total(StrEnum):
+    """What is counted since the first process, and the labels of its fields."""
+
+    CALLS = "calls"
+    """Over the bridge; direction and outcome: `ok`, `refused`, or why it failed."""
+    REFUSED = "refused"
+    """By the bridge; direction and reason."""
+    JUDGED = "judged"
+    """Invocations that a monitor checked."""
+    UNJUDGED = "unjudged"
+    """Invocations that came faster than a monitor could check them."""
+    FOUND = "found"
+    """Findings of monitors; reason."""
 
 
 class Verb(StrEnum):
@@ -133,6 +153,7 @@ class ProviderRow:
         image: reference it was started from.
         revision: from its claims.
         health: `passed`, `failed`, or empty: unknown.
+        health_text: what is wrong; empty: nothing, or not known.
         seen_at: when it was reported last, in seconds.
     """
 
@@ -144,6 +165,7 @@ class ProviderRow:
     image: str = ""
     revision: int = 0
     health: str = ""
+    health_text: str = ""
     seen_at: float = 0.0
 
 
@@ -172,6 +194,9 @@ class LinkRow:
 class FindingRow:
     """What the monitor found wrong with one invocation; texts are cut, and no payload is in it.
 
+    In a flood, one row stands for all further findings of a reason within a second: it has a
+    count, and nothing of the messages.
+
     Attributes:
         reason: a `Reason`.
         text: what is wrong.
@@ -184,6 +209,7 @@ class FindingRow:
         host_id: as claimed.
         issuer: whose signature it has; empty: none that fits.
         id: of the invocation.
+        count: invocations that the row stands for.
     """
 
     reason: str = ""
@@ -197,6 +223,7 @@ class FindingRow:
     host_id: str = ""
     issuer: str = ""
     id: str = ""
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +284,11 @@ Row = TypeVar("Row", HostRow, ActorRow, ProviderRow, LinkRow, FindingRow, Reques
 def process_key(process_id: str) -> str:
     """Return the key of a process."""
     return f"relay:lattice:process:{process_id}"
+
+
+def total_field(total: Total, *labels: str) -> str:
+    """Return the field of a count; labels are single words."""
+    return " ".join((total, *labels))
 
 
 def calls_key(minute: int) -> str:

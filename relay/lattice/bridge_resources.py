@@ -13,7 +13,7 @@ from proto.lattice.state import FindingRow
 from relay.access.actor import Actor
 from relay.access.errors import NotFound
 from relay.dashboard.states import State, Tone
-from relay.lattice import listing, services
+from relay.lattice import figures, listing, services
 from relay.lattice.models import MAX_LIST_CHARS, MAX_NOTE_CHARS, LatticePolicy
 from relay.lattice.tabs import TAG, VIEW, at, tabs
 from relay.resources.declaration import (
@@ -65,6 +65,8 @@ FINDINGS: Final = Resource(
         _finding("subject", Text(), "NATS subject on which it was seen.", quoted=True,
                  shown=False),
         _finding("size", Number(), "Bytes of the message.", unit=Unit.BYTES, shown=False),
+        _finding("count", Number(), "Invocations that the row stands for: above 1 for those "
+                 "which a flood brings beyond 500 within a second.", unit=Unit.COUNT, shown=False),
     ),
     filters=(Filter("reason", Choice(tuple(Reason)), "Kind of fault."),
              Filter("origin", Text(MAX_NAME_CHARS), "URL of the caller.", hint="or a part of it")),
@@ -197,11 +199,11 @@ POLICIES: Final = Resource(
 )  # fmt: skip
 
 
-def _processes(kind: str = "") -> list[listing.Process]:
+def _processes(kind: str = "") -> list[figures.Process]:
     return [row for row in listing.processes() if not kind or row.values.get("kind") == kind]
 
 
-def _said(name: str) -> Callable[[listing.Process], Any]:
+def _said(name: str) -> Callable[[figures.Process], Any]:
     return lambda row: row.values.get(name)
 
 

@@ -18,6 +18,8 @@ from typing import Any, Final
 
 from django.conf import settings
 
+from proto.lattice.errors import KeyFormatError
+from proto.lattice.nkeys import KeyKind, KeyPair
 from relay.lattice import own_keys
 
 PROGRAM: Final = "lattice.process"
@@ -125,8 +127,18 @@ def describe(
             "substrate": list(rmb.substrate.urls),
         }
     else:
+        if config.cluster_seed_file or embedded:  # of the bridge, which is trusted
+            seed = secret("cluster_seed_file", own_keys.CLUSTER_FILE)
+            document["options"]["issuers"].append(_public(seed))
         document |= {"subject": config.monitor_subject, "direct": config.monitor_direct}
     return document
+
+
+def _public(seed: str) -> str:
+    try:
+        return KeyPair.of_seed(seed, KeyKind.CLUSTER).public
+    except KeyFormatError as error:
+        raise SettingsError(f"lattice.cluster_seed_file: {error}") from None
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ All functions raise `relay.access.errors.Away` while Redis does not answer.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -17,23 +16,12 @@ from redis.exceptions import RedisError
 from proto.lattice import state
 from proto.lattice.state import FindingRow, Row, Seen
 from relay.access.errors import Away
+from relay.lattice import figures
 from relay.ops.redis_client import client, text
 
 MINUTES: Final = 60
 RATE_MINUTES: Final = 5
 OK: Final = "ok"
-
-
-class Process(NamedTuple):
-    """A bridge or a monitor.
-
-    Attributes:
-        id: of the process.
-        values: what it says of itself: kind, pid, started, and more by its kind.
-    """
-
-    id: str
-    values: dict[str, Any]
 
 
 class CallKey(NamedTuple):
@@ -96,18 +84,9 @@ def _redis_answers() -> Iterator[None]:
 
 
 @_redis_answers()
-def processes() -> list[Process]:
+def processes() -> list[figures.Process]:
     """Return the processes that are alive, by their ids."""
-    names = sorted(client().scan_iter(state.PROCESSES, count=1000))
-    with client().pipeline(transaction=False) as pipe:
-        for name in names:
-            pipe.hgetall(name)
-        found = pipe.execute()
-    return [
-        Process(text(name).rpartition(":")[2], _values(row))
-        for name, row in zip(names, found, strict=True)
-        if row
-    ]
+    return figures.processes(client())
 
 
 @_redis_answers()
@@ -136,13 +115,7 @@ def calls(now: float | None = None) -> list[Calls]:
 @_redis_answers()
 def findings(newest: int = state.MAX_FINDINGS) -> list[tuple[str, FindingRow]]:
     """Return what the monitor found and the id of each, the newest first."""
-    rows: Any = client().xrevrange(state.FINDINGS, count=newest)
-    name = state.FINDING_FIELD.encode()
-    return [(text(number), state.decode(FindingRow, row[name])) for number, row in rows]
-
-
-def _values(row: Any) -> dict[str, Any]:
-    return {text(key): json.loads(raw) for key, raw in row.items()}
+    return figures.findings(client(), newest)
 
 
 def _add(rows: dict[CallKey, Calls], fields: Iterable[tuple[str, float]], is_recent: bool) -> None:

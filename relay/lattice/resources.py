@@ -130,7 +130,8 @@ PROVIDERS: Final = Resource(
     name="lattice_providers", noun="lattice_provider", path="lattice/providers",
     word="providers", title="Lattice", tag=TAG, action=VIEW,
     summary="List providers of the lattice",
-    details="One row for each host that runs the provider, and for each link name.",
+    details="One row for each host that runs the provider, and for each link name. Providers "
+    "without a host are listed if a link names them.",
     schema=Shape("LatticeProviderOut", "A provider on a host, or without one."),
     fields=(
         _text("name", "Name of the provider, from its claims."),
@@ -139,9 +140,11 @@ PROVIDERS: Final = Resource(
         _text("contract_id", "Contract that it serves.", title="Contract"),
         _key("host_id", "Public key of the host that runs it; empty: without a host.", "Host"),
         _text("image", "Reference that the host started it from.", shown=False),
-        Field("health", Text(), "Result of the last health check: passed, failed, or empty.",
-              look=Look.STATE,
+        Field("health", Text(), "Result of the last health check: passed, failed, or empty. A "
+              "bridge asks each provider every half minute.", look=Look.STATE,
               show=lambda row: _HEALTH.get(row.health, State("unknown", Tone.IDLE))),
+        _text("health_text", "Why it failed: the text of the provider, or of the bridge.",
+              title="Why"),
         _SEEN,
     ),
     filters=(_filter("name", "Name of the provider."), _filter("id", "Public key."),

@@ -198,4 +198,7 @@ async def test_a_flood_costs_little_and_is_counted() -> None:
         await asyncio.sleep(0)
     keeping.cancel()
     assert watch.by_reason == Counter({Reason.UNDECODABLE: MAX_WAITING})
-    assert len(watch.take_findings()) == MAX_KEPT and watch.take_findings() == []
+    *listed, rest = watch.take_findings()
+    assert len(listed) == MAX_KEPT and rest.reason is Reason.UNDECODABLE
+    assert rest.count == MAX_WAITING - MAX_KEPT and {each.count for each in listed} == {1}
+    assert watch.take_findings() == []

@@ -10,16 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 
 from lattice.connection import LatticeConnection
 from lattice.errors import EmbeddedError
-from lattice.monitor.main import MonitorError, run
+from lattice.monitor.judge import Judge, View
+from lattice.monitor.main import Bridges, MonitorError, run
 from lattice.nats import run as run_nats
 from lattice.options import LatticeOptions
 from proto.lattice import state
+from proto.lattice.entity import Entity
 from proto.lattice.errors import Reason
-from tests.lattice.test_judge import ACTOR, CLUSTER, HOST, PROVIDER, invocation
+from proto.lattice.nkeys import KeyKind, KeyPair
+from proto.rmb.repeats import Repeats
+from tests.lattice.test_judge import ACTOR, CLUSTER, HOST, NOW, PROVIDER, invocation
 from tests.support.lattice_host import ControlHost
+from tests.support.lattice_state import report
 from tests.support.nats_server import eventually
 from tests.support.redis_servers import RedisServer, free_port
 
@@ -66,6 +72,27 @@ async def test_findings_of_a_lattice(options: LatticeOptions, valkey: RedisServe
     rows = valkey.run("XRANGE", state.FINDINGS, "-", "+")
     reasons = Counter(json.loads(fields[b"finding"])["reason"] for _, fields in rows)
     assert reasons[Reason.UNDECODABLE] == 1 and reasons[Reason.REPLAY] == 1
+
+
+async def test_bridges_are_known_without_a_host(valkey: RedisServer) -> None:
+    actor = KeyPair.of_random(KeyKind.ACTOR, b"b" * 32)  # TEST KEY
+    report(valkey, "bridge", actor=actor.public, provider="V", host_ids=[HOST.public])
+    report(valkey, "bridge", "of another version")
+    subject, data = invocation(origin=Entity.actor(actor.public))
+    judge = Judge("default", [CLUSTER.public])
+
+    def verdict(view: View) -> Reason | None:
+        judge.view = view
+        judge._seen = Repeats(10)
+        finding = judge.judge(subject, data, NOW)[1]
+        return None if finding is None else finding.reason
+
+    async with Redis.from_url(valkey.url) as redis:
+        bridges = Bridges(redis)
+        assert verdict(bridges.joined(View(registered=set()))) is Reason.ORIGIN_UNKNOWN
+        assert verdict(bridges.joined(View(hosts={}))) is Reason.HOST_UNKNOWN
+        await bridges.look()
+        assert verdict(bridges.joined(View(registered=set(), hosts={}))) is None
 
 
 async def test_a_monitor_with_nothing_to_read(options: LatticeOptions, valkey: RedisServer) -> None:

@@ -1,0 +1,39 @@
+"""What the processes of a lattice write to Redis, written by a test."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from proto.lattice import state
+from proto.lattice.state import FindingRow, Total
+from tests.support.redis_servers import RedisServer
+
+
+def report(server: RedisServer, kind: str, name: str = "1", **values: Any) -> str:
+    """Write what a process says of itself; it is connected to NATS unless said otherwise."""
+    process = f"{kind}-{name}"
+    now = time.time()
+    told = {"kind": kind, "pid": 4711, "started": now - 90, "nats": "connected", **values}
+    pairs = [part for key, value in told.items() for part in (key, json.dumps(value))]
+    server.run("HSET", state.process_key(process), *pairs)
+    server.run("ZADD", state.PROCESSES, now, process)
+    return process
+
+
+def ended(server: RedisServer, process: str) -> None:
+    """Remove the report of a process, as its time to live does."""
+    server.run("DEL", state.process_key(process))
+
+
+def count(server: RedisServer, total: Total, *labels: str, by: int = 1) -> None:
+    """Add to a total."""
+    server.run("HINCRBY", state.TOTALS, state.total_field(total, *labels), by)
+
+
+def find(server: RedisServer, reason: str, **fields: Any) -> None:
+    """Write a finding, and count it."""
+    row = FindingRow(reason, **{"at": time.time(), **fields})
+    server.run("XADD", state.FINDINGS, "*", state.FINDING_FIELD, state.encode(row))
+    count(server, Total.FOUND, reason, by=row.count)
