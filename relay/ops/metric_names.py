@@ -115,6 +115,14 @@ METRICS: Final[tuple[Metric, ...]] = (
         Metric(f"sbd_auth_failures_{reason}_total", "counter", f"SBD clients refused: {reason}.")
         for reason in AuthReason
     ),
+    # The lattice, from Redis: what all bridges and monitors did together.
+    Metric("lattice_processes", "gauge", "Bridges and monitors that are alive.", ("kind",)),
+    Metric("lattice_connected", "gauge", "Those that are connected to NATS.", ("kind",)),
+    Metric("lattice_calls_total", "counter", "Calls over bridges.", ("direction", "outcome")),
+    Metric("lattice_refused_total", "counter", "Refused calls.", ("direction", "reason")),
+    Metric("lattice_judged_total", "counter", "Invocations that monitors checked."),
+    Metric("lattice_unjudged_total", "counter", "Invocations that came too fast to be checked."),
+    Metric("lattice_findings_total", "counter", "Findings of monitors.", ("reason",)),
     # Federation, of each worker.
     Metric("federation_inbound_accepted_total", "counter", "Messages from partners accepted."),
     Metric("federation_inbound_repeated_total", "counter", "Repeated messages discarded."),

@@ -14,6 +14,7 @@ from relay.analytics import lag
 from relay.calls.endpoint import endpoint
 from relay.dashboard.live import sockets
 from relay.federation import figures
+from relay.lattice import figures as lattice_figures
 from relay.ops import exposition, health, nodes
 from relay.ops.redis_client import client
 from relay.ops.workers import list_workers
@@ -52,6 +53,8 @@ def metrics(request: HttpRequest) -> HttpResponse:
             shared.append(chain_state.figures(chain_state.read(client())))
         if settings.RMB.analytics.record:
             shared.append(lag.figures(lag.read(client())))
+        if settings.RMB.lattice.enabled:
+            shared.append(lattice_figures.read(client()))
         shared += [
             nodes.figures(nodes.read(client().hgetall(keys.NODES))),
             _alarms(),

@@ -19,6 +19,7 @@ from proto.rmb.reasons import SESSIONS, SessionReason
 from relay.analytics import lag
 from relay.federation import figures, inbound
 from relay.federation.inbound_body import Post
+from relay.lattice import figures as lattice_figures
 from relay.mux.consumer import MuxEndpoint
 from relay.ops import nodes
 from relay.ops.exposition import CONTENT_TYPE, render
@@ -166,6 +167,8 @@ class RelayApp:
             if self._config.analytics.record:
                 lakes = await self._runtime.redis.hgetall(keys.LAKES)
                 shared.append(lag.figures(lag.parse(lakes)))
+            if self._config.lattice.enabled:
+                shared.append(await lattice_figures.read_async(self._runtime.redis))
         except RedisError:
             return 503, TEXT, b"redis does not answer"
         return 200, CONTENT_TYPE, render(workers, *shared).encode()

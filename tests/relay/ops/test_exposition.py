@@ -34,7 +34,9 @@ def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 def test_names_are_unique_and_well_formed() -> None:
     names = [metric.name for metric in METRICS]
     assert len(names) == len(set(names))
-    assert all(re.fullmatch(r"(relay|federation|events|sbd|mux)_[a-z_]+", name) for name in names)
+    assert all(
+        re.fullmatch(r"(relay|federation|events|sbd|mux|lattice)_[a-z_]+", name) for name in names
+    )
     assert all(metric.help.endswith(".") for metric in METRICS)
 
 
