@@ -12,7 +12,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from relay.alarms.bounds import MAX_ERROR_CHARS, MAX_SUBJECTS
-from relay.alarms.readings import host, network, recorded, store, workers
+from relay.alarms.readings import host, lattice, network, recorded, store, workers
 from relay.alarms.readings.look import Look, Reading, Readings, worst
 from relay.alarms.rules import BY_KEY
 from relay.ops.printable import shown
@@ -54,6 +54,14 @@ READERS: Final = (
     Reader("outbox", ("outbox_age",), network.outbox),
     Reader("partners", ("partner_down",), network.partners),
     Reader("chain", ("chain_lag",), network.chain),
+    Reader(
+        "lattice",
+        (
+            *("lattice_forged", "lattice_unknown", "lattice_unlooked"),
+            *("lattice_missing", "lattice_nats_lost"),
+        ),
+        lattice.lattice,
+    ),
     Reader("recorded events", ("events_lost", "events_waiting"), recorded.events),
     Reader("disk", ("disk",), host.disk, redis=False),
     Reader(

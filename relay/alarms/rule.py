@@ -1,0 +1,93 @@
+"""A rule of the alarms: its words and numbers, and what operators may change about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from relay.alarms.machine import Limits
+
+
+class Severity(StrEnum):
+    """How bad it is: `info` needs nobody, `warning` can wait for the morning, `critical` cannot."""
+
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+    @property
+    def rank(self) -> int:
+        """For comparing: the worse, the higher."""
+        return list(Severity).index(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule.
+
+    Attributes:
+        key: its name in URLs, commands and events.
+        title: what is the matter, in a few words.
+        unit: of the readings; empty for those that are 0 or 1.
+        threshold, clear, hold_s, clear_hold_s, rising: see `machine.Limits`.
+        subject: what an alarm of it is about; empty where there is only one.
+        starts: what it watches starts with the relay: it begins to fire no earlier than
+            `keys.STARTING_S` after a start.
+        meaning: what it says about the relay.
+        runbook: what to do, one step each.
+    """
+
+    key: str
+    title: str
+    severity: Severity
+    unit: str
+    threshold: float
+    clear: float
+    hold_s: float
+    clear_hold_s: float
+    meaning: str
+    runbook: tuple[str, ...]
+    subject: str = ""
+    rising: bool = True
+    starts: bool = False
+
+    @property
+    def limits(self) -> Limits:
+        """The defaults."""
+        return Limits(self.threshold, self.clear, self.hold_s, self.clear_hold_s, self.rising)
+
+    @property
+    def runbook_text(self) -> str:
+        """Meaning and steps, as sent with an alarm."""
+        steps = [f"{number}. {step}" for number, step in enumerate(self.runbook, 1)]
+        return "\n".join((self.meaning, *steps))
+
+
+class Override(NamedTuple):
+    """What an operator changed about a rule; None is the default."""
+
+    threshold: float | None = None
+    clear: float | None = None
+    hold_s: float | None = None
+    enabled: bool = True
+
+
+def limits_of(rule: Rule, override: Override | None) -> Limits:
+    """A rule's numbers with the operator's in place of some.
+
+    With a threshold of its own and no clear threshold, that one keeps its proportion.
+    """
+    if override is None:
+        return rule.limits
+    threshold = rule.threshold if override.threshold is None else override.threshold
+    clear = override.clear
+    if clear is None:
+        clear = rule.clear * threshold / rule.threshold
+    hold_s = rule.hold_s if override.hold_s is None else override.hold_s
+    return Limits(threshold, clear, hold_s, rule.clear_hold_s, rule.rising)
+
+
+INFO: Final = Severity.INFO
+WARNING: Final = Severity.WARNING
+CRITICAL: Final = Severity.CRITICAL
