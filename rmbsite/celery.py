@@ -43,6 +43,7 @@ ROLES_WATCH_S: Final = 60.0
 TASK_PACKAGES: Final = (
     *("relay.federation", "relay.twins", "relay.alarms", "relay.analytics"),
     *(["relay.access"] if settings.RMB.oidc.issuer else []),
+    *(["relay.lattice"] if settings.RMB.lattice.enabled else []),
 )
 
 
@@ -98,6 +99,8 @@ if settings.RMB.analytics.daily_at:
     _watch("analytics.daily", DAILY_WATCH_S)
 if settings.RMB.oidc.issuer and settings.RMB.oidc.role_hours:
     _watch("access.end_roles", ROLES_WATCH_S)
+if settings.RMB.lattice.enabled:
+    _watch("lattice.follow")
 if settings.RMB.twins.source == "tfchain":
     _watch("chain.watch")
 

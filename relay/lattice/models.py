@@ -102,3 +102,19 @@ class LatticePolicy(models.Model):
     def told(self) -> dict[str, object]:
         """Return what the bridge is told of it."""
         return {name: getattr(self, name) for name in POLICY_FIELDS}
+
+
+class FindingsRead(models.Model):
+    """How far findings of the monitor were read for the audit log: one row."""
+
+    ONLY = 1
+
+    position = models.CharField(max_length=64, default="0-0", help_text="Id in the stream.")
+    began = models.FloatField(default=0.0, help_text="Unix time of the first that waits.")
+    waiting = models.JSONField(default=dict, help_text="Counts by reason and origin.")
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return self.position
