@@ -19,8 +19,9 @@ def check_files(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[
     """Secrets are readable by their owner only, TLS files exist."""
     config = settings.RMB
     found: list[CheckMessage] = []
-    for path in (config.data_dir, config.data_dir / "secret_key"):
-        if path.exists() and path.stat().st_mode & OTHERS:
+    secrets = [config.data_dir, config.data_dir / "secret_key", *_lattice_secrets(config.lattice)]
+    for path in secrets:
+        if _is_open_to_others(path):
             found.append(
                 Warning(
                     f"{path} can be read by other users of this machine",
@@ -32,6 +33,20 @@ def check_files(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[
         if name and not Path(name).is_file():
             found.append(Error(f"relay.{key}: there is no file {name}", id="relay.E001"))
     return found
+
+
+def _is_open_to_others(path: Path) -> bool:
+    try:
+        return bool(path.stat().st_mode & OTHERS)
+    except OSError:  # not there, or in a folder of somebody else
+        return False
+
+
+def _lattice_secrets(config: Any) -> list[Path]:
+    names = ("cluster_seed_file", "provider_seed_file", "twin_secret_file", "credentials_file")
+    return [
+        Path(path).expanduser() for name in (*names, "key_file") if (path := getattr(config, name))
+    ]
 
 
 @register("relay")

@@ -10,7 +10,17 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from relay.ops.doctor import certificates, machine, mux, recorded, remote, running, sbd, stores
+from relay.ops.doctor import (
+    certificates,
+    lattice,
+    machine,
+    mux,
+    recorded,
+    remote,
+    running,
+    sbd,
+    stores,
+)
 from relay.ops.doctor.finding import Check, Finding, Level, fault
 from relay.ops.redis_client import may_be_given_up
 
@@ -41,6 +51,10 @@ CHECKS: Final[tuple[Check, ...]] = (
     sbd.hook,
     sbd.clients,
     sbd.limits,
+    lattice.processes,
+    lattice.trust,
+    lattice.monitor,
+    lattice.policies,
     recorded.lake,
     remote.federation,
     remote.chain,

@@ -42,6 +42,16 @@ def test_files_others_can_read(data_dir: Path) -> None:
     assert found() == ["relay.W001"]
 
 
+def test_seeds_of_the_lattice_others_can_read(settings: Any, tmp_path: Path) -> None:
+    seed = tmp_path / "seed"
+    seed.touch(mode=0o640)
+    for name in ("cluster_seed_file", "provider_seed_file", "twin_secret_file"):
+        configured(settings, "lattice", **{name: str(seed)})
+        assert found() == ["relay.W001"]
+        configured(settings, "lattice", **{name: str(tmp_path / "missing")})
+        assert found() == []
+
+
 def test_tls_files_that_are_not_there(settings: Any) -> None:
     configured(settings, "relay", tls_cert="/no/cert", tls_key="/no/key")
     assert found() == ["relay.E001", "relay.E001"]
