@@ -57,7 +57,13 @@ IMPORTS: Final = (WORKER_MODULE, PREPARE_MODULE)
 """What a warm parent imports while the relay opens its listeners: these need no settings."""
 WORKER_IMPORTS: Final = ("relay.sessions.app",)
 SITE_IMPORTS: Final = ()
-CELERY_IMPORTS: Final = (CELERY_MODULE,)
+CELERY_IMPORTS: Final = (
+    CELERY_MODULE,
+    # What both workers would import each by itself, at the start and with the first task.
+    *("celery.apps.worker", "celery.worker.consumer", "celery.concurrency.thread", "celery.beat"),
+    *("kombu.transport.redis", "channels_redis.core"),
+    *("relay.alarms.tasks", "relay.analytics.tasks", "relay.federation.tasks", "relay.twins.tasks"),
+)
 
 CHAIN_THREADS: Final = 4
 """The follower takes one for good, an import another; the rest is for the watches."""
