@@ -12,11 +12,12 @@ import asyncio
 import contextlib
 import logging
 import random
+import re
 import secrets
 from collections.abc import Callable
 from enum import StrEnum
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import nats.errors
 from nats.aio.client import Client
@@ -25,12 +26,14 @@ from nats.aio.subscription import Subscription as NatsSubscription
 from nats.js import JetStreamContext
 
 from lattice import credentials
+from lattice.client import OrderedClient
 from lattice.errors import (
     CallTimeoutError,
     ConnectError,
     ConnectionLostError,
     NoRespondersError,
     NotConnectedError,
+    PermissionDeniedError,
     TooLargeError,
     TooManyCallsError,
 )
@@ -47,6 +50,10 @@ MAX_GATHERED: Final = 10_000
 MessageHandler = Callable[[Msg], None]
 
 _NO_RESPONDERS: Final = "503"
+_DENIED: Final = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"')
+"""How a server refuses a subject; nats-py hands the text on in lower case."""
+MAX_REFUSED: Final = 1_000
+"""Subscriptions that a server refused, remembered until the next connection."""
 _log = logging.getLogger(__name__)
 
 
@@ -56,17 +63,6 @@ class ConnectionState(StrEnum):
     CLOSED = "closed"
     CONNECTED = "connected"
     AWAY = "away"
-
-
-class _Client(Client):
-    """A client of nats-py that does not fall back to plain text."""
-
-    needs_tls = False
-
-    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
-        if self.needs_tls and initial_connection and not info.get("tls_required"):
-            raise nats.errors.Error("the server does not require TLS, and the options do")
-        await super()._process_info(info, initial_connection)
 
 
 class Subscription:
@@ -105,22 +101,25 @@ class LatticeConnection:
         options: of it.
         losses: how often the connection broke.
         last_error: why it is down or was down last.
+        denied: what the server did not let us do last; empty: nothing on this connection.
     """
 
     def __init__(self, options: LatticeOptions) -> None:
         self.options = options
         self.losses = 0
         self.last_error = ""
+        self.denied = ""
         self._client: Client | None = None
         self._connected = asyncio.Event()
         self._hint = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self._subscriptions: set[Subscription] = set()
         self._hooks: list[Callable[[], None]] = []
-        self._waiting: dict[str, asyncio.Future[Msg]] = {}
+        self._waiting: dict[str, tuple[asyncio.Future[Msg], str]] = {}  # with the subject
         self._gathering: dict[str, asyncio.Queue[Msg | None]] = {}
         self._inbox = f"{options.inbox_prefix}.{secrets.token_hex(11)}."
         self._next = 0
+        self._refused: set[str] = set()  # subscriptions, in lower case
 
     @property
     def state(self) -> ConnectionState:
@@ -220,7 +219,7 @@ class LatticeConnection:
     def _lost(self, why: str) -> None:
         self._client = None
         self._connected.clear()
-        for future in self._waiting.values():
+        for future, _ in self._waiting.values():
             if not future.done():
                 future.set_exception(
                     ConnectionLostError(
@@ -233,8 +232,10 @@ class LatticeConnection:
     async def _connect(self) -> None:
         options = self.options
         user = credentials.read(options)
-        client = _Client()
+        client = OrderedClient()
         client.needs_tls = options.uses_tls
+        self._refused.clear()
+        self.denied = ""
         try:
             await client.connect(
                 servers=list(options.servers),
@@ -260,6 +261,8 @@ class LatticeConnection:
                 for subscription in missing:
                     await subscription._start(client)
                 await client.flush()
+            if self._is_refused(f"{self._inbox}*"):
+                raise PermissionDeniedError("subscribe to", f"{self._inbox}*")
         except BaseException as error:
             await self._end(client)
             if not isinstance(error, Exception):
@@ -278,9 +281,27 @@ class LatticeConnection:
                 await client.close()
 
     async def _failed(self, error: Exception) -> None:
-        self.last_error = _text(error)
+        self.last_error = text = _text(error)
         self._hint.set()
-        _log.debug("lattice: nats: %s", self.last_error)
+        if found := _DENIED.search(text.lower()):
+            self._denied(*found.groups())
+        else:
+            _log.debug("lattice: nats: %s", text)
+
+    def _denied(self, what: str, subject: str) -> None:
+        """Note what the server does not let us do: requests get no other answer."""
+        self.denied = f"the NATS user has no permission for the {what} {subject}"
+        _log.warning("lattice: %s", self.denied)
+        if what == "subscription":
+            if len(self._refused) < MAX_REFUSED:
+                self._refused.add(subject)
+            return
+        for future, asked in self._waiting.values():
+            if asked.lower() == subject and not future.done():
+                future.set_exception(PermissionDeniedError("publish to", asked))
+
+    def _is_refused(self, subject: str) -> bool:
+        return subject.lower() in self._refused
 
     async def _ended(self) -> None:
         self._hint.set()
@@ -293,6 +314,9 @@ class LatticeConnection:
         """Call a function with each message of a subject; it must not block.
 
         Returns once a connected server knows of it.
+
+        Raises:
+            PermissionDeniedError: the server does not let us.
         """
         subscription = Subscription(self, subject, queue, handler)
         self._subscriptions.add(subscription)
@@ -302,6 +326,9 @@ class LatticeConnection:
             ):  # broken: the next connection takes it over
                 await subscription._start(self._client)
             await self.flush()
+            if self._is_refused(subject):
+                self._subscriptions.discard(subscription)
+                raise PermissionDeniedError("subscribe to", subject)
         return subscription
 
     async def flush(self) -> None:
@@ -346,6 +373,7 @@ class LatticeConnection:
 
         Raises:
             NoRespondersError: nobody subscribes to the subject.
+            PermissionDeniedError: the server does not let us publish there.
             CallTimeoutError: no answer in time.
             ConnectionLostError: the connection broke before the answer.
             NotConnectedError: the connection stayed down; nothing was sent.
@@ -361,7 +389,8 @@ class LatticeConnection:
             await self.connected(timeout_s)
         self._next += 1
         token = f"{self._next:x}"
-        future = waiting[token] = loop.create_future()
+        future: asyncio.Future[Msg] = loop.create_future()
+        waiting[token] = future, subject
         timer = loop.call_at(deadline, _expire, future, subject, timeout_s)
         try:
             await self.publish(subject, data, self._inbox + token, headers)
@@ -413,10 +442,10 @@ class LatticeConnection:
 
     def _answered(self, message: Msg) -> None:
         token = message.subject[len(self._inbox) :]
-        future = self._waiting.get(token)
-        if future is not None:
-            if not future.done():
-                future.set_result(message)
+        waiting = self._waiting.get(token)
+        if waiting is not None:
+            if not waiting[0].done():
+                waiting[0].set_result(message)
         elif (queue := self._gathering.get(token)) is not None and queue.qsize() < MAX_GATHERED:
             queue.put_nowait(message)
 

@@ -12,11 +12,13 @@ from typing import Any, Final, TypeVar
 from nats.aio.msg import Msg
 
 from lattice.bridge.health import Health
-from lattice.connection import LatticeConnection
+from lattice.connection import LatticeConnection, Subscription
 from lattice.control import ControlClient
-from lattice.errors import LatticeError
+from lattice.errors import LatticeError, PermissionDeniedError
 from lattice.monitor.judge import View
 from proto.lattice.control import Host, Inventory
+from proto.lattice.errors import FormatError
+from proto.lattice.events import EventName, decode_event
 from proto.lattice.messages import LinkDefinition
 from proto.lattice.state import ActorRow, HostRow, LinkRow, ProviderRow, Seen, row_key
 from proto.lattice.subjects import event_subject
@@ -50,9 +52,13 @@ class Directory:
 
     async def changes(self) -> AsyncIterator[None]:
         """Look, yield, and look again; never ends by itself."""
-        lattice = self._connection.options.lattice
-        subscription = await self._connection.subscribe(event_subject(lattice), self._told)
+        subject = event_subject(self._connection.options.lattice)
+        subscription: Subscription | None = None
         try:
+            try:
+                subscription = await self._connection.subscribe(subject, self._told)
+            except PermissionDeniedError as error:
+                logger.warning("changes of the lattice are seen late: %s", error)
             while True:
                 self._event.clear()
                 try:
@@ -65,7 +71,8 @@ class Directory:
                         await self._event.wait()
                         await asyncio.sleep(SETTLE_S)
         finally:
-            await subscription.drain()
+            if subscription is not None:
+                await subscription.drain()
 
     async def look(self) -> None:
         """Ask all hosts.
@@ -204,7 +211,12 @@ class Directory:
         }
 
     def _told(self, message: Msg) -> None:
-        if b"heartbeat" not in message.data[:1000]:
+        try:
+            event = decode_event(message.data)
+        except FormatError as error:
+            logger.info("on %.200s: %s", message.subject, error)
+            return
+        if event.name != EventName.HOST_HEARTBEAT:
             self._event.set()
 
 

@@ -11,6 +11,7 @@ LatticeError                 of `proto.lattice.errors`
 |- RegistryError             the registry cannot be read or written
 `- CallError                 a call has no result
    |- NoRespondersError      nobody serves the target
+   |- PermissionDeniedError  the NATS user may not publish or subscribe there
    |- CallTimeoutError       no answer in time; also a TimeoutError
    |- ConnectionLostError    the connection broke after the call was sent
    |- TooManyCallsError      as many calls as allowed wait for their answers
@@ -69,6 +70,20 @@ class NoRespondersError(CallError):
 
     def __init__(self, subject: str) -> None:
         super().__init__(f"no responders on subject {subject}: the target does not run")
+        self.subject = subject
+
+
+class PermissionDeniedError(CallError):
+    """The NATS server does not let our user publish or subscribe there; nothing was executed.
+
+    Attributes:
+        subject: that is denied.
+    """
+
+    def __init__(self, what: str, subject: str) -> None:
+        super().__init__(
+            f"the NATS user may not {what} {subject}: extend its permissions on the NATS server"
+        )
         self.subject = subject
 
 

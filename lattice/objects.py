@@ -143,7 +143,7 @@ class Objects:
             await js.publish(self._description_of(name), text, headers=_ROLLUP)
         except BaseException as error:
             self._later(self.purge(subject))
-            _raise_ours(error)
+            self._raise_ours(error)
             raise
 
     async def take(self, name: str, size: int) -> bytes:
@@ -167,7 +167,7 @@ class Objects:
                 raise ObjectLostError(f"object {name} has {about.size} bytes instead of {size}")
             data = await self._read(js, name, about)
         except (nats.errors.Error, ValueError, KeyError, TypeError) as error:
-            _raise_ours(error)
+            self._raise_ours(error)
             raise
         self._later(self.forget(name, about.nuid))
         return data
@@ -262,20 +262,21 @@ class Objects:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
+    def _raise_ours(self, error: BaseException) -> None:
+        """Raise an error of ours for one of nats-py; others are the caller's."""
+        if isinstance(error, js_errors.APIError) and error.err_code in _FULL:
+            text = f"the object store is full: {error.description}"
+            raise QuotaExceededError(text) from error
+        if isinstance(error, nats.errors.Error):
+            text = f"the object store is not available: {_said(error, self._connection.denied)}"
+            raise ObjectStoreAwayError(text) from error
+        if isinstance(error, (ValueError, KeyError, TypeError)):  # an answer of no known form
+            raise ObjectLostError(f"JetStream's answer cannot be used: {error}") from error
 
-def _raise_ours(error: BaseException) -> None:
-    """Raise an error of ours for one of nats-py; others are the caller's."""
-    if isinstance(error, js_errors.APIError) and error.err_code in _FULL:
-        raise QuotaExceededError(f"the object store is full: {error.description}") from error
-    if isinstance(error, nats.errors.Error):
-        raise ObjectStoreAwayError(f"the object store is not available: {_said(error)}") from error
-    if isinstance(error, (ValueError, KeyError, TypeError)):  # an answer of no known form
-        raise ObjectLostError(f"JetStream's answer cannot be used: {error}") from error
 
-
-def _said(error: Exception) -> str:
+def _said(error: Exception, denied: str) -> str:
     if isinstance(error, _SILENT):
         return "JetStream does not answer; enable it on the NATS server"
     if isinstance(error, nats.errors.TimeoutError):
-        return f"no answer within {API_TIMEOUT_S:g} s"
+        return f"no answer within {API_TIMEOUT_S:g} s" + (denied and f" ({denied})")
     return str(error).removeprefix("nats: ")

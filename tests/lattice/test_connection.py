@@ -109,6 +109,36 @@ async def test_drained_subscriptions_get_what_was_sent_before(
     assert [message.data for message in heard] == [b"x"] * 100
 
 
+async def test_a_flush_follows_what_was_sent() -> None:
+    """Against a server that only notes what it reads: a real one is mostly fast enough."""
+    seen: list[str] = []
+
+    async def note(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"version":"2.10.0","max_payload":1048576,"headers":true}\r\n')
+        while line := (await reader.readline()).decode().strip():
+            word, _, rest = line.partition(" ")
+            if word == "PING":
+                writer.write(b"PONG\r\n")
+            if word != "CONNECT":
+                seen.append(f"{word} {rest.partition(' ')[0]}".strip())
+        writer.close()
+
+    async with await asyncio.start_server(note, "127.0.0.1", 0) as server:
+        url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with LatticeConnection(LatticeOptions(servers=(url,))) as connection:
+            seen.clear()
+            subscription = await connection.subscribe("work", lambda message: None)
+            await connection.publish("work", b"x")
+            await connection.publish("work", b"y")
+            await connection.flush()
+            await subscription.drain()
+        assert seen == [
+            *("SUB work", "PING"),
+            *("PUB work", "x", "PUB work", "y", "PING"),
+            *("UNSUB 2", "PING"),
+        ]
+
+
 async def test_a_killed_server_that_comes_back(own_nats: EmbeddedNats) -> None:
     back = asyncio.Event()
     async with LatticeConnection(LatticeOptions(servers=(own_nats.url,))) as connection:
