@@ -9,6 +9,7 @@ import asyncio
 import logging
 import re
 from base64 import urlsafe_b64decode
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -42,15 +43,26 @@ class Janitor:
         self._objects = objects
         self._ttl_s = ttl_s
 
-    async def run(self) -> None:
-        """Clean up for ever."""
+    async def run(self, is_due: Callable[[], bool] = lambda: True) -> None:
+        """Clean up for ever.
+
+        Args:
+            is_due: asked before each round; of several processes one is enough.
+        """
+        failed = ""
         while True:
             await asyncio.sleep(PERIOD_S)
+            if not is_due():
+                continue
             try:
-                if found := await self.clean(datetime.now(UTC)):
-                    _log.info("lattice: deleted %d payloads that nobody took", found)
+                found, text = await self.clean(datetime.now(UTC)), ""
             except (LatticeError, nats.errors.Error) as error:
-                _log.warning("lattice: cannot clean up the object store: %s", error)
+                found, text = 0, str(error)
+            if found:
+                _log.info("lattice: deleted %d payloads that nobody took", found)
+            if text and text != failed:  # once, where a lattice has no JetStream
+                _log.warning("lattice: cannot clean up the object store: %s", text)
+            failed = text
 
     async def clean(self, now: datetime) -> int:
         """Delete what is too old; returns how many objects."""

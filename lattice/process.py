@@ -87,6 +87,12 @@ async def together(stop: asyncio.Event, *works: Coroutine[Any, Any, None]) -> No
             raise error
 
 
+def goes_on() -> bool:
+    """Return whether nobody has cancelled this task: redis-py loses a cancellation at times."""
+    task = asyncio.current_task()
+    return task is None or not task.cancelling()
+
+
 def _kind(name: str) -> Run:
     # Not at the top: each kind imports a lot that the others do not need.
     if name == "bridge":

@@ -16,6 +16,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from lattice.bridge.counts import BOUNDS_MS, REFUSED, Counts
+from lattice.process import goes_on
 from proto.lattice import state
 from proto.lattice.state import CallField, Seen, Total, total_field
 
@@ -57,7 +58,7 @@ class Report:
 
     async def keep(self) -> None:
         """Tell until cancelled; what cannot be told is told later."""
-        while True:
+        while goes_on():
             try:
                 await self.tell()
             except RedisError as error:

@@ -136,6 +136,18 @@ class LatticeConfig:
     outstanding: int = option(
         1_000, "Maximum number of calls in progress in one bridge process.", minimum=1
     )
+    object_ttl_s: int = option(
+        3_600,
+        "Seconds after which the bridge deletes payloads that nobody took from the lattice's "
+        "object store.",
+        minimum=900,
+        maximum=30 * 86_400,
+    )
+    object_quota_bytes: int = option(
+        1_024 * MIB,
+        "Bytes that the lattice's object store may hold before the bridge refuses large payloads.",
+        minimum=64 * MIB,
+    )
     monitor: bool = option(
         False,
         "Run the monitor, which checks the invocations that arrive on lattice.monitor_subject.",

@@ -20,6 +20,7 @@ from lattice.connection import LatticeConnection
 from lattice.control import ControlClient
 from lattice.directory import Directory
 from lattice.errors import LatticeError
+from lattice.process import goes_on
 from lattice.provider import LatticeProvider
 from proto.lattice import state
 from proto.lattice.errors import FormatError, KeyFormatError
@@ -61,7 +62,7 @@ class Asked:
     async def keep(self) -> None:
         """Take requests until cancelled."""
         try:
-            while True:
+            while goes_on():
                 await self._room.acquire()
                 data: Any = None
                 try:

@@ -9,9 +9,12 @@ from typing import Final
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from lattice.process import goes_on
+
 KEY: Final = "relay:lattice:bridge:session"
-TTL_MS: Final = 6_000
-RENEW_S: Final = 2.0
+TTL_MS: Final = 4_000
+RENEW_S: Final = 1.5
+"""How often each bridge tries: another one has the session within six seconds."""
 _RENEW: Final = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then
   return redis.call('PEXPIRE', KEYS[1], ARGV[2])
@@ -44,7 +47,7 @@ class Lease:
     async def keep(self) -> None:
         """Take it when nobody has it, and renew it, until cancelled; then leave it to others."""
         try:
-            while True:
+            while goes_on():
                 try:
                     async with asyncio.timeout(TTL_MS / 1000 - RENEW_S):
                         self._note(bool(await self._run(_RENEW, TTL_MS)))

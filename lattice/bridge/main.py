@@ -22,6 +22,8 @@ from lattice.bridge.to_twin import ToTwin
 from lattice.caller import LatticeCaller
 from lattice.connection import LatticeConnection
 from lattice.directory import Directory
+from lattice.janitor import Janitor
+from lattice.objects import Objects
 from lattice.options import LatticeOptions
 from lattice.process import together
 from lattice.provider import LatticeProvider
@@ -86,6 +88,7 @@ class Bridge:
                 self.lease.keep(),
                 self._lattice(ready),
                 self._serve_twin(),
+                self._clean(),
             )
         finally:
             await self.provider.stop()
@@ -130,6 +133,11 @@ class Bridge:
                     await self.report.saw(kind, rows)
             except RedisError as error:
                 logger.warning("what the lattice runs is not reported: %s", error)
+
+    async def _clean(self) -> None:
+        """Delete payloads that nobody took: one of several bridges does it."""
+        janitor = Janitor(Objects(self.connection), self.connection.options.object_ttl_s)
+        await janitor.run(self.lease.held.is_set)
 
     def _client(self, **more: Any) -> Client:
         """Make a client of the bridge's twin."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from lattice.process import goes_on
 from proto.lattice.policy import MAX_POLICIES, Policies, PolicyError, read_policy
 
 logger = logging.getLogger(__name__)
@@ -37,11 +38,11 @@ class LivePolicies:
 
     async def keep(self) -> None:
         """Follow the changes until cancelled. While Redis is away the last policies hold."""
-        while True:
+        while goes_on():
             try:
                 async with self._redis.pubsub() as pubsub:
                     await pubsub.subscribe(self._channel)
-                    while True:
+                    while goes_on():
                         await self.look()
                         await pubsub.get_message(ignore_subscribe_messages=True, timeout=LOOK_S)
             except RedisError as error:

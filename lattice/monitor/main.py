@@ -15,7 +15,7 @@ from lattice.directory import Directory
 from lattice.monitor.judge import Judge, View
 from lattice.monitor.watch import Watch
 from lattice.options import LatticeOptions
-from lattice.process import together
+from lattice.process import goes_on, together
 from lattice.report import Report
 from lattice.report import told as report_of
 from proto.lattice import state
@@ -134,7 +134,7 @@ class Bridges:
 
 async def _telling(redis: Redis, watch: Watch) -> None:
     """Write findings to the stream, until cancelled."""
-    while True:
+    while goes_on():
         await asyncio.sleep(TELL_S)
         found = watch.take_findings()
         if not found:

@@ -113,6 +113,8 @@ def describe(
         "iat_window_s": config.window_s,
         "max_running": config.outstanding,
         "max_outstanding": config.outstanding,
+        "object_ttl_s": config.object_ttl_s,
+        "quota_bytes": config.object_quota_bytes,
     }
     if kind == "bridge":
         if rmb.twins.source == "registry" and not twins:

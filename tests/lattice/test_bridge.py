@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
+from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
+from lattice import janitor
 from lattice.bridge.counts import OTHERS, Counts
 from lattice.bridge.lease import Lease
 from lattice.bridge.links import Links
+from lattice.bridge.main import Bridge
 from lattice.bridge.policies import LivePolicies
 from lattice.bridge.refusals import FailedError, Side, of_lattice, of_twin
 from lattice.bridge.to_lattice import find_target
+from lattice.connection import LatticeConnection
 from lattice.errors import (
     CallTimeoutError,
     NoRespondersError,
@@ -22,12 +28,16 @@ from lattice.errors import (
     RemoteError,
     TooManyCallsError,
 )
+from lattice.objects import Objects
+from lattice.options import LatticeOptions
+from lattice.report import Report
 from peer import errors as peer_errors
 from proto.lattice.policy import Direction, PolicyError, RefusedError
-from proto.lattice.state import POLICIES, POLICIES_CHANGED
-from tests.lattice.test_judge import ACTOR, PROVIDER
+from proto.lattice.state import POLICIES, POLICIES_CHANGED, ProcessKind
+from tests.lattice.test_judge import ACTOR, CLUSTER, PROVIDER
 from tests.support.nats_server import eventually
 from tests.support.redis_servers import RedisServer
+from tests.support.world import all_twins_csv, fresh_twins
 
 GIVEN = {
     "name": "echo",
@@ -155,3 +165,66 @@ async def test_policies_are_live(valkey: RedisServer) -> None:
         await redis.set(POLICIES, b"no json")
         await eventually(lambda: len(live.now) == 0)
         keeping.cancel()
+
+
+async def test_whenever_they_are_cancelled_they_end(valkey: RedisServer) -> None:
+    """`redis-py` swallows some cancellations, above all while it connects."""
+
+    async def cancel_at(step: int, begin: Callable[[Redis], Coroutine[Any, Any, None]]) -> None:
+        async with Redis.from_url(valkey.url) as redis:
+            task = asyncio.create_task(begin(redis))
+            for _ in range(step):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait({task}, timeout=5)
+            assert task.done()
+
+    await asyncio.gather(
+        *(
+            cancel_at(step, begin)
+            for step in range(0, 40, 2)
+            for begin in (
+                lambda redis: LivePolicies(redis, POLICIES, POLICIES_CHANGED).keep(),
+                lambda redis: Lease(redis, "x").keep(),
+                lambda redis: Report(redis, ProcessKind.BRIDGE, dict).keep(),
+            )
+        )
+    )
+
+
+async def test_the_bridge_with_the_lease_cleans_the_object_store(
+    options: LatticeOptions,
+    connection: LatticeConnection,
+    valkey: RedisServer,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(janitor, "PERIOD_S", 0.02)
+    (twin,) = fresh_twins(1)
+    objects = Objects(connection)
+    await objects.put("0" * 32, b"nobody takes it")
+    twins = tmp_path / "twins.csv"
+    twins.write_text(all_twins_csv())
+    given = dataclasses.replace(options, object_ttl_s=0.01, cluster_seed=CLUSTER.seed)
+    bridge = Bridge(
+        {
+            "options": dataclasses.asdict(given),
+            "redis_url": valkey.url,
+            "provider_seed": PROVIDER.seed,
+            "link_name": "default",
+            "twin_secret": f"0x{twin.mini_secret.hex()}",  # TEST KEY
+            "relays": ["ws://127.0.0.1:1"],
+            "twins": str(twins),
+            "substrate": [],
+        }
+    )
+    stop = asyncio.Event()
+    running = asyncio.create_task(bridge.run(stop, lambda: None))
+    js = await objects.jetstream()
+    try:
+        async with asyncio.timeout(10):
+            while (await js.stream_info(objects.stream)).state.messages:
+                await asyncio.sleep(0.02)
+    finally:
+        stop.set()
+        await running
