@@ -9,13 +9,11 @@ from typing import Any, Final
 
 from proto.lattice.bounds import MAX_EVENT_BYTES, MAX_NAME_CHARS
 from proto.lattice.errors import FormatError
-from proto.lattice.json_text import read_object, text_or_null, write_json
+from proto.lattice.json_text import read_object, text_or_null
 from proto.lattice.wire import text_of, wrong
 
 TYPE_PREFIX: Final = "com.wasmcloud.lattice."
 SPEC_VERSION: Final = "1.0"
-HEARTBEAT_S: Final = 30
-"""Between two heartbeats of a host."""
 _WHAT: Final = "event"
 
 
@@ -54,20 +52,6 @@ class Event:
     id: str
     time: str = ""
     data: Mapping[str, Any] = field(default_factory=dict)
-
-    def encode(self) -> bytes:
-        """Return the message."""
-        return write_json(
-            {
-                "specversion": SPEC_VERSION,
-                "id": self.id,
-                "type": f"{TYPE_PREFIX}{self.name}",
-                "source": self.source,
-                "datacontenttype": "application/json",
-                "time": self.time,
-                "data": dict(self.data),
-            }
-        )
 
 
 def decode_event(data: bytes) -> Event:

@@ -12,7 +12,6 @@ from typing import Final
 from proto.lattice.bounds import MAX_ITEMS, MAX_NAME_CHARS, MAX_REF_CHARS, MAX_REGISTRY_BYTES
 from proto.lattice.errors import FormatError
 from proto.lattice.json_text import read_object, strings_of, text_or_null, write_json
-from proto.lattice.messages import LinkDefinition, link_of_record
 from proto.lattice.subjects import check_lattice_id
 from proto.lattice.wire import Record, text_of
 
@@ -155,25 +154,6 @@ def decode_claims(key: str, data: bytes) -> ActorClaims | ProviderClaims:
             f"claims of {claims.subject[:100]!r} under the key {key[:100]!r}", "subject"
         )
     return claims
-
-
-def encode_link(link: LinkDefinition) -> bytes:
-    """Return the value for the `link_key` of a link."""
-    return write_json(link.to_record())
-
-
-def decode_link_value(key: str, data: bytes) -> LinkDefinition:
-    """Read the link under a key.
-
-    Raises:
-        FormatError: malformed, or another link than the key names.
-    """
-    link = link_of_record(read_object(data, "link definition", MAX_REGISTRY_BYTES))
-    if key != link_key(link.actor_id, link.contract_id, link.link_name):
-        raise FormatError(
-            f"link {link.link_name!r} of {link.actor_id!r} under the key {key[:100]!r}", "actor_id"
-        )
-    return link
 
 
 def _text(record: Record, name: str) -> str:

@@ -122,16 +122,6 @@ def provider_subject(
     return f"{base}.{kind.value}" if kind else base
 
 
-def linkdefs_put_subject(lattice: str, provider: str, link_name: str) -> str:
-    """Return the subject that tells a provider about a link."""
-    return provider_subject(lattice, provider, link_name, SubjectKind.LINK_PUT)
-
-
-def linkdefs_del_subject(lattice: str, provider: str, link_name: str) -> str:
-    """Return the subject that tells a provider that a link is gone."""
-    return provider_subject(lattice, provider, link_name, SubjectKind.LINK_DEL)
-
-
 def queue_group(lattice: str, entity: Entity) -> str:
     """Return the queue group of calls to an entity: another one would get its own copies."""
     return PROVIDER_GROUP if entity.link_name else actor_subject(lattice, entity.public_key)

@@ -37,13 +37,11 @@ BODIES = [
     *(bytes.fromhex(entry["body_hex"]) for entry in VECTORS["variants"]["list"]),
     *(bytes.fromhex(entry["by_wasmbus_rpc_hex"]) for entry in VECTORS["links"]),
     *(bytes.fromhex(entry["by_wasmcloud_core_hex"]) for entry in VECTORS["responses"]),
-    *(bytes.fromhex(text) for text in VECTORS["health"].values()),
 ]
 DECODERS: list[Callable[[bytes], Any]] = [
     messages.decode_invocation,
     messages.decode_response,
     messages.decode_link,
-    messages.decode_health,
 ]
 BOMBS = [
     *(b"\xdf\xff\xff\xff\xff", b"\xdd\xff\xff\xff\xff", b"\xdb\xff\xff\xff\xff", b"\x91" * 2_000),
@@ -63,7 +61,6 @@ JSON_DECODERS: list[Callable[[bytes], Any]] = [
     *(control.decode_bid, events.decode_event, messages.decode_shutdown),
     lambda data: control.decode_inventory(data, HOST.public),
     lambda data: registry.decode_claims("CLAIMS_", data),
-    lambda data: registry.decode_link_value("LINKDEF_", data),
     lambda data: state.decode(state.HostRow, data),
     lambda data: host_data.decode_host_data(base64.b64encode(data)),
 ]

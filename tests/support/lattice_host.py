@@ -12,10 +12,10 @@ from lattice.connection import LatticeConnection
 from proto.lattice.messages import LinkDefinition
 from proto.lattice.nkeys import KeyKind, KeyPair
 from proto.lattice.subjects import (
+    SubjectKind,
     control_subject,
     event_subject,
-    linkdefs_del_subject,
-    linkdefs_put_subject,
+    provider_subject,
 )
 
 HOST_KEY = KeyPair.of_random(KeyKind.HOST, b"h" * 32)  # TEST KEY
@@ -56,7 +56,13 @@ class ControlHost:
 
     async def _tell(self, name: str) -> None:
         """Publish an event, as hosts do at each change."""
-        event = {"type": f"com.wasmcloud.lattice.{name}", "specversion": "1.0", "data": {}}
+        event = {
+            "type": f"com.wasmcloud.lattice.{name}",
+            "specversion": "1.0",
+            "source": HOST_KEY.public,
+            "id": "1",
+            "data": {},
+        }
         subject = event_subject(self._lattice, name)
         await self._connection.publish(subject, json.dumps(event).encode())
 
@@ -97,8 +103,7 @@ class ControlHost:
     def _put(self, body: dict[str, Any]) -> dict[str, Any]:
         link = LinkDefinition(**body)
         self.links[link.actor_id, link.contract_id, link.link_name] = link
-        subject = linkdefs_put_subject(self._lattice, link.provider_id, link.link_name)
-        self._later(self._connection.publish(subject, link.encode()))
+        self._inform(link, SubjectKind.LINK_PUT)
         self._later(self._tell("linkdef_set"))
         return {"accepted": True, "error": ""}
 
@@ -106,6 +111,10 @@ class ControlHost:
         key = (body["actor_id"], body["contract_id"], body["link_name"])
         link = self.links.pop(key, None)
         if link is not None:
-            subject = linkdefs_del_subject(self._lattice, link.provider_id, link.link_name)
-            self._later(self._connection.publish(subject, link.encode()))
+            self._inform(link, SubjectKind.LINK_DEL)
         return {"accepted": True, "error": ""}
+
+    def _inform(self, link: LinkDefinition, kind: SubjectKind) -> None:
+        """Tell the provider of a link."""
+        subject = provider_subject(self._lattice, link.provider_id, link.link_name, kind)
+        self._later(self._connection.publish(subject, link.encode()))

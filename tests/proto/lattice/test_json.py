@@ -32,7 +32,6 @@ from proto.lattice.json_text import read_json
 from proto.lattice.messages import (
     LinkDefinition,
     decode_shutdown,
-    encode_shutdown,
     link_of_record,
 )
 from proto.lattice.registry import (
@@ -41,8 +40,6 @@ from proto.lattice.registry import (
     bucket_name,
     claims_key,
     decode_claims,
-    decode_link_value,
-    encode_link,
     link_key,
 )
 from tests.proto.lattice.identities import ACTOR, CLUSTER, HOST, PROVIDER, VECTORS
@@ -237,11 +234,8 @@ def test_host_data_of_bad_keys_is_never_written(host_id: str, provider: str) -> 
 
 def test_shutdown() -> None:
     recorded = VECTORS["shutdown"]["request_text"].encode()
-    assert encode_shutdown(N) == recorded
     assert decode_shutdown(recorded) == N
     assert decode_shutdown(REAL["shutdown"][0]["request"].encode()) == N
-    with pytest.raises(KeyFormatError):
-        encode_shutdown("")
 
 
 # --- registry and events ------------------------------------------------------------------------
@@ -273,18 +267,13 @@ def test_links_in_the_registry(entry: dict[str, Any]) -> None:
     link = link_of_record(entry["json"])
     key = link_key(link.actor_id, link.contract_id, link.link_name)
     assert key == entry["registry_key"]
-    assert decode_link_value(key, encode_link(link)) == link
-    with pytest.raises(FormatError, match="under the key"):
-        decode_link_value(link_key(link.actor_id, "other", link.link_name), encode_link(link))
     assert bucket_name("default") == "LATTICEDATA_default"
 
 
 @pytest.mark.parametrize("name", REAL["events"])
 def test_events_of_a_real_host(name: str) -> None:
-    recorded = REAL["events"][name].encode()
-    event = decode_event(recorded)
+    event = decode_event(REAL["events"][name].encode())
     assert (event.name, event.source, EventName(name)) == (name, N, name)
-    assert event.encode() == recorded
 
 
 @pytest.mark.parametrize(
@@ -316,7 +305,6 @@ DECODERS: list[Callable[[bytes], Any]] = [
     *(decode_shutdown, decode_host_data),
     lambda data: decode_inventory(data, N),
     lambda data: decode_claims("CLAIMS_", data),
-    lambda data: decode_link_value("LINKDEF_", data),
     lambda data: decode_host_data(base64.b64encode(data)),
 ]
 
