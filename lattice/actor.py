@@ -7,10 +7,12 @@ from collections.abc import Callable
 from lattice.caller import host_id_of
 from lattice.calling import Calling
 from lattice.connection import LatticeConnection, Subscription
+from lattice.registry import Registry
 from lattice.serving import Call, Handler, Serving
 from proto.lattice.entity import Entity
 from proto.lattice.messages import HealthCheckResponse
 from proto.lattice.nkeys import KeyKind, decode_public
+from proto.lattice.registry import ActorClaims
 from proto.lattice.subjects import queue_group, rpc_subject
 
 
@@ -21,11 +23,16 @@ class LatticeActor(Calling):
         serving: of its calls.
     """
 
-    def __init__(self, connection: LatticeConnection, key: str) -> None:
+    def __init__(
+        self, connection: LatticeConnection, key: str, name: str = "", call_alias: str = ""
+    ) -> None:
         """
         Args:
             connection: open when the actor starts.
             key: `M...`
+            name: in the registry, without which actors on hosts refuse its calls; empty: no entry,
+                unless it has an alias.
+            call_alias: in the registry, by which others may call it; empty: none.
 
         Raises:
             KeyFormatError: a key is malformed.
@@ -34,6 +41,7 @@ class LatticeActor(Calling):
         super().__init__(connection, Entity.actor(key), host_id_of(connection))
         self.serving = Serving(connection, self.origin)
         self.serving.handlers["Actor.HealthRequest"] = _healthy
+        self._claims = ActorClaims(key, name or call_alias, call_alias=call_alias)
         self._subscription: Subscription | None = None
 
     def operation(self, name: str) -> Callable[[Handler], Handler]:
@@ -47,6 +55,8 @@ class LatticeActor(Calling):
 
     async def start(self) -> None:
         """Take calls."""
+        if self._claims.name:
+            await Registry(self._connection).register(self._claims)
         lattice = self._options.lattice
         self._subscription = await self._connection.subscribe(
             rpc_subject(lattice, self.origin),

@@ -6,8 +6,8 @@ Links come from the host at each put, more than once; a provider that starts lat
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -26,6 +26,7 @@ from proto.lattice.messages import (
     HealthCheckResponse,
     LinkDefinition,
     decode_link,
+    decode_shutdown,
 )
 from proto.lattice.nkeys import KeyKind, decode_public
 from proto.lattice.registry import ProviderClaims
@@ -39,6 +40,8 @@ from proto.lattice.subjects import (
 MAX_LINKS: Final = 10_000
 COMPARE_AFTER_S: Final = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)
 """Waits before the links are read again after the connection came back."""
+MAX_ANSWERING: Final = 16
+"""Health checks and shutdowns at once; hosts ask every 30 s."""
 SHUTTING_DOWN: Final = b"shutting down"
 
 LinkHook = Callable[[LinkDefinition], Awaitable[None]]
@@ -56,11 +59,12 @@ class LatticeProvider(Calling):
     Attributes:
         serving: of its calls.
         links: by actor.
-        name: in the registry.
+        name: in the registry; empty: no entry.
         stopped: set after a shutdown by the host.
         on_link: called for a new link; an error refuses it.
         on_unlink: called for a link that is gone.
         health: asked by the host.
+        unusable: messages other than calls that were malformed or too many, by kind.
     """
 
     def __init__(
@@ -79,7 +83,7 @@ class LatticeProvider(Calling):
             contract_id: such as `wasmcloud:keyvalue`.
             link_name: that this process serves.
             links: to begin with.
-            name: in the registry.
+            name: in the registry; empty: no entry, as a host has made it.
 
         Raises:
             KeyFormatError: a key is malformed.
@@ -94,10 +98,13 @@ class LatticeProvider(Calling):
         self.on_unlink: LinkHook | None = None
         self.health: HealthHook = _healthy
         self.name = name
+        self.unusable: Counter[SubjectKind] = Counter()
         self._first_links = links
         self._subscriptions: list[Subscription] = []
         self._changes: asyncio.Queue[tuple[SubjectKind, Msg]] = asyncio.Queue(MAX_LINKS)
+        self._changing = asyncio.Lock()
         self._worker: asyncio.Task[None] | None = None
+        self._answering: set[asyncio.Task[None]] = set()
         self._comparing: asyncio.Task[None] | None = None
 
     @classmethod
@@ -105,7 +112,7 @@ class LatticeProvider(Calling):
         cls, connection: LatticeConnection, data: HostData, contract_id: str
     ) -> LatticeProvider:
         """Return the provider that a host started, on a connection with `options_of` its data."""
-        return cls(connection, data.provider_key, contract_id, data.link_name, data.links)
+        return cls(connection, data.provider_key, contract_id, data.link_name, data.links, name="")
 
     def operation(self, name: str) -> Callable[[Handler], Handler]:
         """Register an async function for an operation, as a decorator."""
@@ -126,7 +133,9 @@ class LatticeProvider(Calling):
             subject = provider_subject(lattice, origin.public_key, origin.link_name, kind)
             self._subscriptions.append(await connection.subscribe(subject, self._taker(kind)))
         self._worker = asyncio.create_task(self._work())
-        await self._register()
+        if self.name:
+            claims = ProviderClaims(origin.public_key, self.name, origin.contract_id)
+            await Registry(connection).register(claims)
         await self._read_links()
         connection.on_connected(self._compare_later)
         self._subscriptions.append(
@@ -138,7 +147,9 @@ class LatticeProvider(Calling):
     async def stop(self) -> None:
         """Take no more calls and finish those under way."""
         await self._finish()
-        tasks = [task for task in (self._worker, self._comparing) if task is not None]
+        if self._answering:
+            await asyncio.wait(self._answering, timeout=self._options.call_timeout_s)
+        tasks = [task for task in (self._worker, self._comparing, *self._answering) if task]
         self._worker = None
         for task in tasks:
             task.cancel()
@@ -148,25 +159,30 @@ class LatticeProvider(Calling):
 
     async def put_link(self, link: LinkDefinition) -> None:
         """Apply a link; the same one again changes nothing, other values replace it."""
-        if (link.provider_id, link.link_name) != (self.origin.public_key, self.origin.link_name):
-            return
-        former = self.links.get(link.actor_id)
-        if former == link or (former is None and len(self.links) >= MAX_LINKS):
-            return
-        if former is not None:
-            await self.delete_link(former)
-        try:
-            if self.on_link is not None:
-                await self.on_link(link)
-        except Exception as error:
-            _log.warning("lattice: refused the link of %s: %s", link.actor_id, error)
-            return
-        self.links[link.actor_id] = link
+        async with self._changing:
+            former = self.links.get(link.actor_id)
+            if not self._is_ours(link) or former == link:
+                return
+            if former is None and len(self.links) >= MAX_LINKS:
+                _log.warning("lattice: refused the link of %s: %d links", link.actor_id, MAX_LINKS)
+                return
+            if former is not None:
+                await self._delete(former)
+            try:
+                if self.on_link is not None:
+                    await self.on_link(link)
+            except Exception as error:
+                _log.warning("lattice: refused the link of %s: %s", link.actor_id, error)
+                return
+            self.links[link.actor_id] = link
 
     async def delete_link(self, link: LinkDefinition) -> None:
         """Take a link back."""
-        if (link.provider_id, link.link_name) != (self.origin.public_key, self.origin.link_name):
-            return
+        async with self._changing:
+            if self._is_ours(link):
+                await self._delete(link)
+
+    async def _delete(self, link: LinkDefinition) -> None:
         if (former := self.links.pop(link.actor_id, None)) is None or self.on_unlink is None:
             return
         try:
@@ -174,33 +190,47 @@ class LatticeProvider(Calling):
         except Exception:
             _log.exception("lattice: the end of the link of %s failed", link.actor_id)
 
+    def _is_ours(self, link: LinkDefinition) -> bool:
+        origin = self.origin
+        return (link.provider_id, link.link_name) == (origin.public_key, origin.link_name)
+
     def _taker(self, kind: SubjectKind) -> Callable[[Msg], None]:
+        is_change = kind in (SubjectKind.LINK_PUT, SubjectKind.LINK_DEL)
+
         def take(message: Msg) -> None:
-            if self._changes.full():
-                _log.warning("lattice: too many messages for provider %s", self.origin.public_key)
-            else:
+            if is_change and not self._changes.full():
                 self._changes.put_nowait((kind, message))
+            elif not is_change and len(self._answering) < MAX_ANSWERING:
+                task = asyncio.create_task(self._handle(kind, message))
+                self._answering.add(task)
+                task.add_done_callback(self._answering.discard)
+            else:
+                self.unusable[kind] += 1
+                _log.warning("lattice: too many messages on %s", message.subject)
 
         return take
 
     async def _work(self) -> None:
-        """Handle links, health and shutdown in their order."""
+        """Handle changes of links in their order."""
         while True:
-            kind, message = await self._changes.get()
-            try:
-                if kind is SubjectKind.LINK_PUT:
-                    await self.put_link(decode_link(message.data))
-                elif kind is SubjectKind.LINK_DEL:
-                    await self.delete_link(decode_link(message.data))
-                elif kind is SubjectKind.HEALTH:
-                    await self._reply(message, (await self._health()).encode())
-                elif message.reply and _host_of(message.data) == self.host_id:
-                    await self._finish()
-                    await self._reply(message, SHUTTING_DOWN)
-                    await self._connection.flush()
-                    self.stopped.set()
-            except LatticeError as error:
-                _log.warning("lattice: cannot use a message on %s: %s", message.subject, error)
+            await self._handle(*await self._changes.get())
+
+    async def _handle(self, kind: SubjectKind, message: Msg) -> None:
+        try:
+            if kind is SubjectKind.LINK_PUT:
+                await self.put_link(decode_link(message.data))
+            elif kind is SubjectKind.LINK_DEL:
+                await self.delete_link(decode_link(message.data))
+            elif kind is SubjectKind.HEALTH:
+                await self._reply(message, (await self._health()).encode())
+            elif message.reply and decode_shutdown(message.data) == self.host_id:
+                await self._finish()
+                await self._reply(message, SHUTTING_DOWN)
+                await self._connection.flush()
+                self.stopped.set()
+        except LatticeError as error:
+            self.unusable[kind] += 1
+            _log.warning("lattice: cannot use a message on %s: %s", message.subject, error)
 
     async def _health(self) -> HealthCheckResponse:
         try:
@@ -251,26 +281,7 @@ class LatticeProvider(Calling):
         for link in links:
             await self.put_link(link)
         if all_of_them:
-            listed = {
-                link.actor_id
-                for link in links
-                if (link.provider_id, link.link_name)
-                == (self.origin.public_key, self.origin.link_name)
-            }
+            listed = {link.actor_id for link in links if self._is_ours(link)}
             for gone in [each for key, each in self.links.items() if key not in listed]:
                 await self.delete_link(gone)
         return True
-
-    async def _register(self) -> None:
-        claims = ProviderClaims(self.origin.public_key, self.name, self.origin.contract_id)
-        try:
-            await Registry(self._connection).put(claims)
-        except LatticeError as error:
-            _log.warning("lattice: actors on hosts will refuse our calls: %s", error)
-
-
-def _host_of(data: bytes) -> str:
-    try:
-        return str(json.loads(data)["host_id"])
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return ""

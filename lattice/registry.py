@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 import nats.errors
@@ -10,7 +11,7 @@ from nats.js import errors as js_errors
 from nats.js.kv import KeyValue
 
 from lattice.connection import LatticeConnection
-from lattice.errors import NotConnectedError, RegistryError
+from lattice.errors import LatticeError, NotConnectedError, RegistryError
 from proto.lattice.registry import (
     ActorClaims,
     ProviderClaims,
@@ -20,6 +21,7 @@ from proto.lattice.registry import (
 )
 
 API_TIMEOUT_S: Final = 5.0
+_log = logging.getLogger(__name__)
 
 
 class Registry:
@@ -38,7 +40,14 @@ class Registry:
         try:
             await (await self._open()).put(claims_key(claims.subject), claims.encode())
         except nats.errors.Error as error:
-            raise RegistryError(f"cannot write the registry {self._bucket}: {error}") from error
+            raise self._failed("write", error) from error
+
+    async def register(self, claims: ActorClaims | ProviderClaims) -> None:
+        """Write the entry of a program that starts, which works without it too."""
+        try:
+            await self.put(claims)
+        except LatticeError as error:
+            _log.warning("lattice: actors on hosts will refuse our calls: %s", error)
 
     async def get(self, public_key: str) -> ActorClaims | ProviderClaims | None:
         """Return the entry of an actor or a provider, if there is one.
@@ -53,7 +62,7 @@ class Registry:
         except js_errors.NotFoundError:
             return None
         except nats.errors.Error as error:
-            raise RegistryError(f"cannot read the registry {self._bucket}: {error}") from error
+            raise self._failed("read", error) from error
         return decode_claims(key, entry.value or b"")
 
     async def delete(self, public_key: str) -> None:
@@ -65,7 +74,7 @@ class Registry:
         try:
             await (await self._open()).delete(claims_key(public_key))
         except nats.errors.Error as error:
-            raise RegistryError(f"cannot write the registry {self._bucket}: {error}") from error
+            raise self._failed("write", error) from error
 
     async def _open(self) -> KeyValue:
         try:
@@ -76,3 +85,8 @@ class Registry:
             return await js.key_value(self._bucket)
         except js_errors.NotFoundError:
             return await js.create_key_value(api.KeyValueConfig(bucket=self._bucket))
+
+    def _failed(self, what: str, error: Exception) -> RegistryError:
+        text = f"cannot {what} the registry {self._bucket}: {error}"
+        denied = self._connection.denied if isinstance(error, nats.errors.TimeoutError) else ""
+        return RegistryError(f"{text} ({denied})" if denied else text)

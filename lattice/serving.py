@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass
 from typing import Final
@@ -34,6 +34,8 @@ from proto.lattice.nkeys import KeyKind, KeyPair
 
 ANSWER_WAIT_S: Final = 2.0
 """For a connection that is down when an answer is ready."""
+MAX_REFUSED: Final = 10_000
+"""Refusals of a busy process that wait for their way out; further ones are not sent."""
 _log = logging.getLogger(__name__)
 
 
@@ -68,7 +70,7 @@ class Serving:
 
     Attributes:
         handlers: by operation.
-        counts: calls by outcome: `ok`, `failed`, or a `Reason`.
+        counts: calls by outcome: `ok`, `failed`, or a `Reason`; `unanswered` ones once more.
     """
 
     def __init__(
@@ -91,6 +93,8 @@ class Serving:
         self._link_of = link_of
         self._objects = Objects(connection)
         self._running: set[asyncio.Task[None]] = set()
+        self._refused: deque[tuple[str, InvocationResponse]] = deque()
+        self._refusing: asyncio.Task[None] | None = None
         self._issuers: Container[str] = self._trusted()
 
     def _trusted(self) -> frozenset[str]:
@@ -106,7 +110,10 @@ class Serving:
 
     def receive(self, message: Msg) -> None:
         """Take a message from the subject of calls; does not block."""
-        task = asyncio.create_task(self._serve(message, len(self._running)))
+        if len(self._running) >= self._options.max_running:
+            self._refuse(message)
+            return
+        task = asyncio.create_task(self._serve(message))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
@@ -118,15 +125,38 @@ class Serving:
                 task.cancel()
             if late:
                 await asyncio.wait(late)
+        if self._refusing is not None:
+            await asyncio.wait([self._refusing], timeout=timeout_s)
         await self._objects.close()
 
-    async def _serve(self, message: Msg, others: int) -> None:
+    def _refuse(self, message: Msg) -> None:
+        """Have a call answered that is one too many; it takes no task of its own."""
+        try:
+            invocation_id = decode_invocation(message.data).id
+            outcome = Reason.BUSY
+            text = f"busy: {len(self._running)} calls are running, try again later"
+        except FormatError as error:
+            invocation_id, outcome, text = "", Reason.UNDECODABLE, _undecodable(error)
+        self.counts[outcome] += 1
+        if not message.reply:
+            return
+        if len(self._refused) >= MAX_REFUSED:
+            self.counts["unanswered"] += 1
+            return
+        response = InvocationResponse.failure(invocation_id, f"{ERROR_PREFIX}{text}")
+        self._refused.append((message.reply, response))
+        if self._refusing is None or self._refusing.done():
+            self._refusing = asyncio.create_task(self._answer_refused())
+
+    async def _answer_refused(self) -> None:
+        while self._refused:
+            await self._answer(*self._refused.popleft(), wait_s=0.0)
+
+    async def _serve(self, message: Msg) -> None:
         invocation_id = ""
         try:
             invocation = decode_invocation(message.data)
             invocation_id = invocation.id
-            if others >= self._options.max_running:
-                raise CheckError(Reason.BUSY, f"busy: {others} calls are running, try again later")
             async with asyncio.timeout(self._options.handler_timeout_s):
                 result = await self._execute(invocation)
                 await self._put_result(invocation_id, result)
@@ -134,8 +164,7 @@ class Serving:
             outcome = "ok"
         except FormatError as error:
             outcome = Reason.UNDECODABLE
-            text = f"{ERROR_PREFIX}Error when attempting to deserialize invocation: {error}"
-            response = InvocationResponse.failure("", text)
+            response = InvocationResponse.failure("", f"{ERROR_PREFIX}{_undecodable(error)}")
         except CheckError as error:
             outcome = error.reason
             response = InvocationResponse.failure(invocation_id, f"{ERROR_PREFIX}{error}")
@@ -150,7 +179,9 @@ class Serving:
             text = f"{ERROR_PREFIX}Error when chunking data: {error}"
             response = InvocationResponse.failure(invocation_id, text)
         except asyncio.CancelledError:  # drained for too long: the caller learns of it
-            await self._answer(message, InvocationResponse.failure(invocation_id, "shutting down"))
+            self.counts["failed"] += 1
+            response = InvocationResponse.failure(invocation_id, "shutting down")
+            await self._answer(message.reply, response)
             raise
         except Exception:
             _log.exception("lattice: a handler failed")
@@ -158,7 +189,7 @@ class Serving:
             text = f"{ERROR_PREFIX}the handler failed; see its log"
             response = InvocationResponse.failure(invocation_id, text)
         self.counts[outcome] += 1
-        await self._answer(message, response)
+        await self._answer(message.reply, response)
 
     async def _execute(self, invocation: Invocation) -> bytes:
         options = self._options
@@ -192,11 +223,18 @@ class Serving:
         if len(result) > CHUNK_THRESHOLD_BYTES:
             await self._objects.put(response_object_name(invocation_id), result)
 
-    async def _answer(self, message: Msg, response: InvocationResponse) -> None:
-        if not message.reply:
+    async def _answer(
+        self, reply: str, response: InvocationResponse, wait_s: float = ANSWER_WAIT_S
+    ) -> None:
+        if not reply:
             return
         try:
-            await self._connection.publish(message.reply, response.encode(), wait_s=ANSWER_WAIT_S)
+            await self._connection.publish(reply, response.encode(), wait_s=wait_s)
         except LatticeError as error:
             self.counts["unanswered"] += 1
-            _log.warning("lattice: cannot answer a call: %s", error)
+            level = logging.WARNING if wait_s else logging.DEBUG
+            _log.log(level, "lattice: cannot answer a call: %s", error)
+
+
+def _undecodable(error: FormatError) -> str:
+    return f"Error when attempting to deserialize invocation: {error}"
