@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
+import os
+import signal
+import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,10 +19,11 @@ import pytest
 
 from lattice.actor import LatticeActor
 from lattice.connection import LatticeConnection
+from lattice.errors import LatticeError
 from lattice.errors import RemoteError as LatticeRemoteError
 from lattice.options import LatticeOptions
 from lattice.serving import Call, OperationError
-from peer.client import Client, RemoteError, Request
+from peer.client import Client, PeerError, RemoteError, Request, Response
 from proto.lattice.entity import Entity
 from proto.lattice.nkeys import KeyKind, KeyPair
 from proto.lattice.twin_contract import (
@@ -35,6 +41,7 @@ from proto.lattice.twin_contract import (
 from tests.e2e.conftest import _shared
 from tests.support.identities import Twin
 from tests.support.lattice_host import ControlHost
+from tests.support.nats_server import eventually as eventually_so
 from tests.support.nats_server import nats_server
 from tests.support.relay_process import RelayProcess, eventually, run_command
 from tests.support.world import all_twins_csv, fresh_twins
@@ -100,6 +107,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, data_template: Path) -> Iter
             "lattice.enabled": "true",
             "lattice.servers": server.url,
             "lattice.name": LATTICE,
+            "lattice.processes": "2",
             **{f"lattice.{name}": str(folder / name) for name in files},
         }
         options = LatticeOptions(
@@ -250,8 +258,9 @@ async def test_an_actor_calls_a_twin_and_serves_one(world: World) -> None:
             return bool(found.get(("to_twin", CALL)))
 
         await eventually(counted)
-        (process,) = await world.rows("processes")
-        assert process["nats"] == "connected" and process["kind"] == "bridge"
+        processes = await world.rows("processes")
+        assert {(each["nats"], each["kind"]) for each in processes} == {("connected", "bridge")}
+        assert len(processes) == 2
         links = await eventually(lambda: world.rows("links"))
         assert links[0]["value_names"] == "commands, serves, twins"
         called = json.loads(
@@ -270,3 +279,118 @@ async def test_an_actor_calls_a_twin_and_serves_one(world: World) -> None:
             return False
 
         await eventually(unlinked)
+
+
+class Outcomes:
+    """What becomes of calls, and how often each was executed.
+
+    Attributes:
+        done, failed: numbers of calls.
+        executed: by number.
+        late: how long after their deadline calls ended, at most.
+    """
+
+    def __init__(self) -> None:
+        self.done: set[int] = set()
+        self.failed: dict[int, str] = {}
+        self.executed: Counter[bytes] = Counter()
+        self.late_s = -float("inf")
+
+    async def make(self, number: int, timeout_s: float, call: Any) -> None:
+        """Make one call."""
+        began_s = time.monotonic()
+        try:
+            assert await call == b"%d" % number
+            self.done.add(number)
+        except (PeerError, LatticeError) as error:
+            self.failed[number] = str(error)
+        self.late_s = max(self.late_s, time.monotonic() - began_s - timeout_s)
+
+
+async def test_a_killed_bridge_of_two(world: World) -> None:
+    alice, bob = fresh_twins(2)
+    await serving(world)
+    to_actor, to_twin = Outcomes(), Outcomes()
+    sessions: set[str | None] = set()
+
+    async def note(request: Request) -> Response:
+        to_twin.executed[request.payload] += 1
+        sessions.add(request.source.connection)
+        return Response(request.payload, "a/b")
+
+    async with (
+        lattice(world) as (actor, _),
+        world.client(alice) as client,
+        world.client(bob, sid=None) as twin,
+    ):
+        twin.serve({"note.one": note})
+
+        @actor.operation("Note.One")
+        async def note_one(call: Call) -> bytes:
+            to_actor.executed[call.payload] += 1
+            return call.payload
+
+        async def ask_actor(number: int, timeout_s: float) -> None:
+            async def call() -> bytes:
+                command = f"lattice.{ACTOR.public}.Note.One"
+                data = b"%d" % number
+                reply = await client.call(
+                    BRIDGE_TWIN.id, command, data, schema="a/b", timeout=timeout_s
+                )
+                return reply.payload
+
+            await to_actor.make(number, timeout_s, call())
+
+        async def ask_twin(number: int, timeout_s: float) -> None:
+            async def call() -> bytes:
+                request = TwinRequest(bob.id, "note.one", b"%d" % number, schema="a/b")
+                answer = await actor.call(BRIDGE, CALL, encode_request(request), timeout_s)
+                return decode_reply(answer).data
+
+            await to_twin.make(number, timeout_s, call())
+
+        await world.manage(
+            "put-link", f"--actor-id={ACTOR.public}", f"--contract-id={CONTRACT}",
+            f"--provider-id={PROVIDER.public}", "--values", f"twins={bob.id}", "commands=note.*",
+        )  # fmt: skip
+        await world.allow("note-twin", "to_twin", "note.*")
+        await world.allow("note-actor", "to_lattice", "Note.*")
+        number = itertools.count()
+
+        async def both_ways() -> bool:
+            one = next(number)
+            await asyncio.gather(ask_actor(one, 5), ask_twin(one, 5))
+            return one in to_actor.done and one in to_twin.done and len(sessions) >= 2
+
+        await eventually(both_ways)
+        held = await world.rows("processes")
+        (holder,) = (each["pid"] for each in held if each["twin"] == BRIDGE_TWIN.id)
+        assert len(held) == 2
+        calls = []
+
+        def make(timeout_s: float) -> int:
+            one = next(number)
+            asking = (ask_actor(one, timeout_s), ask_twin(one, min(timeout_s, 3)))
+            calls.extend(asyncio.create_task(each) for each in asking)
+            return one
+
+        for _ in range(100):
+            make(3)
+        await eventually_so(lambda: to_actor.executed.total() > 50)
+        os.kill(holder, signal.SIGKILL)
+        for timeout_s in (2, 20) * 50:
+            last = make(timeout_s)
+        await asyncio.gather(*calls)
+        for outcomes in (to_actor, to_twin):
+            assert set(outcomes.executed.values()) == {1}
+            assert outcomes.late_s < 2
+            assert len(outcomes.done) + len(outcomes.failed) == last + 1
+        # After the kill the other bridge serves: actors at once, twins once it has the session.
+        assert last in to_actor.done and len(to_twin.done) > last - 100
+
+        async def restarted() -> bool:
+            rows = await world.rows("processes")
+            return len({each["pid"] for each in rows} - {each["pid"] for each in held}) == 1
+
+        await eventually(restarted, timeout_s=30)
+        assert await both_ways()
