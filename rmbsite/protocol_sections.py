@@ -138,14 +138,13 @@ class LatticeConfig:
     )
     object_ttl_s: int = option(
         3_600,
-        "Seconds after which the bridge deletes payloads that nobody took from the lattice's "
-        "object store.",
+        "Seconds after which the bridge deletes unread payloads from the lattice's object store.",
         minimum=900,
         maximum=30 * 86_400,
     )
     object_quota_bytes: int = option(
         1_024 * MIB,
-        "Bytes that the lattice's object store may hold before the bridge refuses large payloads.",
+        "Maximum size of the lattice's object store in bytes. The bridge refuses to store more.",
         minimum=64 * MIB,
     )
     monitor: bool = option(
