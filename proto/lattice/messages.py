@@ -32,6 +32,7 @@ from proto.lattice.json_text import read_object
 from proto.lattice.nkeys import KeyKind, decode_public
 from proto.lattice.wire import (
     Record,
+    bool_of,
     bytes_of,
     check_utf8,
     text_of,
@@ -49,6 +50,7 @@ _INVOCATION: Final = (
 )
 _RESPONSE: Final = ("msg", "invocation_id", "error", "content_length", "traceContext")
 _LINK: Final = ("actor_id", "provider_id", "link_name", "contract_id", "values")
+_HEALTH: Final = ("healthy", "message")
 _MSG: Final = ("msg",)
 
 _pack: Final = msgpack.packb
@@ -270,6 +272,19 @@ def link_of_record(record: Record) -> LinkDefinition:
         text_of(record, what, "link_name", MAX_NAME_CHARS),
         text_of(record, what, "contract_id", MAX_NAME_CHARS),
         texts_of(record, what, "values", MAX_LINK_VALUES, MAX_LINK_VALUE_CHARS),
+    )
+
+
+def decode_health(data: bytes) -> HealthCheckResponse:
+    """Read how a provider is.
+
+    Raises:
+        FormatError: malformed, or above a bound.
+    """
+    what = "health check response"
+    record = unpack_record(data, what, _HEALTH, ())
+    return HealthCheckResponse(
+        bool_of(record, what, "healthy"), _optional_text(record, what, "message")
     )
 
 

@@ -37,11 +37,13 @@ BODIES = [
     *(bytes.fromhex(entry["body_hex"]) for entry in VECTORS["variants"]["list"]),
     *(bytes.fromhex(entry["by_wasmbus_rpc_hex"]) for entry in VECTORS["links"]),
     *(bytes.fromhex(entry["by_wasmcloud_core_hex"]) for entry in VECTORS["responses"]),
+    *(bytes.fromhex(text) for text in VECTORS["health"].values()),
 ]
 DECODERS: list[Callable[[bytes], Any]] = [
     messages.decode_invocation,
     messages.decode_response,
     messages.decode_link,
+    messages.decode_health,
 ]
 BOMBS = [
     *(b"\xdf\xff\xff\xff\xff", b"\xdd\xff\xff\xff\xff", b"\xdb\xff\xff\xff\xff", b"\x91" * 2_000),

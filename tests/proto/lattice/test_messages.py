@@ -22,6 +22,7 @@ from proto.lattice.messages import (
     Invocation,
     InvocationResponse,
     LinkDefinition,
+    decode_health,
     decode_invocation,
     decode_link,
     decode_response,
@@ -30,7 +31,9 @@ from tests.proto.lattice.identities import ACTOR, HOST, ID, ORIGIN, PROVIDER, TA
 
 NAMES = ("origin", "target", "operation", "msg", "id", "encoded_claims", "host_id")
 ALL_NAMES = (*NAMES, "content_length", "traceContext")
-DECODERS: list[Callable[[bytes], Any]] = [*(decode_invocation, decode_response, decode_link)]
+DECODERS: list[Callable[[bytes], Any]] = [
+    *(decode_invocation, decode_response, decode_link, decode_health)
+]
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 PAYLOADS = st.binary(max_size=40)
 
@@ -81,6 +84,8 @@ def test_recorded_health() -> None:
         (HealthCheckResponse(False, "db down"), "unhealthy_hex"),
     ]:
         assert response.encode().hex() == recorded[name]
+        assert decode_health(bytes.fromhex(recorded[name])) == response
+    assert decode_health(b"\x80") == HealthCheckResponse(False)
 
 
 @pytest.mark.parametrize(
@@ -120,11 +125,13 @@ def test_calls_survive_and_are_packed_as_by_another(invocation: Invocation) -> N
     | st.builds(
         LinkDefinition, TEXTS, TEXTS, TEXTS, TEXTS, st.dictionaries(TEXTS, TEXTS, max_size=3)
     )
+    | st.builds(HealthCheckResponse, st.booleans(), st.none() | TEXTS)
 )
 def test_other_messages_survive(message: Any) -> None:
     decode = {
         InvocationResponse: decode_response,
         LinkDefinition: decode_link,
+        HealthCheckResponse: decode_health,
     }[type(message)]
     assert decode(message.encode()) == message
     assert packed(unpacked(message.encode())) == message.encode()
