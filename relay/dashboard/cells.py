@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -11,12 +11,24 @@ from relay.dashboard import figures, states
 from relay.dashboard.figures import Kind
 from relay.dashboard.tables import Cell, Column, Row
 
+LONG_CHARS: Final = 16
+"""From here on an id is cut where there is no room, and has a button that copies it."""
+COPY: Final = (
+    '<button class="c-copy material-symbols-outlined" type="button" data-copy="{}" title="Copy"'
+    ' aria-label="Copy {}"></button>'
+)
+
 
 def cell(column: Column, row: Row) -> SafeString:
     """What is shown of a row in a column."""
-    shown = _shown(column, row.values.get(column.key))
+    value = row.values.get(column.key)
+    shown = _shown(column, value)
     link = row.links.get(column.key)
-    return format_html('<a class="c-link" href="{}">{}</a>', link, shown) if link else shown
+    if link:
+        shown = format_html('<a class="c-link" href="{}">{}</a>', link, shown)
+    if column.kind is Cell.CODE and len(str(value or "")) >= LONG_CHARS:
+        shown = format_html("{}{}", shown, format_html(COPY, value, value))
+    return shown
 
 
 def _shown(column: Column, value: Any) -> SafeString:

@@ -37,6 +37,7 @@ class Kind(StrEnum):
     BYTES = "bytes"
     BYTE_RATE = "byte_rate"
     DURATION = "duration"
+    MILLISECONDS = "milliseconds"
     SHARE = "share"
 
 
@@ -44,7 +45,7 @@ def write(value: float | None, kind: Kind) -> str:
     """A value as text.
 
     Args:
-        value: a count, a count or bytes each second, bytes, seconds, or a part of 1.
+        value: a count, a count or bytes each second, bytes, (milli)seconds, or a part of 1.
         kind: which of them.
     """
     if value is None or math.isnan(value):
@@ -86,6 +87,7 @@ def exact(value: float, kind: Kind) -> str:
         Kind.BYTES: " bytes",
         Kind.BYTE_RATE: " bytes each second",
         Kind.DURATION: " seconds",
+        Kind.MILLISECONDS: " milliseconds",
     }.get(kind, "")
     return f"{value:.4%}" if kind is Kind.SHARE else f"{digits}{unit}"
 
@@ -153,5 +155,6 @@ _WRITERS: Final[dict[Kind, Callable[[float], str]]] = {
     Kind.BYTES: _bytes,
     Kind.BYTE_RATE: lambda value: f"{_bytes(value)}/s",
     Kind.DURATION: duration,
+    Kind.MILLISECONDS: lambda value: duration(value / 1000),
     Kind.SHARE: _share,
 }

@@ -36,8 +36,8 @@ from relay.ops.printable import shown
 from relay.ops.screen import amount
 from relay.ops.wording import duration
 from relay.resources.declaration import Ask, Resource, Verb
-from relay.resources.fields import Field, Unit, Where, title_of
-from relay.resources.values import Choice, Flag, Number, Pairs, Real, Texts, Type
+from relay.resources.fields import Argument, Field, Unit, Where, title_of
+from relay.resources.values import Choice, Flag, Number, Pairs, Real, Text, Texts, Type
 
 LISTED: Final = 50
 EXITS: Final = "exit code: 0 done, 1 refused, not found or no answer, 2 usage"
@@ -92,7 +92,8 @@ class ResourceCommand(RelayCommand):
         filters = {each.name: each for resource in reversed(resources)
                    for each in resource.filters_of(Where.TERMINAL)}  # fmt: skip
         for each in filters.values():
-            facts: dict[str, Any] = {**_read(each.type), "help": _said(each.description)}
+            part = f" ({each.hint})" if each.hint else ""
+            facts: dict[str, Any] = {**_read(each.type), "help": _said(each.description) + part}
             if each.positional:
                 parser.add_argument(each.name, nargs="?", **facts)
             else:
@@ -144,7 +145,7 @@ class ResourceCommand(RelayCommand):
     def add_verb(self, parser: ArgumentParser, verb: Verb) -> None:
         """Add the arguments of a verb."""
         for each in verb.arguments:
-            facts: dict[str, Any] = {**_read(each.type), "help": _said(each.description)}
+            facts: dict[str, Any] = {**_read(each.type), "help": _told(each)}
             if each.required and not each.asked:
                 parser.add_argument(each.name, **facts)
             else:
@@ -218,10 +219,12 @@ def cell(field: Field, row: Any) -> str:
         return "-"
     if field.unit is Unit.SECONDS:
         return duration(value)
+    if field.unit is Unit.MILLISECONDS:
+        return duration(value / 1000)
     if field.unit is Unit.SHARE:
         return f"{value:.1%}"
     if field.unit:
-        return amount(value)
+        return str(value) if isinstance(value, int) and 0 <= value < 10_000 else amount(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, datetime):
@@ -261,6 +264,14 @@ def _said(sentence: str) -> str:
     """Return a sentence as help: without the capital and the full stop."""
     first = sentence[:1].lower() if sentence[1:2].islower() else sentence[:1]
     return (first + sentence[1:].rstrip(".")).replace("%", "%%")
+
+
+def _told(argument: Argument) -> str:
+    """Return the help of an argument, with its bounds and its default."""
+    bounds = argument.type.bounds if isinstance(argument.type, Text | Number) else ""
+    default = str(argument.default).lower() if argument.default not in (None, "", [], {}) else ""
+    facts = ", ".join(filter(None, (bounds, default and f"default {default}")))
+    return _said(argument.description) + (f" ({facts})" if facts else "")
 
 
 def _option(name: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from django import forms
@@ -37,6 +37,7 @@ _KINDS = {
     Unit.BYTES: Kind.BYTES,
     Unit.BYTES_PER_SECOND: Kind.BYTE_RATE,
     Unit.SECONDS: Kind.DURATION,
+    Unit.MILLISECONDS: Kind.MILLISECONDS,
     Unit.SHARE: Kind.SHARE,
 }
 _LOOKS = {
@@ -45,6 +46,8 @@ _LOOKS = {
     Look.LINE: Cell.LINE,
     Look.STATE: Cell.STATE,
 }
+MAX_LINE_CHARS: Final = 1000
+"""Of a text that a form asks for on one line."""
 Known = Callable[[Labels], Mapping[str, str]]
 """Labels of a page: each is asked for once."""
 
@@ -182,7 +185,8 @@ def _ask(
                 raise Invalid(fields={each.name: str(error)}) from None
         elif each.required:
             raise Invalid(fields={each.name: "is missing"})
-    form = _form(request, verb)
+    edited = _edited(resource, verb, request)
+    form = _form(request, verb, {} if edited is None else _values_of(resource, verb, edited))
 
     def perform(actor: Actor) -> str:
         asked = {each.name: form.cleaned_data[each.name] for each in verb.arguments if each.asked}
@@ -191,10 +195,26 @@ def _ask(
         return told[:1].upper() + told[1:]
 
     confirm = verb.confirm(known)
-    question = Question(
-        confirm.title, verb.title, confirm.text, confirm.loses, danger=bool(confirm.loses)
-    )
+    title, button = confirm.title, verb.title
+    if resource.identity and edited is not None:
+        title, button = f"Edit {verb.noun} {resource.identity.value(edited)}", "Save"
+        form.fields[resource.identity.name].widget.attrs["readonly"] = True
+    question = Question(title, button, confirm.text, confirm.loses, danger=bool(confirm.loses))
     return act(request, question, perform, _back(resource, known), form)
+
+
+def _edited(resource: Resource, verb: Verb, request: HttpRequest) -> Any:
+    """Return the row that a form changes; None: the form is about a new one."""
+    identity = resource.identity
+    if not (identity and verb.edits and identity.name in request.GET):
+        return None
+    return identity.get(_parsed(identity.name, identity.type, request.GET[identity.name]))
+
+
+def _values_of(resource: Resource, verb: Verb, row: Any) -> dict[str, Any]:
+    fields = {each.name: each for each in resource.fields_of(Where.DATA)}
+    return {each.name: fields[each.name].value(row) for each in verb.arguments
+            if each.name in fields}  # fmt: skip
 
 
 class _Parsed(forms.CharField):
@@ -202,8 +222,21 @@ class _Parsed(forms.CharField):
 
     def __init__(self, argument: Argument, **facts: Any) -> None:
         self.argument = argument
-        many = isinstance(argument.type, Texts | Pairs)
-        super().__init__(widget=forms.Textarea if many else forms.TextInput, **facts)
+        kind = argument.type
+        rows = 4 if isinstance(kind, Texts | Pairs) else 2
+        many = rows == 4 or (isinstance(kind, Text) and kind.max_chars > MAX_LINE_CHARS)
+        widget = forms.Textarea({"rows": rows}) if many else forms.TextInput()
+        super().__init__(widget=widget, **facts)
+
+    def prepare_value(self, value: Any) -> Any:
+        match value:
+            case dict():
+                return "\n".join(f"{name}={text}" for name, text in value.items())
+            case list():
+                return "\n".join(value)
+            case float() if value.is_integer():
+                return int(value)
+        return value
 
     def to_python(self, value: Any) -> Any:
         text = super().to_python(value)
@@ -215,13 +248,10 @@ class _Parsed(forms.CharField):
             raise ValidationError(str(error)) from None
 
 
-def _form(request: HttpRequest, verb: Verb) -> forms.Form:
-    form = forms.Form(
-        posted(request),
-        initial={
-            each.name: request.GET[each.name] for each in verb.arguments if each.name in request.GET
-        },
-    )
+def _form(request: HttpRequest, verb: Verb, values: Values) -> forms.Form:
+    """Return the form of a verb, with the values of a row, the address or the defaults."""
+    initial = {each.name: request.GET.get(each.name, each.default) for each in verb.arguments}
+    form = forms.Form(posted(request), initial={**initial, **values})
     for each in verb.arguments:
         if each.asked:
             form.fields[each.name] = _form_field(each)
@@ -231,13 +261,19 @@ def _form(request: HttpRequest, verb: Verb) -> forms.Form:
 def _form_field(argument: Argument) -> forms.Field:
     label, told = title_of(argument), argument.description
     match argument.type:
+        case Text() | Number() if argument.type.bounds:
+            told = f"{told.removesuffix('.')} ({argument.type.bounds})."
+        case Pairs():
+            told = f"{told} One name=text on each line."
+        case Texts():
+            told = f"{told} One on each line."
         case Flag():
             return forms.BooleanField(label=label, help_text=told, required=False)
-        case Choice(options):
+        case Choice():
             none = [] if argument.required else [("", "none")]
             return forms.TypedChoiceField(
                 label=label, help_text=told, required=argument.required,
-                choices=[*none, *((each, each) for each in options)],
+                choices=[*none, *(_choices(argument.type, argument.labels, _labels))],
                 empty_value=argument.default,
             )  # fmt: skip
     field = _Parsed(argument, label=label, help_text=told, required=argument.required, strip=True)
@@ -280,10 +316,15 @@ def _row(
     if resource.console and one and one.value(row) not in ("", None):
         links[one.column] = reverse(f"console:{resource.noun}", args=[one.value(row)])
     known = [(verb, verb.of_row(row)) for verb in verbs if verb.of_row]
+    edits = [
+        Action("Edit", f"{_address(resource, verb, {})}?{urlencode({one.name: one.value(row)})}")
+        for verb in verbs
+        if verb.edits and one
+    ]
     return Row(
         {each.name: _shown(each, row, labels) for each in fields},
         {name: link for name, link in links.items() if link},
-        _actions(resource, known),
+        [*edits, *_actions(resource, known)],
     )
 
 

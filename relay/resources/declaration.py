@@ -101,6 +101,7 @@ class Verb:
         of_row: arguments that a row has; the verb is a button of rows then. None: not of this row.
         of_list: arguments that the filters of a list have; the verb is a button of the page then.
             None: not of this list.
+        edits: it stores a row as a whole: rows have the button `Edit`, whose form has their values.
         danger: the button warns, a command asks unless it has `--yes`, and a call of an operator
             has to be confirmed.
         missing: REST answers 404 where the thing does not exist.
@@ -123,6 +124,7 @@ class Verb:
     answer: tuple[Field, ...] = ()
     of_row: Callable[[Any], Values | None] | None = None
     of_list: Callable[[Values], Values | None] | None = None
+    edits: bool = False
     danger: bool = False
     missing: bool = False
     method: str = "POST"
@@ -285,6 +287,10 @@ class Resource:
             check(name in printed, f"there is no field {name!r} for the terminal")
         columns = {each.name for each in self.fields_of(Where.CONSOLE)}
         led = (self.identity.column,) if self.identity else ()
+        for verb in self.verbs:
+            asked = {each.name for each in verb.arguments if each.asked}
+            named = self.identity is not None and self.identity.name in asked
+            check(named or not verb.edits, f"verb {verb.name}: it does not ask for the identity")
         for name in (*led, *(each.field for each in self.orders if each.field)):
             check(name in columns, f"there is no column {name!r}")
         fixed = set(self.console.fixed or ()) if self.console else set()

@@ -48,6 +48,7 @@ class Unit(StrEnum):
     BYTES = "bytes"
     BYTES_PER_SECOND = "bytes per second"
     SECONDS = "seconds"
+    MILLISECONDS = "milliseconds"
     SHARE = "share of 1"
 
 
@@ -164,6 +165,7 @@ class Argument:
     Attributes:
         required: without it, `default` is used.
         asked: the console's form asks for it; else the row or the list has it.
+        labels: what the form shows for the values of a choice; the values themselves without it.
     """
 
     name: str
@@ -173,6 +175,7 @@ class Argument:
     required: bool = True
     default: Any = None
     asked: bool = False
+    labels: Labels | None = None
 
     def __post_init__(self) -> None:
         check(is_name(self.name), f"argument {self.name!r}: is not a lower-case name")

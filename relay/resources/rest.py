@@ -200,7 +200,12 @@ def _bounded(kind: Type, *, body: bool) -> Any:
     match kind:
         case Text():
             least = kind.min_chars or None
-            return Annotated[str, Described(max_length=kind.max_chars, min_length=least)]
+            sized = Described(max_length=kind.max_chars, min_length=least)
+            return (
+                Annotated[str, sized, AfterValidator(kind.check)]
+                if kind.form
+                else Annotated[str, sized]
+            )
         case Number():
             bounds = Described(ge=kind.least, le=kind.most)
             return (

@@ -6,6 +6,7 @@ read them here, so a value has the same bounds wherever it comes from.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar, Final
@@ -19,17 +20,34 @@ MAX_DIGITS: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text of so many characters."""
+    """A text of so many characters.
+
+    Attributes:
+        form: raises `ValueError` for a text of another form, such as a key with a bad checksum.
+    """
 
     max_chars: int = 300
     min_chars: int = 0
+    form: Callable[[str], object] | None = None
     word: ClassVar[str] = "text"
+
+    @property
+    def bounds(self) -> str:
+        exact = self.min_chars == self.max_chars
+        return f"{self.max_chars} characters" if exact else ""
 
     def parse(self, text: str) -> str:
         if not self.min_chars <= len(text) <= self.max_chars:
-            raise ValueError(f"must have {self.min_chars} to {self.max_chars} characters")
+            bounds = self.bounds or f"{self.min_chars} to {self.max_chars} characters"
+            raise ValueError(f"must have {bounds}, has {len(text)}")
         if not is_text(text):
             raise ValueError("must be Unicode text without NUL characters")
+        return self.check(text)
+
+    def check(self, text: str) -> str:
+        """Return a text that has its form."""
+        if self.form and text:
+            self.form(text)
         return text
 
 
@@ -40,6 +58,10 @@ class Number:
     least: int = 0
     most: int = MAX_ID
     word: ClassVar[str] = "whole number"
+
+    @property
+    def bounds(self) -> str:
+        return f"{self.least} to {self.most}" if self.most < MAX_ID else ""
 
     def parse(self, text: str) -> int:
         whole = text.removeprefix("-")

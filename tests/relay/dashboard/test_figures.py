@@ -33,6 +33,8 @@ SAMPLES = [
     (0.25, Kind.DURATION, "250 ms"),
     (59.9, Kind.DURATION, "59 s"),
     (3600, Kind.DURATION, "1 h"),
+    (3.35, Kind.MILLISECONDS, "3.35 ms"),
+    (30_000, Kind.MILLISECONDS, "30 s"),
     (3 * 86_400 + 4 * 3600, Kind.DURATION, "3 d 4 h"),
     (math.inf, Kind.DURATION, "∞"),
     (1, Kind.SHARE, "100 %"),

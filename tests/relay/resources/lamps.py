@@ -76,7 +76,12 @@ def add(
     return {"count": len(LAMPS)}
 
 
-def switch(actor: Actor, id: str, power: int) -> Values:
+def check_code(text: str) -> None:
+    if not text.isdecimal():
+        raise ValueError("must have digits only")
+
+
+def switch(actor: Actor, id: str, power: int, code: str) -> Values:
     LAMPS[id] = replace(get(id), lit=power > 0, power=power)
     DONE.append((actor.name, f"switch {id} {power}"))
     return {"count": len(LAMPS)}
@@ -123,15 +128,16 @@ RESOURCE: Final = Resource(
         Verb(
             name="add", noun="lamp", title="Add a lamp", summary="Add a lamp",
             action="session.kick", word="add",
-            method="PUT", path="lamps/{id}", run=add, answer=COUNT,
+            method="PUT", path="lamps/{id}", run=add, answer=COUNT, edits=True,
             arguments=(
                 Argument("id", Text(20, 1), "Name of the lamp.", asked=True),
-                Argument("room", Choice(ROOMS), "Room that has the lamp.", asked=True),
+                Argument("room", Choice(ROOMS), "Room that has the lamp.", asked=True,
+                         labels=lambda: {"hall": "Hall", "cellar": "Cellar"}),
                 Argument("labels", Pairs(3), "Labels of the lamp.", required=False, default={},
                          asked=True),
                 Argument("tags", Texts(2, 5), "Tags of the lamp.", required=False, default=[],
                          asked=True),
-                Argument("lit", Flag(), "Whether it is lit.", required=False, default=False,
+                Argument("lit", Flag(), "Whether it is lit.", required=False, default=True,
                          asked=True),
             ),
             of_list=lambda given: {"room": given["room"]} if "room" in given else {},
@@ -141,7 +147,9 @@ RESOURCE: Final = Resource(
         Verb(
             name="switch", noun="lamp", title="Switch", summary="Switch a lamp",
             action="session.kick", run=switch, answer=COUNT,
-            arguments=(_ID, Argument("power", Number(0, 100), "Percent of the power.", asked=True)),
+            arguments=(_ID, Argument("power", Number(0, 100), "Percent of the power.", asked=True),
+                       Argument("code", Text(4, 4, check_code), "Code of the lamp.",
+                                required=False, default="0000", asked=True)),
             of_row=lambda lamp: {"id": lamp.id},
             confirm=lambda given: Confirmation(f"Switch lamp {given['id']}"),
             done=lambda given, answer: f"lamp {given['id']} has {given['power']} %",

@@ -44,6 +44,7 @@ NOTE = Field("note", Text(), "A note.")
         ({"console": Console(fixed={"age": 1})}, "there is no filter age"),
         ({"terminal": ("id", "note")}, "no field 'note' for the terminal"),
         ({"verbs": (ADD, ADD)}, "verb add_lamp is declared twice"),
+        ({"identity": None}, "verb add: it does not ask for the identity"),
         ({"identity": replace(RESOURCE.identity, column="age")}, "no column 'age'"),  # type: ignore[type-var]
     ],
 )

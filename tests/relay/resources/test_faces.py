@@ -15,9 +15,10 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import Client
 
+from relay.resources.command import cell
 from relay.resources.reference import markdown
 from tests.relay.dashboard.conftest import sign_in
-from tests.relay.resources.lamps import DONE, LAMPS, RESOURCE, Command, Lamp
+from tests.relay.resources.lamps import COUNT, DONE, LAMPS, RESOURCE, Command, Lamp
 from tests.relay.resources.lamps_urls import API
 
 __all__ = ["sign_in"]
@@ -94,7 +95,8 @@ def test_rest_verbs(viewer: Client, operator: Client) -> None:
     assert operator.delete(f"{REST}/new").status_code == 404
     assert DONE[-1] == ("a operator", "remove new sold")
     assert {name for name, _ in DONE} == {"a operator"}
-    for wrong in ({"power": 101}, {"power": "5"}, {}, {"power": 5, "colour": "red"}):
+    for wrong in ({"power": 101}, {"power": "5"}, {}, {"power": 5, "colour": "red"},
+                  {"power": 5, "code": "12ab"}):  # fmt: skip
         assert send(operator, "POST", "porch/switch", **wrong).status_code == 422
     assert send(operator, "PUT", "x", room="hall", tags=["a", "b", "c"]).status_code == 422
     assert send(operator, "PUT", "x", room="hall", tags=["too long"]).status_code == 422
@@ -176,7 +178,8 @@ def test_a_verb_asks_and_is_done(viewer: Client, operator: Client) -> None:
 
 def test_a_form_reads_as_rest_does(operator: Client) -> None:
     text = operator.get(f"{PAGE}add/?room=cellar").content.decode()
-    assert '<option value="cellar" selected>' in text
+    assert '<option value="cellar" selected>Cellar<' in text and "checked" in text, "the defaults"
+    assert "One name=text on each line." in text
     form = {"id": "new", "room": "cellar", "labels": "a=b=c\r\n d = e", "tags": "x\n", "lit": "on"}
     for wrong, told in (
         ({"id": ""}, "This field is required."),
@@ -192,9 +195,25 @@ def test_a_form_reads_as_rest_does(operator: Client) -> None:
     assert LAMPS["new"] == Lamp("new", "cellar", True, labels={"a": "b=c", "d": " e", "x": "tag"})
     assert "there is a lamp new" in operator.post(f"{PAGE}add/", form).content.decode()
     switch = f"{PAGE}new/switch/"
+    text = operator.get(switch).content.decode()
+    assert "Percent of the power (0 to 100)." in text and 'value="0000"' in text
+    for code, told in (("000", "must have 4 characters, has 3"), ("12ab", "digits only")):
+        assert told in operator.post(switch, {"power": "1", "code": code}).content.decode()
     assert "from 0 to 100" in operator.post(switch, {"power": "101"}).content.decode()
     assert operator.post(switch, {"power": "7"}).status_code == 302
     assert LAMPS["new"].power == 7
+
+
+def test_a_row_is_edited(viewer: Client, operator: Client) -> None:
+    edit = f"{PAGE}add/?id=attic+light"
+    assert f'href="{edit}"' in operator.get(PAGE).content.decode()
+    assert f'href="{edit}"' in operator.get(f"{PAGE}attic light/").content.decode()
+    assert "Edit" not in viewer.get(PAGE).content.decode()
+    text = operator.get(edit).content.decode()
+    for expected in ("Edit lamp attic light", 'value="hall" selected', "\nage=3<", "readonly",
+                     ">Save<"):  # fmt: skip
+        assert expected in text, expected
+    assert operator.get(f"{PAGE}add/?id=moon").status_code == 404
 
 
 def run(*arguments: str) -> tuple[str, str]:
@@ -210,6 +229,7 @@ def test_the_command_lists(house: None) -> None:
         "'porch'        hall  yes       99.0%",
         "'attic light'  hall  yes       40.0%  age=3",
     ]
+    assert cell(COUNT[0], {"count": 3}) == "3", "a whole number"
     cursor = hint.split()[-1]
     assert "=lamp/1" in run("lamps", "--order=-power", "--cursor", cursor)[0]
     assert [each["id"] for each in json.loads(run("lamps", "--lit", "false", "--json")[0])] == [
@@ -254,6 +274,8 @@ def test_the_help_says_what_the_declaration_does(capsys: pytest.CaptureFixture[s
         ((), ("list lamps", "switch a lamp", "exit code")),
         (("lamps",), ("All lamps of the house.", "only lamps of this room", "--room {hall,cellar}",
                       "id, power; with -", "--since SINCE")),
+        (("switch-lamp",), ("percent of the power (0 to 100)",
+                            "code of the lamp (4 characters, default 0000)")),
         (("remove-lamp",), ("why it is removed", "--yes", "name of the lamp")),
     ):  # fmt: skip
         with pytest.raises(SystemExit):

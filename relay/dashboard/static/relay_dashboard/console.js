@@ -1,5 +1,6 @@
 // What every page of the console does beside what its HTML does by itself.
 
+import "./copy.js";
 import "./keys.js";
 import "./live.js";
 import "./numbers.js";

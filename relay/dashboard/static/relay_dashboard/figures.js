@@ -10,9 +10,11 @@ const UNITS = {
     bytes: " bytes",
     byte_rate: " bytes each second",
     duration: " seconds",
+    milliseconds: " milliseconds",
 };
 
-/** A value as text: `kind` is number, rate, bytes, byte_rate, duration (s) or share (0 to 1). */
+/** A value as text: `kind` is number, rate, bytes, byte_rate, duration (s), milliseconds or
+ *  share (0 to 1). */
 export function write(value, kind) {
     if (value === null || value === undefined || Number.isNaN(value)) {
         return NONE;
@@ -122,5 +124,6 @@ const WRITERS = {
     bytes,
     byte_rate: (value) => `${bytes(value)}/s`,
     duration,
+    milliseconds: (value) => duration(value / 1000),
     share,
 };

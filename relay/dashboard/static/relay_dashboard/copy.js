@@ -1,0 +1,25 @@
+// Buttons that copy a text which a table shows in part (data-copy).
+
+const SHOWN_MS = 1500;
+
+async function copy(button) {
+    try {
+        await navigator.clipboard.writeText(button.dataset.copy);
+    } catch {
+        // Browsers have no clipboard on pages without TLS: let the operator copy what is selected.
+        const cut = button.parentElement.querySelector(".c-cut");
+        getSelection().selectAllChildren(cut);
+        if (!document.execCommand("copy")) {
+            return;
+        }
+    }
+    button.dataset.copied = "";
+    setTimeout(() => delete button.dataset.copied, SHOWN_MS);
+}
+
+document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (button) {
+        copy(button);
+    }
+});
