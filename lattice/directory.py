@@ -64,7 +64,7 @@ class Directory:
                 try:
                     await self.look()
                 except LatticeError as error:
-                    logger.warning("the lattice cannot be looked at: %s", error)
+                    logger.warning("cannot read what the lattice runs: %s", error)
                 yield
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_S):

@@ -59,7 +59,7 @@ class Janitor:
             except (LatticeError, nats.errors.Error) as error:
                 found, text = 0, str(error)
             if found:
-                _log.info("lattice: deleted %d payloads that nobody took", found)
+                _log.info("lattice: deleted %d old payloads", found)
             if text and text != failed:  # once, where a lattice has no JetStream
                 _log.warning("lattice: cannot clean up the object store: %s", text)
             failed = text

@@ -80,7 +80,7 @@ async def together(stop: asyncio.Event, *works: Coroutine[Any, Any, None]) -> No
             task.cancel()
         _, late = await asyncio.wait(tasks, timeout=END_S)
         for task in late:  # its own end waits for what does not come
-            logger.warning("%s does not end", task.get_coro())
+            logger.warning("%s did not end in time", task.get_coro())
             task.cancel()
     for task in tasks:
         if task.done() and not task.cancelled() and (error := task.exception()) is not None:

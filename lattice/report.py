@@ -62,7 +62,7 @@ class Report:
             try:
                 await self.tell()
             except RedisError as error:
-                logger.warning("nothing is reported: %s", error)
+                logger.warning("cannot report to Redis: %s", error)
             await asyncio.sleep(state.REPORT_EVERY_S)
 
     async def tell(self) -> None:

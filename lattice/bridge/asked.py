@@ -90,7 +90,7 @@ class Asked:
         try:
             request = state.decode(Request, data)
         except FormatError as error:
-            logger.warning("a request of an operator: %s", error)
+            logger.warning("a request of an operator is malformed: %s", error)
             return
         left_s = request.deadline - time.time()
         if left_s <= 0:
@@ -111,7 +111,7 @@ class Asked:
                 pipe.expire(key, state.ANSWER_TTL_S)
                 await pipe.execute()
         except RedisError as error:
-            logger.warning("an operator gets no answer: %s", error)
+            logger.warning("cannot answer an operator: %s", error)
 
     async def _do(self, request: Request) -> dict[str, Any]:
         given = request.arguments

@@ -132,7 +132,7 @@ class Bridge:
                 for kind, rows in self.directory.rows(self.health).items():
                     await self.report.saw(kind, rows)
             except RedisError as error:
-                logger.warning("what the lattice runs is not reported: %s", error)
+                logger.warning("cannot report what the lattice runs: %s", error)
 
     async def _clean(self) -> None:
         """Delete payloads that nobody took: one of several bridges does it."""
@@ -167,7 +167,7 @@ class Bridge:
                     self._twin = client.address.twin
                     await self.lease.lost.wait()
             except PeerError as error:
-                logger.warning("the session of the bridge's twin: %s", error)
+                logger.warning("the session of the bridge's twin failed: %s", error)
                 await asyncio.sleep(RETRY_S)
             finally:
                 self._twin = None

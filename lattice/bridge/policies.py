@@ -46,7 +46,7 @@ class LivePolicies:
                         await self.look()
                         await pubsub.get_message(ignore_subscribe_messages=True, timeout=LOOK_S)
             except RedisError as error:
-                logger.warning("policies cannot be read: %s", error)
+                logger.warning("cannot read the policies: %s", error)
                 await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
@@ -69,7 +69,7 @@ def _read(text: bytes | None) -> list[Any]:
     try:
         documents = json.loads(text or b"[]")
     except ValueError:
-        logger.error("the policies in Redis are not JSON: none holds")
+        logger.error("the policies in Redis are not JSON; all calls are refused")
         return []
     found = []
     for document in documents[:MAX_POLICIES]:

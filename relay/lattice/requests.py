@@ -32,7 +32,7 @@ def ask(verb: Verb, arguments: dict[str, Any], timeout_s: float = state.REQUEST_
         if not any(each.values.get("kind") == "bridge" for each in listing.processes()):
             raise Conflict("no bridge to the lattice runs: start the relay with --lattice")
         if client().llen(state.REQUESTS) >= state.MAX_REQUESTS:
-            raise Conflict(f"{state.MAX_REQUESTS:,} requests wait for a bridge already")
+            raise Conflict(f"{state.MAX_REQUESTS:,} requests wait for a bridge; try again later")
         client().rpush(state.REQUESTS, state.encode(request))
         found = _answer(request, time.monotonic() + timeout_s + MARGIN_S)
     except RedisError as error:

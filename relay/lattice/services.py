@@ -45,7 +45,7 @@ def put(policy: LatticePolicy, *, actor: Actor) -> None:
         policy.full_clean(validate_unique=False)
         before = LatticePolicy.objects.filter(pk=policy.name).first()
         if before is None and LatticePolicy.objects.count() >= MAX_POLICIES:
-            raise Conflict(f"there are {MAX_POLICIES:,} policies: remove some")
+            raise Conflict(f"there are {MAX_POLICIES:,} policies, the maximum; remove some")
         change.before = before and _told(before)
         policy.save()
         change.after = _told(policy)
