@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from proto.lattice.bounds import IAT_WINDOW_S
-from proto.lattice.entity import Entity
 from proto.lattice.errors import CheckError, FormatError, LatticeError, Reason
 from proto.lattice.invocation import check_claims, check_payload
 from proto.lattice.messages import Invocation, decode_invocation
@@ -130,7 +129,7 @@ class Judge:
             self._check_fresh(invocation, f"{issuer}{claims.jti}", now)
             self._check_place(invocation, subject)
             self._check_origin(invocation)
-            self._check_link(invocation.origin, invocation.target)
+            self._check_link(invocation)
         except CheckError as error:
             return invocation, Finding(
                 error.reason,
@@ -181,9 +180,12 @@ class Judge:
                 Reason.HOST_ORIGIN, f"host {invocation.host_id:.60} does not run {key:.60}"
             )
 
-    def _check_link(self, origin: Entity, target: Entity) -> None:
+    def _check_link(self, invocation: Invocation) -> None:
+        origin, target = invocation.origin, invocation.target
         if self.view.links is None or origin.is_actor == target.is_actor:
             return
+        if target.is_actor and invocation.host_id in self.view.trusted_hosts:
+            return  # a bridge asks its policies whether a twin may call
         actor, provider = (origin, target) if origin.is_actor else (target, origin)
         if (actor.public_key, provider.public_key, provider.link_name) not in self.view.links:
             raise CheckError(

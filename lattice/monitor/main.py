@@ -118,7 +118,7 @@ class Bridges:
         try:
             found = await report_of(self._redis, ProcessKind.BRIDGE)
         except RedisError as error:
-            logger.info("bridges are not known: %s", error)
+            logger.info("cannot read what bridges report: %s", error)
             return
         self._keys = {each.get(name, "") for each in found for name in ("provider", "actor")}
         self._keys.discard("")
@@ -151,4 +151,4 @@ async def _telling(redis: Redis, watch: Watch) -> None:
                     )
                 await pipe.execute()
         except RedisError as error:
-            logger.warning("%d findings cannot be told: %s", len(found), error)
+            logger.warning("cannot report %d findings: %s", len(found), error)

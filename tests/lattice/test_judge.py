@@ -167,6 +167,18 @@ def test_what_is_known_of_the_lattice(view: View, expected: Reason | None) -> No
     assert reason(found, *invocation()) is expected
 
 
+def test_a_bridge_calls_actors_without_a_link() -> None:
+    view = View(links=set(), trusted_hosts={HOST.public})
+    for trusted, to_provider, expected in (
+        (view, False, None),
+        (view, True, Reason.UNLINKED),
+        (View(links=set()), False, Reason.UNLINKED),
+    ):
+        found = judge()
+        found.view = trusted
+        assert reason(found, *invocation(to_provider=to_provider)) is expected
+
+
 def test_another_subject_than_the_target() -> None:
     _, data = invocation()
     for subject in (rpc_subject("default", Entity.actor(ACTOR.public)), "wasmbus.rpc.other.x"):
