@@ -118,8 +118,8 @@ class LatticeConfig:
     )
     issuers: tuple[str, ...] = option(
         (),
-        "Public cluster keys (C...) whose invocations are trusted. The bridge also trusts its own "
-        "key; for the monitor, list it here.",
+        "Public cluster keys (C...) whose invocations the bridge and the monitor trust, besides "
+        "the key of lattice.cluster_seed_file.",
     )
     provider_seed_file: str = option(
         "",

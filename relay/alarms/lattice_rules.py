@@ -50,8 +50,8 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         "lattice_unlooked", "The monitor of the lattice does not check all calls", WARNING, "calls",
         1, 0, 0, 120,
-        "Within a minute this many calls came faster than the monitor could check them: the "
-        "lattice is busier than one core, or somebody floods it to hide something.",
+        "In one minute, the monitor could not check this many calls, because they came too fast: "
+        "one core is not enough for the calls of the lattice, or somebody sends many to hide some.",
         (
             "`lattice_judged_total` and `lattice_unjudged_total` in `/metrics` show the rates.",
             "Check the machine: `top`. The monitor uses one core.",

@@ -65,8 +65,8 @@ FINDINGS: Final = Resource(
         _finding("subject", Text(), "NATS subject on which it was seen.", quoted=True,
                  shown=False),
         _finding("size", Number(), "Bytes of the message.", unit=Unit.BYTES, shown=False),
-        _finding("count", Number(), "Invocations that the row stands for: above 1 for those "
-                 "which a flood brings beyond 500 within a second.", unit=Unit.COUNT, shown=False),
+        _finding("count", Number(), "Number of invocations; above 1 in rows that count "
+                 "those beyond 500 in a second.", unit=Unit.COUNT, shown=False),
     ),
     filters=(Filter("reason", Choice(tuple(Reason)), "Kind of fault."),
              Filter("origin", Text(MAX_NAME_CHARS), "URL of the caller.", hint="or a part of it")),

@@ -87,14 +87,14 @@ def describe(
     if kind == "nats":
         return document | {"folder": str(folder / "nats"), "listen": config.embedded_listen}
     if not config.servers and not own:
-        raise SettingsError("lattice.servers: name the NATS servers of the lattice")
+        raise SettingsError("lattice.servers is empty: set it to the NATS servers of the lattice")
 
     def secret(setting: str, name: str) -> str:
         path = getattr(config, setting)
         if not path and embedded:
             path = str(folder / name)
         if not path:
-            raise SettingsError(f"lattice.{setting}: name the file with it")
+            raise SettingsError(f"lattice.{setting} is empty: set it to the path of the file")
         try:
             return Path(os.path.expanduser(path)).read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
@@ -118,7 +118,10 @@ def describe(
     }
     if kind == "bridge":
         if rmb.twins.source == "registry" and not twins:
-            raise SettingsError("admin.listen: the bridge looks twins up at the operator site")
+            raise SettingsError(
+                "twins.source is registry, so the bridge needs the operator site to look twins up: "
+                "set admin.listen, or --twins of rmb_lattice"
+            )
         document["options"]["cluster_seed"] = secret("cluster_seed_file", own_keys.CLUSTER_FILE)
         document |= {
             "provider_seed": secret("provider_seed_file", own_keys.PROVIDER_FILE),

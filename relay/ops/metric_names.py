@@ -117,7 +117,9 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     # The lattice, from Redis: what all bridges and monitors did together.
     Metric("lattice_processes", "gauge", "Bridges and monitors that are alive.", ("kind",)),
-    Metric("lattice_connected", "gauge", "Those that are connected to NATS.", ("kind",)),
+    Metric(
+        "lattice_connected", "gauge", "Bridges and monitors that are connected to NATS.", ("kind",)
+    ),
     Metric("lattice_calls_total", "counter", "Calls over bridges.", ("direction", "outcome")),
     Metric("lattice_refused_total", "counter", "Refused calls.", ("direction", "reason")),
     Metric("lattice_judged_total", "counter", "Invocations that monitors checked."),
