@@ -161,6 +161,11 @@ class LatticeConfig:
         "Subscribe the monitor to the subjects of the lattice itself. A call to an actor or "
         "provider that does not run then fails only after its time-out.",
     )
+    monitor_hosts: tuple[str, ...] = option(
+        (),
+        "Host ids (N...) of programs that take part without a host, which the monitor would "
+        "otherwise report as host_unknown. It knows the bridges of this relay.",
+    )
     window_s: int = option(
         300,
         "Seconds by which the time of an invocation may differ from the clock; 0: no check.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from redis.asyncio import Redis
@@ -38,7 +38,8 @@ async def run(settings: dict[str, Any], stop: asyncio.Event, ready: Callable[[],
 
     Args:
         settings: `options` (see `LatticeOptions`), `redis_url`, `subject` under which an account
-            exports the invocations, and `direct`: whether to subscribe to those of the lattice.
+            exports the invocations, `direct`: whether to subscribe to those of the lattice, and
+            `hosts`: ids of programs that take part without a host.
         stop: ends it.
         ready: called once it watches.
 
@@ -57,7 +58,7 @@ async def run(settings: dict[str, Any], stop: asyncio.Event, ready: Callable[[],
     connection = LatticeConnection(options)
     redis = Redis.from_url(settings["redis_url"])
     directory = Directory(connection)
-    bridges = Bridges(redis)
+    bridges = Bridges(redis, settings["hosts"])
 
     def told() -> dict[str, Any]:
         return {
@@ -106,10 +107,11 @@ async def run(settings: dict[str, Any], stop: asyncio.Event, ready: Callable[[],
 
 
 class Bridges:
-    """The bridges of the relay: they call, and answer no control message."""
+    """Who calls and answers no control message: the relay's bridges, and hosts of the settings."""
 
-    def __init__(self, redis: Redis) -> None:
+    def __init__(self, redis: Redis, hosts: Collection[str]) -> None:
         self._redis = redis
+        self._hosts = frozenset(hosts)
         self._keys: set[str] = set()
         self._host_ids: set[str] = set()
 
@@ -128,7 +130,7 @@ class Bridges:
         """Return the view with the bridges in it."""
         if view.registered is not None:
             view.registered = {*view.registered, *self._keys}
-        view.trusted_hosts = frozenset(self._host_ids)
+        view.trusted_hosts = self._hosts | self._host_ids
         return view
 
 

@@ -135,7 +135,11 @@ def describe(
         if config.cluster_seed_file or embedded:  # of the bridge, which is trusted
             seed = secret("cluster_seed_file", own_keys.CLUSTER_FILE)
             document["options"]["issuers"].append(_public(seed))
-        document |= {"subject": config.monitor_subject, "direct": config.monitor_direct}
+        document |= {
+            "subject": config.monitor_subject,
+            "direct": config.monitor_direct,
+            "hosts": list(config.monitor_hosts),
+        }
     return document
 
 

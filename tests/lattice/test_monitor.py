@@ -50,6 +50,7 @@ async def test_findings_of_a_lattice(options: LatticeOptions, valkey: RedisServe
         "redis_url": valkey.url,
         "subject": "mirror",
         "direct": False,
+        "hosts": [],
     }
     task, stop = await started(lambda stop, ready: run(settings, stop, ready))
     async with LatticeConnection(options) as connection:
@@ -74,7 +75,7 @@ async def test_findings_of_a_lattice(options: LatticeOptions, valkey: RedisServe
     assert reasons[Reason.UNDECODABLE] == 1 and reasons[Reason.REPLAY] == 1
 
 
-async def test_bridges_are_known_without_a_host(valkey: RedisServer) -> None:
+async def test_bridges_and_named_hosts_are_known(valkey: RedisServer) -> None:
     actor = KeyPair.of_random(KeyKind.ACTOR, b"b" * 32)  # TEST KEY
     report(valkey, "bridge", actor=actor.public, provider="V", host_ids=[HOST.public])
     report(valkey, "bridge", "of another version")
@@ -88,9 +89,11 @@ async def test_bridges_are_known_without_a_host(valkey: RedisServer) -> None:
         return None if finding is None else finding.reason
 
     async with Redis.from_url(valkey.url) as redis:
-        bridges = Bridges(redis)
+        bridges = Bridges(redis, ())
         assert verdict(bridges.joined(View(registered=set()))) is Reason.ORIGIN_UNKNOWN
         assert verdict(bridges.joined(View(hosts={}))) is Reason.HOST_UNKNOWN
+        named = Bridges(redis, [HOST.public])
+        assert verdict(named.joined(View(hosts={}))) is None
         await bridges.look()
         assert verdict(bridges.joined(View(registered=set(), hosts={}))) is None
 
@@ -101,6 +104,7 @@ async def test_a_monitor_with_nothing_to_read(options: LatticeOptions, valkey: R
         "redis_url": valkey.url,
         "subject": "",
         "direct": False,
+        "hosts": [],
     }
     with pytest.raises(MonitorError, match=r"lattice\.monitor_subject"):
         await run(settings, asyncio.Event(), lambda: None)
