@@ -19,13 +19,16 @@ import pytest
 
 from lattice.actor import LatticeActor
 from lattice.connection import LatticeConnection
+from lattice.control import ControlClient
 from lattice.errors import LatticeError
 from lattice.errors import RemoteError as LatticeRemoteError
 from lattice.options import LatticeOptions
+from lattice.provider import LatticeProvider
 from lattice.serving import Call, OperationError
 from peer.client import Client, PeerError, RemoteError, Request, Response
 from proto.lattice.entity import Entity
-from proto.lattice.nkeys import KeyKind, KeyPair
+from proto.lattice.messages import LinkDefinition
+from proto.lattice.nkeys import KeyKind, KeyPair, encode_public
 from proto.lattice.twin_contract import (
     CALL,
     CONTRACT,
@@ -38,6 +41,7 @@ from proto.lattice.twin_contract import (
     encode_reply,
     encode_request,
 )
+from relay.queues import keys
 from tests.e2e.conftest import _shared
 from tests.support.identities import Twin
 from tests.support.lattice_host import ControlHost
@@ -46,10 +50,14 @@ from tests.support.nats_server import nats_server
 from tests.support.relay_process import RelayProcess, eventually, run_command
 from tests.support.world import all_twins_csv, fresh_twins
 
-ACTOR, CLUSTER, PROVIDER = (
+ACTOR, CLUSTER, PROVIDER, OTHER_PROVIDER = (
     KeyPair.of_random(kind, bytes([number]) * 32)  # TEST KEYS
-    for number, kind in enumerate((KeyKind.ACTOR, KeyKind.CLUSTER, KeyKind.PROVIDER), 21)
+    for number, kind in enumerate(
+        (KeyKind.ACTOR, KeyKind.CLUSTER, KeyKind.PROVIDER, KeyKind.PROVIDER), 21
+    )
 )
+BRIDGE_ACTOR = encode_public(KeyKind.ACTOR, PROVIDER.raw_public)
+"""As which the bridge calls providers."""
 BRIDGE = Entity.provider(PROVIDER.public, "default", CONTRACT)
 (BRIDGE_TWIN,) = fresh_twins(1)
 LATTICE = "bridged"
@@ -83,6 +91,12 @@ class World(NamedTuple):
         options = [f"--{key.replace('_', '-')}={value}" for key, value in given.items()]
         await self.manage("put-policy", f"--name={name}", f"--direction={direction}",
                     f"--names={names}", *options)  # fmt: skip
+
+    def queued(self, twin: Twin) -> bytes:
+        """Return the messages that wait for a twin, as they are in Redis."""
+        assert self.relay.redis is not None
+        found = self.relay.redis.run("XRANGE", keys.stream(str(twin.id)), "-", "+")
+        return b"".join(field for _, fields in found for field in fields.values())
 
     async def rows(self, word: str) -> list[dict[str, Any]]:
         """List something."""
@@ -154,7 +168,11 @@ async def serving(world: World) -> None:
 async def test_a_twin_calls_an_actor(world: World) -> None:
     alice, bob = fresh_twins(2)
     await serving(world)
-    async with lattice(world), world.client(alice) as client, world.client(bob) as other:
+    async with (
+        lattice(world) as (actor, _),
+        world.client(alice) as client,
+        world.client(bob) as other,
+    ):
         command = f"lattice.{ACTOR.public}.Echo.Say"
         with pytest.raises(RemoteError, match="bridge: no policy allows twin") as caught:
             await client.call(BRIDGE_TWIN.id, command, "hello")
@@ -177,6 +195,44 @@ async def test_a_twin_calls_an_actor(world: World) -> None:
             return False
 
         await eventually(by_alias)
+        provider = LatticeProvider(
+            actor._connection, OTHER_PROVIDER.public, "test:echo", "main", name=""
+        )
+        provider.serving.handlers["Echo.Say"] = actor.serving.handlers["Echo.Say"]
+        await provider.start()
+        link = LinkDefinition(BRIDGE_ACTOR, OTHER_PROVIDER.public, "main", "test:echo")
+        await ControlClient(actor._connection).put_link(link)
+
+        async def by_link() -> bool:
+            to_provider = f"lattice.{OTHER_PROVIDER.public}.main.Echo.Say"
+            with contextlib.suppress(RemoteError):
+                return (await client.call(BRIDGE_TWIN.id, to_provider, ["y"])).json() == ["y"]
+            return False
+
+        await eventually(by_link)
+        await provider.stop()
+        release = asyncio.Event()
+
+        @actor.operation("Bound.Wait")
+        async def wait(call: Call) -> None:
+            await release.wait()
+
+        await world.allow(
+            "bound", "to_lattice", "Bound.*", per_s="1", max_bytes="4", timeout_ms="100"
+        )
+        bound = command.replace("Echo.Say", "Bound.Wait")
+
+        async def is_too_large() -> bool:
+            with pytest.raises(RemoteError) as caught:
+                await client.call(BRIDGE_TWIN.id, bound, b"12345", schema="a/b")
+            return caught.value.code == 413
+
+        await eventually(is_too_large)
+        for code, text in ((504, "actor: no answer"), (429, "bridge: .* allows 1 calls a second")):
+            with pytest.raises(RemoteError, match=text) as caught:
+                await client.call(BRIDGE_TWIN.id, bound, b"1234", schema="a/b")
+            assert caught.value.code == code
+        release.set()
         for asked, body, code, text in (
             (command, "fail", 500, "actor: not today"),
             (command.replace("Say", "Other"), None, 500, "Invalid method name Echo.Other"),
@@ -300,7 +356,7 @@ class Outcomes:
         """Make one call."""
         began_s = time.monotonic()
         try:
-            assert await call == b"%d" % number
+            assert await call == b"note %d" % number
             self.done.add(number)
         except (PeerError, LatticeError) as error:
             self.failed[number] = str(error)
@@ -333,7 +389,7 @@ async def test_a_killed_bridge_of_two(world: World) -> None:
         async def ask_actor(number: int, timeout_s: float) -> None:
             async def call() -> bytes:
                 command = f"lattice.{ACTOR.public}.Note.One"
-                data = b"%d" % number
+                data = b"note %d" % number
                 reply = await client.call(
                     BRIDGE_TWIN.id, command, data, schema="a/b", timeout=timeout_s
                 )
@@ -343,7 +399,7 @@ async def test_a_killed_bridge_of_two(world: World) -> None:
 
         async def ask_twin(number: int, timeout_s: float) -> None:
             async def call() -> bytes:
-                request = TwinRequest(bob.id, "note.one", b"%d" % number, schema="a/b")
+                request = TwinRequest(bob.id, "note.one", b"note %d" % number, schema="a/b")
                 answer = await actor.call(BRIDGE, CALL, encode_request(request), timeout_s)
                 return decode_reply(answer).data
 
@@ -380,6 +436,9 @@ async def test_a_killed_bridge_of_two(world: World) -> None:
         os.kill(holder, signal.SIGKILL)
         for timeout_s in (2, 20) * 50:
             last = make(timeout_s)
+        # What waits for the bridge's twin is for its eyes only.
+        waiting = await eventually_so(lambda: world.queued(BRIDGE_TWIN))
+        assert b"Note.One" in waiting and b"note " not in waiting
         await asyncio.gather(*calls)
         for outcomes in (to_actor, to_twin):
             assert set(outcomes.executed.values()) == {1}

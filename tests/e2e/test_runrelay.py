@@ -20,6 +20,12 @@ import pytest
 import redis
 from websockets.asyncio.client import connect, unix_connect
 
+from lattice.connection import LatticeConnection
+from lattice.errors import NoRespondersError
+from lattice.options import LatticeOptions
+from proto.lattice.messages import decode_health
+from proto.lattice.nkeys import KeyPair
+from proto.lattice.subjects import SubjectKind, provider_subject
 from relay.queues import keys
 from relay.server.rewriting import LEAST_BYTES
 from tests.support.certificates import make_certificate
@@ -158,9 +164,31 @@ async def test_the_same_start_again_says_that_this_relay_runs(start: Any) -> Non
     assert shown["redis.url"]["running"]["origin"] == "--embedded"
 
 
+async def bridge_is_healthy(data_dir: Path, listen: str) -> None:
+    """Wait for the bridge and the NATS server that `--embedded --lattice` starts."""
+    options = LatticeOptions(servers=(f"nats://{listen}",))
+    connection = LatticeConnection(options)
+    async with asyncio.timeout(START_TIMEOUT_S):
+        await connection.open(wait=True)
+        seed = (data_dir / "lattice" / "provider.seed").read_text().strip()
+        key = KeyPair.of_seed(seed).public
+        subject = provider_subject(options.lattice, key, "default", SubjectKind.HEALTH)
+
+        async def healthy() -> bool:
+            with contextlib.suppress(NoRespondersError):
+                answer = await connection.request(subject, b"", START_TIMEOUT_S)
+                return decode_health(answer).healthy
+            return False
+
+        await eventually(healthy)
+    await connection.close()
+
+
 async def test_everything_ends_with_a_killed_supervisor(start: Any) -> None:
     arguments = embedded("--processes", "2")
-    relay = await start(*arguments).ready()
+    settings = {"lattice.embedded_listen": f"127.0.0.1:{free_port()}"}
+    relay = await start(*arguments, "--lattice", settings=settings).ready()
+    await bridge_is_healthy(relay.data_dir, settings["lattice.embedded_listen"])
     children = relay.descendants()
     relay.process.kill()
     relay.process.wait()

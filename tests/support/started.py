@@ -8,7 +8,9 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tests.support.children import descendants
@@ -38,6 +40,7 @@ class Started:
         celery: bool = False,
         fresh: bool = False,
         own_start: bool = False,
+        settings: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """
         Args:
@@ -45,13 +48,14 @@ class Started:
             own_start: start it from a command line, and do not fork it; `module` does so too.
             celery: with its Celery workers.
             fresh: nothing is there yet; else the database has its tables.
+            settings: more of them, from the environment.
         """
         self.folder = folder
         self.data_dir = folder / "data"
         if not fresh:
             make_tables(self.data_dir)
         self._log_path = folder / "out.log"
-        environment = command_environment(folder, {"celery.embedded": str(int(celery))})
+        environment = command_environment(folder, {"celery.embedded": str(int(celery)), **settings})
         environment["PYTHONPATH"] = f"{WITHOUT_TELEMETRY}{os.pathsep}{ROOT}"
         self.since = self._log_path.stat().st_size if self._log_path.exists() else 0
         with self._log_path.open("ab") as log:
