@@ -27,8 +27,8 @@ from proto.lattice.errors import LatticeError
 
 READY: Final = b"ready\n"
 FAILED: Final = 1
-END_S: Final = 5.0
-"""How long the works of a process have to end."""
+END_S: Final = 12.0
+"""How long the works of a process have to end: calls under way have ten seconds of it."""
 
 logger = logging.getLogger("lattice")
 

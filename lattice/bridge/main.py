@@ -104,12 +104,17 @@ class Bridge:
                 self._register(name, answer)
             self.provider.on_link = self._linked
             self.provider.on_unlink = self._unlinked
-            await self.provider.start()
-            ready()
-            asked = Asked(self.redis, self.connection, self.caller, self.provider, self.directory)
-            await asyncio.gather(
-                asked.keep(), self._look(), self.health.keep(self.directory.providers)
-            )
+            try:
+                await self.provider.start()
+                ready()
+                asked = Asked(
+                    self.redis, self.connection, self.caller, self.provider, self.directory
+                )
+                await asyncio.gather(
+                    asked.keep(), self._look(), self.health.keep(self.directory.providers)
+                )
+            finally:
+                await self.provider.stop()  # while twins can still be asked
 
     def _register(self, name: str, answer: Callable[[str, bytes], Any]) -> None:
         @self.provider.operation(name)

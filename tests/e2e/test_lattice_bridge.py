@@ -453,3 +453,27 @@ async def test_a_killed_bridge_of_two(world: World) -> None:
 
         await eventually(restarted, timeout_s=30)
         assert await both_ways()
+
+        # Bridges that are asked to end finish the calls that they have.
+        release, begun = asyncio.Event(), asyncio.Event()
+
+        async def slow(request: Request) -> Response:
+            begun.set()
+            await release.wait()
+            return Response(b"done", "a/b")
+
+        twin.serve({"note.slow": slow})
+        request = TwinRequest(bob.id, "note.slow")
+        answering = asyncio.create_task(actor.call(BRIDGE, CALL, encode_request(request)))
+        await begun.wait()
+        for pid in {each["pid"] for each in await world.rows("processes")} - {holder}:
+            os.kill(pid, signal.SIGTERM)
+
+        async def gone() -> bool:
+            one = next(number)
+            await ask_twin(one, 1)
+            return "no responders" in to_twin.failed.get(one, "")
+
+        await eventually(gone)
+        release.set()
+        assert decode_reply(await answering).data == b"done"
