@@ -28,7 +28,7 @@ from tests.support.started import exists
 
 READY_S = 30.0
 OPERATOR = Actor("operator", Face.CLI, "", None)
-RECONNECT_S = 20.0
+RECONNECT_S = 50.0
 
 
 def marks(server: RedisServer) -> list[str]:
