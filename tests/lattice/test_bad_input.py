@@ -88,6 +88,22 @@ async def test_each_recorded_message_gets_its_answer(
     assert provider.serving.counts == expected
     caller = LatticeCaller(connection, ACTOR.public)
     assert await caller.call(TARGET, "Echo.Echo", b"honest") == b"honest"
+    await eventually(lambda: provider.serving.running == 0)
+    assert connection.outstanding == 0
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize("length", [0, 5, 921_601, 2**63, 2**64 - 1])
+async def test_lengths_that_lie(
+    provider: LatticeProvider, connection: LatticeConnection, length: int
+) -> None:
+    invocation = call(target=TARGET, operation="Echo.Echo")
+    subject = provider_subject(connection.options.lattice, PROVIDER.public, "default")
+    body = replace(invocation, content_length=length).encode()
+    response = decode_response(await connection.request(subject, body, 5))
+    assert (response.invocation_id, response.msg) == (invocation.id, b"")
+    assert "bytes" in (response.error or "")
+    assert provider.serving.counts == {Reason.SIZE: 1}
 
 
 async def _damage(objects: Objects, name: str, fault: str) -> None:

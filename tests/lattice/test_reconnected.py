@@ -1,10 +1,14 @@
-"""A provider whose connection was down: what changed meanwhile."""
+"""A provider whose connection was down: what changed meanwhile, and that it is called again."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from lattice.caller import LatticeCaller
 from lattice.connection import LatticeConnection
+from lattice.errors import RemoteError
 from lattice.options import LatticeOptions
 from lattice.provider import LatticeProvider
 from proto.lattice.messages import LinkDefinition
@@ -32,4 +36,7 @@ async def test_links_that_changed_while_the_provider_was_away(tmp_path: Path) ->
             host.links[other, "c:d", "default"] = foreign
             server.start()
             await eventually(lambda: not provider.links, 20)
+            caller = LatticeCaller(hosts, other)  # a call reaches it again
+            with pytest.raises(RemoteError, match="is not linked to this provider"):
+                await caller.call(provider.origin, "Echo.Echo")
             await provider.stop()
