@@ -13,6 +13,7 @@ import pytest
 from redis.asyncio import Redis
 
 from lattice import janitor
+from lattice.bridge import lease, policies
 from lattice.bridge.counts import OTHERS, Counts
 from lattice.bridge.lease import Lease
 from lattice.bridge.links import Links
@@ -32,6 +33,7 @@ from lattice.objects import Objects
 from lattice.options import LatticeOptions
 from lattice.report import Report
 from peer import errors as peer_errors
+from proto.lattice import state
 from proto.lattice.policy import Direction, PolicyError, RefusedError
 from proto.lattice.state import POLICIES, POLICIES_CHANGED, ProcessKind
 from tests.lattice.test_judge import ACTOR, CLUSTER, PROVIDER
@@ -131,7 +133,10 @@ def test_refused_names_are_counted_together() -> None:
     assert counts.take() == {} and counts.running == 0
 
 
-async def test_one_bridge_holds_the_lease(valkey: RedisServer) -> None:
+async def test_one_bridge_holds_the_lease(
+    valkey: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "RENEW_S", 0.05)
     async with Redis.from_url(valkey.url) as redis:
         first, second = Lease(redis, "first"), Lease(redis, "second")
         keeping = [asyncio.create_task(first.keep())]
@@ -145,6 +150,23 @@ async def test_one_bridge_holds_the_lease(valkey: RedisServer) -> None:
         keeping[1].cancel()
         await asyncio.wait({keeping[1]})
         assert await redis.keys("relay:lattice:bridge:*") == []
+
+
+async def test_the_lease_of_a_killed_bridge_moves(
+    valkey: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert lease.TTL_MS / 1000 + lease.RENEW_S <= 6, "as docs/operate/lattice.md says"
+    monkeypatch.setattr(lease, "TTL_MS", 300)
+    monkeypatch.setattr(lease, "RENEW_S", 0.05)
+    async with Redis.from_url(valkey.url) as redis:
+        await redis.set(lease.KEY, "killed", px=lease.TTL_MS)
+        other = Lease(redis, "other")
+        keeping = asyncio.create_task(other.keep())
+        async with asyncio.timeout(5):
+            await other.held.wait()
+        assert await redis.get(lease.KEY) == b"other"
+        keeping.cancel()
+        await asyncio.wait({keeping})
 
 
 async def test_policies_are_live(valkey: RedisServer) -> None:
@@ -167,8 +189,12 @@ async def test_policies_are_live(valkey: RedisServer) -> None:
         keeping.cancel()
 
 
-async def test_whenever_they_are_cancelled_they_end(valkey: RedisServer) -> None:
+async def test_whenever_they_are_cancelled_they_end(
+    valkey: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`redis-py` swallows some cancellations, above all while it connects."""
+    for module, name in ((lease, "RENEW_S"), (policies, "LOOK_S"), (state, "REPORT_EVERY_S")):
+        monkeypatch.setattr(module, name, 0.05)
 
     async def cancel_at(step: int, begin: Callable[[Redis], Coroutine[Any, Any, None]]) -> None:
         async with Redis.from_url(valkey.url) as redis:
