@@ -51,6 +51,7 @@ class Calling:
         payload: bytes = b"",
         timeout_s: float | None = None,
         trace: Mapping[str, str] | None = None,
+        token: str = "",
     ) -> bytes:
         """Call an operation and return its result.
 
@@ -60,6 +61,7 @@ class Calling:
             payload: as the contract says.
             timeout_s: for the answer; the object store has some more for large payloads.
             trace: W3C trace keys.
+            token: 32 hexadecimal digits, the id of the invocation; empty: a random one.
 
         Raises:
             CallError: there is no result; see `lattice.errors`.
@@ -70,7 +72,7 @@ class Calling:
         options = self._options
         if len(payload) > options.max_payload_bytes:
             raise TooLargeError("payload", len(payload), options.max_payload_bytes)
-        token = secrets.token_hex(16)
+        token = token or secrets.token_hex(16)
         invocation = make(
             self.origin,
             target,

@@ -17,6 +17,7 @@ from redis.exceptions import RedisError
 
 from lattice.bridge.counts import BOUNDS_MS, REFUSED, Counts
 from lattice.process import goes_on
+from lattice.recording import Events
 from proto.lattice import state
 from proto.lattice.state import CallField, Seen, Total, total_field
 
@@ -35,6 +36,7 @@ class Report:
         state: returns what the process says of itself, JSON values by name.
         counts: of calls; None: it makes none.
         totals: returns counts since the start of the process, by `state.total_field`.
+        events: of invocations; None: they are not recorded.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Report:
         state: Callable[[], Mapping[str, Any]],
         counts: Counts | None = None,
         totals: Callable[[], Mapping[str, int]] = dict,
+        events: Events | None = None,
     ) -> None:
         self.id = f"{kind}-{os.getpid()}-{secrets.token_hex(4)}"
         self._redis = redis
@@ -53,6 +56,7 @@ class Report:
         self._totals = totals
         self._totalled: dict[str, int] = {}  # of the totals, told or about to be
         self._added: Counter[str] = Counter()  # not told yet
+        self._events = events
         self._began = time.time()
         self._fields: dict[int, dict[str, float]] = {}  # not told yet, by minute
 
@@ -61,6 +65,8 @@ class Report:
         while goes_on():
             try:
                 await self.tell()
+                if self._events is not None:
+                    await self._events.tell()
             except RedisError as error:
                 logger.warning("cannot report to Redis: %s", error)
             await asyncio.sleep(state.REPORT_EVERY_S)
@@ -93,6 +99,11 @@ class Report:
         for minute in minutes:
             self._fields.pop(minute, None)
 
+    async def finish(self) -> None:
+        """Hand over the events that wait: the process ends."""
+        if self._events is not None:
+            await self._events.finish()
+
     async def saw(self, what: Seen, rows: Mapping[str, Any]) -> None:
         """Tell what there is of something, by keys; what is not there is gone.
 
@@ -107,7 +118,10 @@ class Report:
             await pipe.execute()
 
     def _collect(self) -> None:
-        for name, total in self._totals().items():
+        totals = dict(self._totals())
+        if self._events is not None:
+            totals[Total.UNRECORDED] = self._events.lost
+        for name, total in totals.items():
             if increase := total - self._totalled.get(name, 0):
                 self._added[name] += increase
                 self._totalled[name] = total

@@ -1,4 +1,4 @@
-"""What passed the bridge and what did not, in counts that a process adds to Redis."""
+"""What passed the bridge and what did not: counts for Redis, and events for the lake."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import bisect
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from lattice.bridge.refusals import FailedError
+from lattice.recording import Events
+from proto.lattice import recording
 from proto.lattice.policy import Direction, Refusal
+from proto.lattice.recording import EventKind, Shape
 
 OK: Final = "ok"
 CRASHED: Final = "crashed"
@@ -20,6 +24,7 @@ MAX_KEYS: Final = 10_000
 OTHERS: Final = "(others)"
 """In place of names: of calls that are refused, and of those beyond the bound."""
 REFUSED: Final = frozenset({*Refusal, "malformed", "not_found"})
+_KINDS: Final = {Direction.TO_LATTICE: EventKind.OUT, Direction.TO_TWIN: EventKind.IN}
 
 
 class Key(NamedTuple):
@@ -36,6 +41,55 @@ class Key(NamedTuple):
     entity: str
     contract: str
     operation: str
+
+
+@dataclass(slots=True)
+class Passing:
+    """A call that passes; whoever passes it on fills in what turns out meanwhile.
+
+    Attributes:
+        direction: who calls whom.
+        operation: of the lattice.
+        contract: of the provider; empty for calls of actors.
+        origin, target: public keys.
+        link: name of the link.
+        twin: that calls or is called.
+        size: of the payload, in bytes.
+        answer: size of the result; None: there is none.
+        id: of the invocation.
+        host_id: that the invocation names.
+    """
+
+    direction: Direction
+    operation: str
+    contract: str = ""
+    origin: str = ""
+    target: str = ""
+    link: str = ""
+    twin: int = 0
+    size: int = 0
+    answer: int | None = None
+    id: str = ""
+    host_id: str = ""
+
+    @property
+    def key(self) -> Key:
+        """What the call is counted by."""
+        entity = self.target if self.direction is Direction.TO_LATTICE else self.origin
+        return Key(self.direction, entity, self.contract, self.operation)
+
+    def shape(self, reason: str) -> Shape:
+        """Return what its event has in common with others."""
+        return Shape(
+            _KINDS[self.direction],
+            self.origin,
+            self.target,
+            self.link,
+            self.contract,
+            self.operation,
+            self.host_id,
+            reason,
+        )
 
 
 class Row:
@@ -62,16 +116,19 @@ class Row:
 
 
 class Counts:
-    """Counts since the last report."""
+    """Counts since the last report.
 
-    def __init__(self) -> None:
+    Args:
+        events: get each call; None: calls are not recorded.
+    """
+
+    def __init__(self, events: Events | None = None) -> None:
+        self._events = events
         self._rows: dict[Key, Row] = {}
         self.running = 0
 
     @contextmanager
-    def counting(
-        self, direction: Direction, entity: str, contract: str, operation: str
-    ) -> Iterator[None]:
+    def counting(self, passing: Passing) -> Iterator[None]:
         """Count the call that the block makes, by how it ends."""
         began_s, outcome = time.perf_counter(), CRASHED
         self.running += 1
@@ -83,11 +140,21 @@ class Counts:
             raise
         finally:
             self.running -= 1
-            took_ms = (time.perf_counter() - began_s) * 1000
-            key = Key(direction, entity, contract, operation)
+            took_s = time.perf_counter() - began_s
+            key = passing.key
             if outcome in REFUSED:  # names that anybody may invent
-                key = Key(direction, OTHERS, "", OTHERS)
-            self._row(key).add(outcome, took_ms)
+                key = Key(key.direction, OTHERS, "", OTHERS)
+            self._row(key).add(outcome, took_s * 1000)
+            if self._events is not None:
+                self._events.add(
+                    passing.shape(recording.OK if outcome == OK else outcome),
+                    time.time(),
+                    passing.id,
+                    passing.size,
+                    passing.answer,
+                    int(took_s * 1e6),
+                    passing.twin,
+                )
 
     def take(self) -> dict[Key, Row]:
         """Return what was counted since the last time."""

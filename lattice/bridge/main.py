@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from lattice.bridge.asked import Asked
-from lattice.bridge.counts import Counts
+from lattice.bridge.counts import Counts, Passing
 from lattice.bridge.health import Health
 from lattice.bridge.lease import Lease
 from lattice.bridge.links import Links
@@ -27,6 +28,7 @@ from lattice.objects import Objects
 from lattice.options import LatticeOptions
 from lattice.process import together
 from lattice.provider import LatticeProvider
+from lattice.recording import Events
 from lattice.report import Report
 from lattice.serving import Call, OperationError
 from peer.client import Client, PeerError
@@ -51,7 +53,8 @@ class Bridge:
 
     Args:
         settings: `options` (see `LatticeOptions`), `redis_url`, `provider_seed`, `link_name`,
-            `twin_secret`, `relays`, `twins` (or null) and `substrate` (see `peer.client.Client`).
+            `twin_secret`, `relays`, `twins` (or null) and `substrate` (see `peer.client.Client`),
+            and `record`: whether each call is an event of the lake.
 
     Raises:
         KeyFormatError: a seed is malformed.
@@ -73,8 +76,11 @@ class Bridge:
         self.directory = Directory(self.connection)
         self.health = Health(self.connection)
         self.links = Links()
-        self.counts = Counts()
-        self.report = Report(self.redis, ProcessKind.BRIDGE, self._told, self.counts, self._totals)
+        self.events = Events(self.redis) if settings.get("record") else None
+        self.counts = Counts(self.events)
+        self.report = Report(
+            self.redis, ProcessKind.BRIDGE, self._told, self.counts, self._totals, self.events
+        )
         self.lease = Lease(self.redis, self.report.id)
         self._twin: int | None = None
 
@@ -93,6 +99,7 @@ class Bridge:
         finally:
             await self.provider.stop()
             await self.connection.close()
+            await self.report.finish()
             await self.redis.aclose()
 
     async def _lattice(self, ready: Callable[[], None]) -> None:
@@ -116,11 +123,11 @@ class Bridge:
             finally:
                 await self.provider.stop()  # while twins can still be asked
 
-    def _register(self, name: str, answer: Callable[[str, bytes], Any]) -> None:
+    def _register(self, name: str, answer: Callable[[Call], Any]) -> None:
         @self.provider.operation(name)
         async def handle(call: Call) -> bytes:
             try:
-                found: bytes = await answer(call.origin.public_key, call.payload)
+                found: bytes = await answer(call)
             except FailedError as error:
                 raise OperationError(str(error)) from error
             return found
@@ -178,10 +185,12 @@ class Bridge:
                 self._twin = None
 
     async def _invoke(
-        self, target: Entity, operation: str, payload: bytes, timeout_s: float
+        self, target: Entity, operation: str, payload: bytes, timeout_s: float, passing: Passing
     ) -> bytes:
-        origin = self.provider if target.is_actor else self.caller
-        return await origin.call(target, operation, payload, timeout_s)
+        caller = self.provider if target.is_actor else self.caller
+        passing.origin, passing.host_id = caller.origin.public_key, caller.host_id
+        passing.id = secrets.token_hex(16)
+        return await caller.call(target, operation, payload, timeout_s, token=passing.id)
 
     def _told(self) -> dict[str, Any]:
         return {

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgpack
 
 from lattice.bridge import refusals
-from lattice.bridge.counts import Counts
+from lattice.bridge.counts import Counts, Passing
 from lattice.bridge.links import Links
 from lattice.bridge.refusals import FailedError, Side
 from peer.client import CommandError, Request, Response
@@ -33,8 +33,9 @@ KEY_CHARS: Final = 56
 MAX_DEPTH: Final = 64
 MIN_TIMEOUT_S: Final = 0.001
 
-Invoke = Callable[[Entity, str, bytes, float], Awaitable[bytes]]
-"""Calls an operation of an entity with a payload, and waits so many seconds at most."""
+Invoke = Callable[[Entity, str, bytes, float, Passing], Awaitable[bytes]]
+"""Calls an operation of an entity with a payload, and waits so many seconds at most; says who calls
+and with which id."""
 
 
 class Directory(Protocol):
@@ -101,14 +102,12 @@ class ToLattice:
 
     async def _called(self, request: Request) -> Response:
         target = find_target(request.command, self._directory)
-        entity = target.entity
-        with self._counts.counting(
-            Direction.TO_LATTICE, entity.public_key, entity.contract_id, target.operation
-        ):
-            policy = self._allowed(request, entity.public_key, target.operation, target.alias)
+        passing = _passing(request, target)
+        with self._counts.counting(passing):
+            policy = self._allowed(request, passing.target, target.operation, target.alias)
             is_json = request.schema == JSON_SCHEMA
             payload = _to_msgpack(request.payload) if is_json else request.payload
-            result = await self._invoked(request, policy, target, payload)
+            result = await self._invoked(request, policy, target, payload, passing)
             if is_json:
                 return Response(_to_json(result), JSON_SCHEMA)
             return Response(result, request.schema)
@@ -119,7 +118,8 @@ class ToLattice:
             text = f"no linked actor serves the command {request.command:.80}"
             raise FailedError(Side.BRIDGE, "not_found", refusals.NOT_FOUND, text)
         target = Target(Entity.actor(actor), HANDLE_REQUEST)
-        with self._counts.counting(Direction.TO_LATTICE, actor, "", HANDLE_REQUEST):
+        passing = _passing(request, target)
+        with self._counts.counting(passing):
             policy = self._allowed(request, actor, request.command)
             asked = TwinRequest(
                 request.source.twin,
@@ -129,7 +129,8 @@ class ToLattice:
                 request.schema,
                 int(_left_s(request, policy) * 1000),
             )
-            result = await self._invoked(request, policy, target, encode_request(asked))
+            payload = encode_request(asked)
+            result = await self._invoked(request, policy, target, payload, passing)
             try:
                 reply = decode_reply(result)
             except FormatError as error:
@@ -152,18 +153,33 @@ class ToLattice:
             raise refusals.refused(error) from None
 
     async def _invoked(
-        self, request: Request, policy: Policy, target: Target, payload: bytes
+        self, request: Request, policy: Policy, target: Target, payload: bytes, passing: Passing
     ) -> bytes:
         side = Side.ACTOR if target.entity.is_actor else Side.PROVIDER
         timeout_s = _left_s(request, policy)
         try:
-            result = await self._invoke(target.entity, target.operation, payload, timeout_s)
+            result = await self._invoke(
+                target.entity, target.operation, payload, timeout_s, passing
+            )
         except LatticeError as error:
             raise refusals.of_lattice(side, error) from error
+        passing.answer = len(result)
         if len(result) > policy.max_bytes:
             text = f"the result has {len(result)} bytes; policy {policy.name} allows"
             raise refusals.refused(RefusedError(Refusal.SIZE, f"{text} {policy.max_bytes}"))
         return result
+
+
+def _passing(request: Request, target: Target) -> Passing:
+    return Passing(
+        Direction.TO_LATTICE,
+        target.operation,
+        target.entity.contract_id,
+        target=target.entity.public_key,
+        link=target.entity.link_name,
+        twin=request.source.twin,
+        size=len(request.payload),
+    )
 
 
 def find_target(command: str, directory: Directory) -> Target:

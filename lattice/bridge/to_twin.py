@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 
 from lattice.bridge import refusals
-from lattice.bridge.counts import Counts
+from lattice.bridge.counts import Counts, Passing
 from lattice.bridge.links import Links
+from lattice.serving import Call
 from peer.client import Client
 from peer.errors import PeerError
 from proto.lattice.errors import FormatError
@@ -43,14 +44,15 @@ class ToTwin:
         self._policies = policies
         self._counts = counts
 
-    async def call(self, actor: str, payload: bytes) -> bytes:
+    async def call(self, call: Call) -> bytes:
         """Ask a twin for an actor, and return the answer.
 
         Raises:
             FailedError: the request was refused, or failed.
         """
-        with self._counts.counting(Direction.TO_TWIN, actor, CONTRACT, CALL):
-            request, policy = self._allowed(actor, payload)
+        passing = _passing(call, CALL)
+        with self._counts.counting(passing):
+            request, policy = self._allowed(call, passing)
             timeout_ms = min(request.timeout_ms or policy.timeout_ms, policy.timeout_ms)
             try:
                 reply = await self._client.call(
@@ -62,7 +64,7 @@ class ToTwin:
                 )
             except PeerError as error:
                 raise refusals.of_twin(request.twin, error) from error
-            size = len(reply.payload)
+            passing.answer = size = len(reply.payload)
             if size > policy.max_bytes:
                 text = (
                     f"the answer has {size} bytes; policy {policy.name} allows {policy.max_bytes}"
@@ -70,14 +72,15 @@ class ToTwin:
                 raise refusals.refused(RefusedError(Refusal.SIZE, text))
             return encode_reply(TwinReply(reply.payload, reply.schema))
 
-    async def send(self, actor: str, payload: bytes) -> bytes:
+    async def send(self, call: Call) -> bytes:
         """Tell a twin something for an actor, and return the uid of the message.
 
         Raises:
             FailedError: the request was refused, or not sent.
         """
-        with self._counts.counting(Direction.TO_TWIN, actor, CONTRACT, SEND):
-            request, policy = self._allowed(actor, payload)
+        passing = _passing(call, SEND)
+        with self._counts.counting(passing):
+            request, policy = self._allowed(call, passing)
             timeout_ms = min(request.timeout_ms or policy.timeout_ms, policy.timeout_ms)
             try:
                 uid = await self._client.notify(
@@ -91,9 +94,11 @@ class ToTwin:
                 raise refusals.of_twin(request.twin, error) from error
             return encode_uid(uid)
 
-    def _allowed(self, actor: str, payload: bytes) -> tuple[TwinRequest, Policy]:
+    def _allowed(self, call: Call, passing: Passing) -> tuple[TwinRequest, Policy]:
+        actor = passing.origin
         try:
-            request = decode_request(payload)
+            request = decode_request(call.payload)
+            passing.twin = request.twin
             self._links.of(actor).check(request.twin, request.command)
             return request, self._policies().decide(
                 Direction.TO_TWIN,
@@ -107,3 +112,18 @@ class ToTwin:
             raise refusals.malformed(error) from None
         except RefusedError as error:
             raise refusals.refused(error) from None
+
+
+def _passing(call: Call, operation: str) -> Passing:
+    invocation = call.invocation
+    return Passing(
+        Direction.TO_TWIN,
+        operation,
+        CONTRACT,
+        call.origin.public_key,
+        invocation.target.public_key,
+        invocation.target.link_name,
+        size=len(call.payload),
+        id=invocation.id,
+        host_id=invocation.host_id,
+    )

@@ -16,6 +16,7 @@ from lattice.monitor.judge import Judge, View
 from lattice.monitor.watch import Watch
 from lattice.options import LatticeOptions
 from lattice.process import goes_on, together
+from lattice.recording import Events
 from lattice.report import Report
 from lattice.report import told as report_of
 from proto.lattice import state
@@ -38,8 +39,9 @@ async def run(settings: dict[str, Any], stop: asyncio.Event, ready: Callable[[],
 
     Args:
         settings: `options` (see `LatticeOptions`), `redis_url`, `subject` under which an account
-            exports the invocations, `direct`: whether to subscribe to those of the lattice, and
-            `hosts`: ids of programs that take part without a host.
+            exports the invocations, `direct`: whether to subscribe to those of the lattice,
+            `hosts`: ids of programs that take part without a host, and `record`: whether each
+            invocation is an event of the lake.
         stop: ends it.
         ready: called once it watches.
 
@@ -54,9 +56,10 @@ async def run(settings: dict[str, Any], stop: asyncio.Event, ready: Callable[[],
         )
     prefix = "" if settings["direct"] else settings["subject"]
     judge = Judge(options.lattice, options.issuers, window_s=options.iat_window_s)
-    watch = Watch(judge, prefix)
-    connection = LatticeConnection(options)
     redis = Redis.from_url(settings["redis_url"])
+    events = Events(redis) if settings.get("record") else None
+    watch = Watch(judge, prefix, events)
+    connection = LatticeConnection(options)
     directory = Directory(connection)
     bridges = Bridges(redis, settings["hosts"])
 
@@ -97,12 +100,13 @@ async def run(settings: dict[str, Any], stop: asyncio.Event, ready: Callable[[],
             judge.view = bridges.joined(directory.view())
             await asyncio.sleep(BRIDGES_S)
 
+    report = Report(redis, ProcessKind.MONITOR, told, totals=totals, events=events)
     try:
-        report = Report(redis, ProcessKind.MONITOR, told, totals=totals)
         works = (watching(), viewing(), viewing_bridges(), report.keep(), _telling(redis, watch))
         await together(stop, *works)
     finally:
         await connection.close()
+        await report.finish()
         await redis.aclose()
 
 

@@ -12,7 +12,10 @@ from collections import Counter, deque
 from typing import Final, NamedTuple
 
 from lattice.monitor.judge import Finding, Judge
+from lattice.recording import Events
 from proto.lattice.errors import FormatError, Reason
+from proto.lattice.messages import Invocation
+from proto.lattice.recording import OK, EventKind, Shape
 from proto.lattice.subjects import SubjectKind, parse_rpc_subject
 
 MAX_WAITING: Final = 20_000
@@ -40,12 +43,14 @@ class Watch:
     Args:
         judge: of the messages.
         prefix: of subjects, by which an account exports them; empty: none.
+        events: get each message that was judged; None: they are not recorded.
     """
 
-    def __init__(self, judge: Judge, prefix: str = "") -> None:
+    def __init__(self, judge: Judge, prefix: str = "", events: Events | None = None) -> None:
         self.seen = self.judged = self.unjudged = self.unknown_payloads = 0
         self.by_reason: Counter[str] = Counter()
         self._judge = judge
+        self._events = events
         self._prefix = f"{prefix}." if prefix else ""
         self._waiting: deque[_Seen] = deque()
         self._bytes = 0
@@ -96,9 +101,30 @@ class Watch:
         invocation, finding = self._judge.judge(seen.subject, seen.data, seen.at)
         if invocation is not None and invocation.moved:
             self.unknown_payloads += 1
+        if self._events is not None:
+            shape = _shape(invocation, OK if finding is None else finding.reason)
+            message_id = "" if invocation is None else invocation.id
+            self._events.add(shape, seen.at, message_id, len(seen.data))
         if finding is not None:
             self.by_reason[finding.reason] += 1
             if len(self._findings) < MAX_KEPT:
                 self._findings.append(finding)
             else:
                 self._beyond[finding.reason] += 1
+
+
+def _shape(invocation: Invocation | None, reason: str) -> Shape:
+    if invocation is None:
+        return Shape(EventKind.SEEN, reason=reason)
+    origin, target = invocation.origin, invocation.target
+    provider = origin if target.is_actor else target
+    return Shape(
+        EventKind.SEEN,
+        origin.public_key,
+        target.public_key,
+        provider.link_name,
+        provider.contract_id,
+        invocation.operation,
+        invocation.host_id,
+        reason,
+    )

@@ -80,6 +80,8 @@ class Total(StrEnum):
     """Invocations that came faster than a monitor could check them."""
     FOUND = "found"
     """Findings of monitors; reason."""
+    UNRECORDED = "unrecorded"
+    """Invocations that are missing in the lake, which did not keep up."""
 
 
 class Verb(StrEnum):

@@ -26,6 +26,13 @@ EVENTS: Final = pa.schema(
     metadata={schema.VERSION_KEY: str(schema.VERSION)},
 )
 
+_OF_LATTICE: Final = ("link", "contract", "operation", "host_id", "answer_bytes")
+
+OF_SEGMENTS: Final = pa.schema(
+    [field for field in EVENTS if field.name not in _OF_LATTICE], metadata=EVENTS.metadata
+)
+"""Without the columns that no segment has: writing nulls would take a sixth of the time."""
+
 TEXTS: Final = tuple(field.name for field in EVENTS if pa.types.is_dictionary(field.type))
 
 ROW_GROUP: Final = 1 << 20

@@ -2,6 +2,7 @@
 
     segments/  -> conversion -> events/  -> merging, when an hour is quiet -> retention
        of the dead: backlog.close_dead                     too many: backlog.keep_within
+    Redis      -> lattice_intake -> events/
 
 One compactor works on a lake at a time, a child of the relay or `manage.py rmb_analytics compact`;
 the kernel frees its lock however it ends. It keeps nothing that is not in the folders, so the next
@@ -19,7 +20,9 @@ from collections.abc import Callable, Iterator
 from datetime import date
 from typing import Final
 
-from relay.analytics import backlog, merging, retention
+from redis import Redis
+
+from relay.analytics import backlog, lattice_intake, merging, retention
 from relay.analytics.conversion import convert
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake
@@ -40,7 +43,7 @@ class Work:
 
     Attributes:
         segments: made into Parquet, or put aside.
-        rows: in them.
+        rows: in them, and of the lattice.
         closed: segments of dead recorders.
         dropped: segments there was no room for.
         merged: hours.
@@ -103,6 +106,24 @@ class Compactor:
             work.dropped = backlog.keep_within(self._lake, self._segments_max_bytes)
         except OSError as error:
             work.trouble = work.trouble or f"segments cannot be dropped: {error}"
+        return work
+
+    def take_in(self, client: Redis, relay: str) -> Work:
+        """Make Parquet of the events that processes of a lattice handed over in Redis.
+
+        Raises:
+            redis.exceptions.RedisError: Redis does not answer.
+        """
+        work = Work()
+        try:
+            for rows, hours in lattice_intake.take_in(self._lake, client, relay):
+                work.rows += rows
+                if self._unmerged is not None:
+                    self._unmerged.update(hours)
+                if self._stopping():
+                    break
+        except OSError as error:
+            work.trouble = f"events of the lattice wait: {error}"
         return work
 
     def merge(self) -> Work:

@@ -14,12 +14,19 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from redis import Redis
+from redis.exceptions import RedisError
+
 from proto.limits.backoff import Backoff
 from relay.analytics.compactor import AnotherCompactorError, Compactor, Work, alone
 from relay.analytics.lake import Lake
 
 LOOK_EVERY_S: Final = 0.25
 """For closed segments: a part of the time until an event is in the lake."""
+
+LATTICE_EVERY_S: Final = 1.0
+LATTICE_RETRY_S: Final = 30.0
+"""After Redis did not answer, which holds up the segments for seconds."""
 
 MERGE_EVERY_S: Final = 60.0
 
@@ -35,20 +42,24 @@ RETRY: Final = Backoff(first_s=1.0, longest_s=60.0)
 logger = logging.getLogger("relay.analytics.compactor")
 
 
-def compact(root: Path, config: Any, stop: threading.Event) -> None:
+def compact(
+    root: Path, config: Any, stop: threading.Event, client: Redis | None = None, relay: str = ""
+) -> None:
     """Compact a lake until `stop` is set.
 
     Args:
         root: the lake's.
         config: section `analytics`.
         stop: asks to end.
+        client: of the Redis that has events of the lattice; None: there are none.
+        relay: name of this relay.
     """
     lake = Lake(root)
     told = False
     while not stop.is_set():
         try:
             with alone(lake):
-                Loop(lake, config, stop).run()
+                Loop(lake, config, stop, client, relay).run()
                 return
         except AnotherCompactorError as error:
             if not told:
@@ -60,8 +71,18 @@ def compact(root: Path, config: Any, stop: threading.Event) -> None:
 class Loop:
     """One compactor that has the lock of its lake."""
 
-    def __init__(self, lake: Lake, config: Any, stop: threading.Event) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        config: Any,
+        stop: threading.Event,
+        client: Redis | None,
+        relay: str,
+    ) -> None:
         self._stop = stop
+        self._client = client
+        self._relay = relay
+        self._take_in_at = 0.0
         self._stop_by: float | None = None
         """When the last look ends, once it was asked to stop."""
         self._compactor = Compactor(
@@ -84,6 +105,8 @@ class Loop:
             self._say("segments", work := self._compactor.convert())
             self._failures = self._failures + 1 if work.trouble else 0
             pause_s = RETRY.delay_s(self._failures, random.random) or LOOK_EVERY_S
+            if now >= self._take_in_at:
+                self._take_in()
             if now >= merge_at:
                 merge_at = now + MERGE_EVERY_S
                 self._say("merging", self._compactor.merge())
@@ -91,6 +114,19 @@ class Loop:
                 retain_at = now + RETAIN_EVERY_S
                 self._say("retention", self._compactor.retain())
         self._say("segments", self._compactor.convert())
+        self._take_in()
+
+    def _take_in(self) -> None:
+        """Take the events of the lattice in."""
+        if self._client is None:
+            return
+        pause_s = LATTICE_EVERY_S
+        try:
+            self._say("lattice", self._compactor.take_in(self._client, self._relay))
+        except RedisError as error:
+            logger.debug("events of the lattice wait: %s", error)  # others say it louder
+            pause_s = LATTICE_RETRY_S
+        self._take_in_at = time.monotonic() + pause_s
 
     def _stopping(self) -> bool:
         if not self._stop.is_set():

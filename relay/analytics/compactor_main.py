@@ -20,6 +20,7 @@ from django.conf import settings
 
 from relay.analytics import backlog, lag, places
 from relay.analytics.places import Places
+from relay.analytics.recording import relay_name
 from relay.ops.redis_client import client
 from relay.server.lifeline import tell_ready, watch_parent
 
@@ -70,7 +71,7 @@ def _work(folders: Places, stop: threading.Event, ready_fd: int) -> None:
             backlog.keep_within(folders, config.segments_max_bytes)
         return
     tell_ready(ready_fd)
-    compact(folders.root, config, stop)
+    compact(folders.root, config, stop, client(), relay_name(settings.RMB))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from relay.analytics import backlog, gaps, segments
-from relay.analytics.arrow_schema import EVENTS
+from relay.analytics.arrow_schema import OF_SEGMENTS
 from relay.analytics.event_files import new_file
 from relay.analytics.gaps import Gap, Why
 from relay.analytics.lake import SUFFIX, Lake
@@ -92,7 +92,7 @@ def convert(lake: Lake, path: Path) -> Converted:
     stem = path.name.removesuffix(segments.SUFFIX)
     for number, (day, hour) in hours.items():
         name = f"{stem}-{day:%Y%m%d}{hour:02}{SUFFIX}"
-        with new_file(lake.hour(day, hour) / name) as file:
+        with new_file(lake.hour(day, hour) / name, schema=OF_SEGMENTS) as file:
             file.write(pa.concat_tables(tables.pop(number)))
     header = reader.header
     if reader.torn_bytes:
@@ -154,18 +154,18 @@ class _Columns:
     def __init__(self, path: Path, reader: segments.SegmentReader) -> None:
         self._path = path
         self._texts = {
-            "kind": _strings(reader.header.kinds),
-            "reason": _strings(reader.header.reasons),
-            "src_session": _strings(reader.names["sessions"]),
-            "remote": _strings(reader.names["remotes"]),
-            "relay": _strings([reader.header.relay]),
-            "protocol": _strings(schema.PROTOCOLS),
-            "src_key": (keys := _strings(reader.names["keys"])),
+            "kind": as_strings(reader.header.kinds),
+            "reason": as_strings(reader.header.reasons),
+            "src_session": as_strings(reader.names["sessions"]),
+            "remote": as_strings(reader.names["remotes"]),
+            "relay": as_strings([reader.header.relay]),
+            "protocol": as_strings(schema.PROTOCOLS),
+            "src_key": (keys := as_strings(reader.names["keys"])),
             "dst_key": keys,
         }
 
     def table(self, rows: Any) -> pa.Table:
-        """A table of the lake's schema.
+        """A table of the columns of segments.
 
         Raises:
             SegmentError: a record has a number that stands for nothing.
@@ -173,7 +173,7 @@ class _Columns:
         sbd = rows["kind"] >= SBD
         some_sbd = bool(sbd.any())
         columns = []
-        for field in EVENTS:
+        for field in OF_SEGMENTS:
             if field.name in self._texts:
                 columns.append(self._text(field.name, *_codes(field.name, rows, sbd)))
             else:
@@ -182,8 +182,8 @@ class _Columns:
                     known = values != NO_LATENCY
                 elif some_sbd and field.name in ("src_twin", "dst_twin"):
                     known = ~sbd
-                columns.append(_array(field.type, values, known))
-        return pa.Table.from_arrays(columns, schema=EVENTS)
+                columns.append(as_array(field.type, values, known))
+        return pa.Table.from_arrays(columns, schema=OF_SEGMENTS)
 
     def _text(self, name: str, codes: Any, known: Any) -> pa.DictionaryArray:
         names = self._texts[name]
@@ -191,7 +191,7 @@ class _Columns:
             raise segments.SegmentError(
                 f"{self._path}: has the number {largest} of a {name}, and names {len(names)}"
             )
-        indices = _array(pa.int32(), codes.astype(np.int32), known)
+        indices = as_array(pa.int32(), codes.astype(np.int32), known)
         return pa.DictionaryArray.from_arrays(indices, names, safe=False)  # looked at above
 
 
@@ -218,13 +218,13 @@ def _codes(name: str, rows: Any, sbd: Any) -> tuple[Any, Any]:
 # Not `pa.array`: it imports pandas, which takes 45 MB and a third of a second.
 
 
-def _array(kind: pa.DataType, values: Any, known: Any = None) -> pa.Array:
+def as_array(kind: pa.DataType, values: Any, known: Any = None) -> pa.Array:
     """Arrow of numpy, without a copy; null where it is not known."""
     nulls = None if known is None else pa.py_buffer(np.packbits(known, bitorder="little"))
     return pa.Array.from_buffers(kind, len(values), [nulls, pa.py_buffer(values)])
 
 
-def _strings(texts: Sequence[str]) -> pa.Array:
+def as_strings(texts: Sequence[str]) -> pa.Array:
     encoded = [text.encode(errors="replace") for text in texts]
     ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
     content = pa.py_buffer(b"".join(encoded))

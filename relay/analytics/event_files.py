@@ -50,18 +50,21 @@ class EventsWriter:
 
 
 @contextlib.contextmanager
-def new_file(path: Path, metadata: Mapping[bytes, bytes] | None = None) -> Iterator[EventsWriter]:
+def new_file(
+    path: Path, metadata: Mapping[bytes, bytes] | None = None, schema: pa.Schema = EVENTS
+) -> Iterator[EventsWriter]:
     """A file of events, in place once the block ends well; one of this name is replaced.
 
     Args:
         path: where it shall be.
         metadata: more than the version of the schema.
+        schema: of its rows.
 
     Raises:
         OSError: the disk is full, or out of order; there is no draft left.
     """
     make_folder(path.parent)
-    schema = EVENTS.with_metadata({**EVENTS.metadata, **(metadata or {})})
+    schema = schema.with_metadata({**schema.metadata, **(metadata or {})})
     draft = path.with_name(DRAFT + path.name.removesuffix(SUFFIX))
     try:
         with draft.open("wb") as file:

@@ -3,7 +3,8 @@
 Twins whose talkativeness falls by Zipf's law talk for days through some relays: more by day than by
 night, less at weekends, mostly with those they know. Some messages wait in a queue, some are
 dropped, a few are lost or come twice, and one relay is hard to reach. Sessions come and go; bursts,
-storms of reconnects and restarts of relays are hidden among it.
+storms of reconnects and restarts of relays are hidden among it. Some twins and actors of a lattice
+call each other.
 
 The same options make the same rows. Each hour is drawn from the seed and its own number, so a
 history does not change with the speed of the machine; rows that fall into a later hour (an answer
@@ -27,19 +28,21 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from relay.analytics import arrow_schema
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.spark import schema
 from relay.analytics.spark.window import Window
-from relay.analytics.synthetic import connections, incidents, traffic
+from relay.analytics.synthetic import connections, incidents, lattice, traffic
 from relay.analytics.synthetic.incidents import HOUR_US
 from relay.analytics.synthetic.population import Population
 from relay.analytics.synthetic.rows import Rows
 
 TRUTH: Final = "generated.json"
 SESSIONS_PER_MESSAGE: Final = 0.04
+INVOCATIONS_PER_MESSAGE: Final = 0.02
 SAMPLE: Final = 20_000
 """Messages by which it is found how many rows one makes."""
 WRITERS: Final = 2
@@ -163,16 +166,18 @@ def generate(
     if events.exists() and any(events.rglob("*.parquet")):
         raise GeneratorError(f"there are events in {events} already; choose another folder")
     history = _History(options)
-    counts = dict.fromkeys(schema.KINDS, 0)
+    counts = dict.fromkeys((*schema.KINDS, *schema.LATTICE_KINDS), 0)
     files = 0
     under_way: deque[Future[None]] = deque()
     with ThreadPoolExecutor(WRITERS) as pool:
-        for hour, rows in history.hours():
+        for hour, rows, invocations in history.hours():
             for kind, count in rows.counts().items():
                 counts[kind] += count
-            if len(rows):
+            for each in pc.value_counts(invocations["kind"].cast(pa.string())).to_pylist():
+                counts[each["values"]] += each["counts"]
+            if len(rows) or len(invocations):
                 files += 1
-                table = rows.table(options.names())
+                table = pa.concat_tables([rows.table(options.names()), invocations])
                 under_way.append(pool.submit(_write, events, options, hour, table))
             if len(under_way) > WRITERS:
                 under_way.popleft().result()
@@ -211,13 +216,17 @@ class _History:
         self._doubled: list[int] = []
         self._in_flight = 0
 
-    def hours(self) -> Iterator[tuple[int, Rows]]:
-        """Each hour's number and rows."""
+    def hours(self) -> Iterator[tuple[int, Rows, pa.Table]]:
+        """Each hour's number, rows, and those of the lattice."""
         options = self._options
         for hour in range(options.hours):
             start_us = options.start_us + hour * HOUR_US
-            self._make(hour, start_us)
-            yield hour, self._later.cut(start_us + HOUR_US)
+            rng = self._rng(hour)
+            self._make(rng, hour, start_us)
+            calls = math.ceil(self._messages[hour] * INVOCATIONS_PER_MESSAGE)
+            first, twins = options.names()[0], self._population.ids
+            invocations = lattice.invocations(rng, start_us, calls, twins, first)
+            yield hour, self._later.cut(start_us + HOUR_US), invocations
 
     def truth(self, counts: dict[str, int], files: int) -> Truth:
         """What was hidden."""
@@ -242,9 +251,8 @@ class _History:
             restarts=[(names[each.relay], each.at_us, each.sessions) for each in hidden.restarts],
         )
 
-    def _make(self, hour: int, start_us: int) -> None:
+    def _make(self, rng: np.random.Generator, hour: int, start_us: int) -> None:
         options, population = self._options, self._population
-        rng = self._rng(hour)
         senders = population.senders(rng, self._messages[hour])
         times = start_us + np.sort(rng.integers(0, HOUR_US, len(senders)))
         for burst in self._hidden.bursts:
@@ -278,7 +286,8 @@ class _History:
         senders = self._population.senders(rng, SAMPLE)
         times = np.full(SAMPLE, options.start_us)
         sample = traffic.messages(rng, self._population, self._rates, times, senders)
-        per_message = len(sample.rows) / SAMPLE + 2 * SESSIONS_PER_MESSAGE
+        per_message = len(sample.rows) / SAMPLE
+        per_message += 2 * (SESSIONS_PER_MESSAGE + INVOCATIONS_PER_MESSAGE)
         hidden = self._hidden
         others = 2 * sum(len(storm.times_us) for storm in hidden.storms)
         others += 2 * sum(restart.sessions for restart in hidden.restarts)
@@ -305,5 +314,6 @@ def _write(events: Path, options: Options, hour: int, table: pa.Table) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     name = f"generated-{options.seed}-{when:%Y%m%d%H}"
     draft = folder / f"_tmp-{name}"
+    table = table.unify_dictionaries()
     pq.write_table(table, draft, row_group_size=arrow_schema.ROW_GROUP, **arrow_schema.WRITING)
     os.replace(draft, folder / f"{name}.parquet")

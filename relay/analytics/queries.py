@@ -30,6 +30,11 @@ _ADDED_TO_EVENTS: Final = {
     "protocol": f"'{RMB}'",
     "src_key": "CAST(NULL AS VARCHAR)",
     "dst_key": "CAST(NULL AS VARCHAR)",
+    "link": "CAST(NULL AS VARCHAR)",
+    "contract": "CAST(NULL AS VARCHAR)",
+    "operation": "CAST(NULL AS VARCHAR)",
+    "host_id": "CAST(NULL AS VARCHAR)",
+    "answer_bytes": "CAST(NULL AS BIGINT)",
 }
 """Columns that events of earlier releases lack, and what they have in these, in SQL."""
 

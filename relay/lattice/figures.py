@@ -25,6 +25,7 @@ _METRICS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     Total.JUDGED: ("lattice_judged_total", ()),
     Total.UNJUDGED: ("lattice_unjudged_total", ()),
     Total.FOUND: ("lattice_findings_total", ("reason",)),
+    Total.UNRECORDED: ("lattice_unrecorded_total", ()),
 }
 
 

@@ -83,6 +83,7 @@ def describe(
         "kind": kind,
         "logging": settings.LOGGING,
         "redis_url": rmb.redis.url,
+        "record": rmb.analytics.record,
     }
     if kind == "nats":
         return document | {"folder": str(folder / "nats"), "listen": config.embedded_listen}

@@ -125,6 +125,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("lattice_judged_total", "counter", "Invocations that monitors checked."),
     Metric("lattice_unjudged_total", "counter", "Invocations that came too fast to be checked."),
     Metric("lattice_findings_total", "counter", "Findings of monitors.", ("reason",)),
+    Metric("lattice_unrecorded_total", "counter", "Invocations that are missing in the lake."),
     # Federation, of each worker.
     Metric("federation_inbound_accepted_total", "counter", "Messages from partners accepted."),
     Metric("federation_inbound_repeated_total", "counter", "Repeated messages discarded."),

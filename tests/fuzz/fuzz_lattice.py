@@ -14,7 +14,7 @@ from typing import Any
 
 import msgpack
 
-from proto.lattice import control, events, host_data, messages, registry, state
+from proto.lattice import control, events, host_data, messages, recording, registry, state
 from proto.lattice.claims import read_signed
 from proto.lattice.errors import CheckError, FormatError, KeyFormatError
 from proto.lattice.invocation import check
@@ -64,6 +64,7 @@ JSON_DECODERS: list[Callable[[bytes], Any]] = [
     lambda data: control.decode_inventory(data, HOST.public),
     lambda data: registry.decode_claims("CLAIMS_", data),
     lambda data: state.decode(state.HostRow, data),
+    lambda data: recording.decode_batch({b"shapes": data, b"rows": data, b"lost": data[:3]}),
     lambda data: host_data.decode_host_data(base64.b64encode(data)),
 ]
 JSON_SCRAPS = [

@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 
 from lattice import janitor
 from lattice.bridge import lease, policies
-from lattice.bridge.counts import OTHERS, Counts
+from lattice.bridge.counts import OTHERS, Counts, Passing
 from lattice.bridge.lease import Lease
 from lattice.bridge.links import Links
 from lattice.bridge.main import Bridge
@@ -120,10 +120,10 @@ def test_links_allow_what_they_say() -> None:
 def test_refused_names_are_counted_together() -> None:
     counts = Counts()
     for number in range(3):
-        counting = counts.counting(Direction.TO_TWIN, "M", "c", f"A.{number}")
+        counting = counts.counting(Passing(Direction.TO_TWIN, f"A.{number}", "c", "M"))
         with pytest.raises(FailedError), counting:
             raise FailedError(Side.BRIDGE, "no_policy", 403, "no")
-    with counts.counting(Direction.TO_TWIN, "M", "c", "A.B"):
+    with counts.counting(Passing(Direction.TO_TWIN, "A.B", "c", "M")):
         assert counts.running == 1
     rows = counts.take()
     assert {key.operation: row.outcomes for key, row in rows.items()} == {

@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from lattice.bridge.counts import Counts
+from lattice.bridge.counts import Counts, Passing
 from lattice.bridge.refusals import FailedError, Side
 from lattice.report import Report, told
 from proto.lattice import state
@@ -31,7 +31,7 @@ async def totals(redis: Redis) -> dict[str, int]:
 
 def call(counts: Counts, outcome: str = "") -> None:
     try:
-        with counts.counting(Direction.TO_TWIN, "M", "c", "A.B"):
+        with counts.counting(Passing(Direction.TO_TWIN, "A.B", "c", "M")):
             if outcome:
                 raise FailedError(Side.BRIDGE, outcome, 500, "no")
     except FailedError:

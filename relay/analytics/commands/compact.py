@@ -16,6 +16,7 @@ from redis.exceptions import RedisError
 from relay.analytics import lag
 from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import Lake
+from relay.analytics.recording import relay_name
 from relay.ops.redis_client import client
 
 SUMMARY: Final = "move recorded segments into the lake, merge its files, remove old days"
@@ -52,9 +53,10 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
             segments_max_bytes=config.segments_max_bytes,
             flush_s=config.flush_ms / 1000,
         )
-        done = (compactor.convert(), compactor.merge(), compactor.retain())
+        done = [compactor.convert(), compactor.merge(), compactor.retain()]
         if config.record:
             with contextlib.suppress(RedisError):  # alarms and metrics say themselves if it is away
+                done.append(compactor.take_in(client(), relay_name(settings.RMB)))
                 lag.publish(client(), lag.look(lake, time.time()))
     total = {
         field.name: sum(getattr(work, field.name) for work in done)

@@ -29,17 +29,17 @@ def during(
     are not opened.
 
     Args:
-        events: rows of both protocols.
+        events: rows of all protocols.
         start_us, end_us: microseconds since 1970.
         kinds: none for all.
-        of: the protocol; None for both. SBD has no twins, no uids and no deliveries, so what asks
+        of: the protocol; None for all. SBD has no twins, no uids and no deliveries, so what asks
             for these must not count its rows.
     """
     time, kind = F.col("event_time"), F.col("kind")
-    if of == schema.SBD:
-        events = events.where(F.col("protocol") == of)  # files without it are not read further
-    elif of is not None:
+    if of == schema.RMB:
         events = events.where(protocol() == of)
+    elif of is not None:
+        events = events.where(F.col("protocol") == of)  # files without it are not read further
     first, last = (datetime.fromtimestamp(us // SECOND_US, UTC) for us in (start_us, end_us - 1))
     return events.where(
         F.col("date").between(f"{first:%Y-%m-%d}", f"{last:%Y-%m-%d}")

@@ -6,7 +6,7 @@ a file does not have yet is null, one it has too many is not read.
 
     event_time    when this relay saw it
     relay         the relay that writes the row
-    kind          one of KINDS
+    kind          one of KINDS, or of LATTICE_KINDS
     src_twin      sender; for session rows the twin
     dst_twin      receiver; 0 for session rows
     src_session   "" where the session has no name
@@ -19,12 +19,25 @@ a file does not have yet is null, one it has too many is not read.
                   the envelope) as signed: senders choose uids, so two may use one; for session rows
                   a number of its own for each connection
     protocol      one of PROTOCOLS; null in files of the first version: RMB
-    src_key       sbd: the sender's public key, base64url without padding; otherwise null
-    dst_key       sbd: the receiver's; null for session rows
+    src_key       sbd: the sender's public key, base64url without padding; lattice: that of the
+                  origin; otherwise null
+    dst_key       sbd: the receiver's; null for session rows; lattice: that of the target
+    link          lattice: name of the link between an actor and a provider; otherwise null, as are
+                  the columns below
+    contract      of the provider
+    operation     of the target
+    host_id       of the host that the invocation names
+    answer_bytes  of the result; null where there is none
 
 Clients of SBD are keys: such a row has no twin (null), no `src_session` ("") and, of a packet, 0 as
 `uid`. A packet is `accepted` by the worker its sender is connected to, wherever its receiver is,
 and has a second row, `dropped`, if it is lost; there is none that says it was delivered.
+
+A row of the lattice is an invocation that the bridge made for the twin `src_twin` (`lattice_out`)
+or passed on to the twin `dst_twin` (`lattice_in`), or that the monitor saw (`lattice_seen`); of the
+latter `size_bytes` is the whole message, otherwise the payload. `reason` is NONE, how the call
+failed, or what the monitor found wrong; `uid` is a hash of the id of the invocation, 0 where it has
+none; a key, a name and `latency_us` are null where they are not known.
 """
 
 from __future__ import annotations
@@ -37,10 +50,15 @@ from relay.analytics.spark import protocols
 
 RMB: Final = protocols.RMB
 SBD: Final = protocols.SBD
-PROTOCOLS: Final = (RMB, SBD)
+LATTICE: Final = protocols.LATTICE
+PROTOCOLS: Final = (RMB, SBD, LATTICE)
 
 VERSION: Final = 2
-"""Stands in each file's metadata under VERSION_KEY; files of a later one are refused by name."""
+"""Stands in each file's metadata under VERSION_KEY; files of a later one are refused by name.
+
+Raised when files would make releases that know the version before compute something wrong; they
+read no columns and count no kinds that they do not know.
+"""
 
 VERSION_KEY: Final = "rmb.schema"
 
@@ -66,6 +84,11 @@ KINDS: Final = (
     *(SESSION_OPEN, SESSION_CLOSE, LIMIT_HIT, ERROR),
 )
 
+LATTICE_OUT: Final = protocols.LATTICE_OUT
+LATTICE_IN: Final = protocols.LATTICE_IN
+LATTICE_SEEN: Final = protocols.LATTICE_SEEN
+LATTICE_KINDS: Final = protocols.LATTICE_KINDS
+
 EVENTS: Final = types.StructType(
     [
         types.StructField("event_time", types.TimestampType()),
@@ -82,6 +105,11 @@ EVENTS: Final = types.StructType(
         types.StructField("protocol", types.StringType()),
         types.StructField("src_key", types.StringType()),
         types.StructField("dst_key", types.StringType()),
+        types.StructField("link", types.StringType()),
+        types.StructField("contract", types.StringType()),
+        types.StructField("operation", types.StringType()),
+        types.StructField("host_id", types.StringType()),
+        types.StructField("answer_bytes", types.LongType()),
     ]
 )
 """What is in a file."""

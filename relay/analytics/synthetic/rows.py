@@ -113,7 +113,7 @@ class Rows:
         }
         arrays = []
         for field in arrow_schema.EVENTS:
-            if field.name in ("src_key", "dst_key"):
+            if field.name not in _TYPES:  # of SBD, or of the lattice
                 arrays.append(pa.nulls(len(self), field.type))
                 continue
             column = self._column(field.name)

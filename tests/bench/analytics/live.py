@@ -138,6 +138,11 @@ def _events(now_us: int) -> pa.Table:
         "protocol": pa.array([schema.RMB] * ROWS),
         "src_key": pa.nulls(ROWS, pa.string()),
         "dst_key": pa.nulls(ROWS, pa.string()),
+        "link": pa.nulls(ROWS, pa.string()),
+        "contract": pa.nulls(ROWS, pa.string()),
+        "operation": pa.nulls(ROWS, pa.string()),
+        "host_id": pa.nulls(ROWS, pa.string()),
+        "answer_bytes": pa.nulls(ROWS, pa.int64()),
     }
     columns["event_time"][-1] = now_us
     arrays = [

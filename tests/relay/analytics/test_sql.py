@@ -141,7 +141,8 @@ def test_results_of_earlier_releases_have_the_names_of_today(lake: Lake) -> None
 
 NAMES = ("accepted", "median", "deviation")
 NARROW = [
-    *("  event_time, kind, src_twin, reason,", "  date, hour, protocol, src_key, dst_key"),
+    *("  event_time, kind, src_twin, reason,", "  date, hour, protocol, src_key,"),
+    *("  dst_key, link, contract, operation,", "  host_id, answer_bytes"),
 ]
 
 
@@ -157,7 +158,13 @@ def test_without_a_question_the_views_are_told() -> None:
 @pytest.mark.parametrize(
     ("columns", "events"),
     [
-        ("80", ["  event_time, kind, src_twin, reason, date, hour, protocol, src_key, dst_key"]),
+        (
+            "80",
+            [
+                "  event_time, kind, src_twin, reason, date, hour, protocol, src_key, dst_key,",
+                "  link, contract, operation, host_id, answer_bytes",
+            ],
+        ),
         ("40", NARROW),
         ("1", NARROW),
     ],

@@ -1,0 +1,147 @@
+"""Rows of events that a process of the lattice hands to the lake of the relay.
+
+Adding a row packs some numbers and waits for nothing. From time to time, or when there are many,
+rows go to Redis as one batch (`proto.lattice.recording`). While Redis or the lake does not keep up,
+rows wait up to a bound; further ones are lost and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from proto.lattice.recording import (
+    MAX_BATCHES,
+    MAX_ROWS,
+    MAX_SHAPES,
+    NO_LATENCY,
+    NO_SIZE,
+    NO_TWIN,
+    ROW,
+    STREAM,
+    Batch,
+    Shape,
+    uid_of,
+)
+
+TELL_EVERY_S: Final = 10.0
+"""Each batch becomes a file of the lake, so they should not be tiny."""
+FULL_ROWS: Final = MAX_ROWS // 2
+"""So many are told sooner."""
+END_S: Final = 2.0
+MAX_TWIN: Final = 2**32 - 1
+
+logger = logging.getLogger(__name__)
+
+
+class Events:
+    """Rows that are not told yet.
+
+    Attributes:
+        lost: rows that were lost since the start.
+
+    Args:
+        redis: of the relay.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, redis: Redis, clock: Callable[[], float] = time.monotonic) -> None:
+        self.lost = 0
+        self._redis = redis
+        self._clock = clock
+        self._told_s = clock()
+        self._told_lost = 0
+        self._shapes: dict[Shape, int] = {}
+        self._rows = bytearray()
+        self._waiting: Batch | None = None
+
+    def add(
+        self,
+        shape: Shape,
+        at: float,
+        invocation_id: str = "",
+        size: int = 0,
+        answer: int | None = None,
+        latency_us: int = NO_LATENCY,
+        twin: int = NO_TWIN,
+    ) -> None:
+        """Add a row.
+
+        Args:
+            shape: what it has in common with others.
+            at: when it happened, in seconds since 1970.
+            invocation_id: of the invocation.
+            size: of its payload, or of the message that was seen, in bytes.
+            answer: size of the answer; None: there is none.
+            latency_us: of the call.
+            twin: for which it was made, or that was called.
+        """
+        if len(self._rows) >= MAX_ROWS * ROW.size:
+            self.lost += 1
+            return
+        number = self._shapes.get(shape)
+        if number is None:
+            number = self._number(shape)
+        self._rows += ROW.pack(
+            int(at * 1e6),
+            uid_of(invocation_id),
+            latency_us,
+            min(size, NO_SIZE),
+            NO_SIZE if answer is None else min(answer, NO_SIZE - 1),
+            twin if 0 <= twin <= MAX_TWIN else NO_TWIN,
+            number,
+        )
+
+    async def tell(self, *, now: bool = False) -> None:
+        """Hand rows over, if there are many or the last ones were long ago.
+
+        A batch whose answer is lost with the connection may come twice.
+
+        Args:
+            now: hand them over in any case.
+
+        Raises:
+            RedisError: Redis does not answer; the rows are kept.
+        """
+        moment = self._clock()
+        is_due = moment - self._told_s >= TELL_EVERY_S or len(self._rows) >= FULL_ROWS * ROW.size
+        if self._waiting is None and (now or is_due):
+            self._waiting = self._take()
+            self._told_s = moment
+        if self._waiting is None or await self._redis.xlen(STREAM) >= MAX_BATCHES:
+            return
+        fields: dict[Any, Any] = {**self._waiting.encode()}
+        await self._redis.xadd(STREAM, fields)
+        self._waiting = None
+
+    async def finish(self) -> None:
+        """Hand over the last rows, for a moment at most."""
+        try:
+            async with asyncio.timeout(END_S):
+                for _ in "waiting", "added since":
+                    await self.tell(now=True)
+        except (RedisError, TimeoutError) as error:
+            logger.warning("%d events are lost: %s", len(self._rows) // ROW.size, error)
+
+    def _take(self) -> Batch | None:
+        if not self._rows:
+            return None
+        if lost := self.lost - self._told_lost:
+            logger.warning("%d events of invocations are lost: the lake does not keep up", lost)
+        batch = Batch([*self._shapes], bytes(self._rows), lost)
+        self._told_lost = self.lost
+        self._shapes = {}
+        self._rows = bytearray()
+        return batch
+
+    def _number(self, shape: Shape) -> int:
+        known = shape.cut()
+        if len(self._shapes) >= MAX_SHAPES and known not in self._shapes:
+            known = known.without_names()  # as many as there are kinds and reasons
+        return self._shapes.setdefault(known, len(self._shapes))
