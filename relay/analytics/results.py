@@ -8,7 +8,7 @@ from typing import Any, Final
 from django.db import connections, router
 from django.db.models import DateTimeField
 
-from relay.analytics.models import results
+from relay.analytics.models import lattice, results
 from relay.analytics.models.results import Result
 
 MODEL_OF: Final[dict[str, type[Result]]] = {
@@ -25,6 +25,9 @@ MODEL_OF: Final[dict[str, type[Result]]] = {
     "top_keys": results.TopKey,
     "usage": results.Usage,
     "audit": results.DeliveryAudit,
+    "lattice_calls": lattice.LatticeHour,
+    "lattice_slow": lattice.LatticeSlow,
+    "lattice_forged": lattice.LatticeForged,
 }
 """Those that the catalogue has in the database."""
 

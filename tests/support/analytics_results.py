@@ -81,6 +81,9 @@ def fill() -> None:
         ("hot_pairs", "top", {"src_twin": 7, "dst_twin": 9} | _BUSY),
         ("top_keys", "top", {"key": KEY} | _BUSY),
         ("audit", "audit", _counts("audit") | {"relay": "a.example", "uids": 5}),
+        ("lattice_calls", "lattice", _counts("lattice_calls") | at | _INVOKED),
+        ("lattice_slow", "lattice", _counts("lattice_slow") | _OPERATION | _SLOW),
+        ("lattice_forged", "lattice", _counts("lattice_forged") | _FORGED),
     ):
         publish(table, day, [row], job=job)
     facts = {"size_bytes": 900, "latency_us": 5000, "late": 0}
@@ -94,6 +97,10 @@ def fill() -> None:
     publish("usage", "2026-11", [_counts("usage") | {"twin": 7}], job="usage")
 
 
+_OPERATION = {"kind": "lattice_out", "link": "default", "operation": "Kv.Get", "calls": 40}
+_INVOKED = {**_OPERATION, "contract": "a:kv"}
+_SLOW = {"target": "V" * 56, "reason": "timed_out", "failed": 3, "place": 1, "p95_us": 2_000_000}
+_FORGED = {"origin": "M" * 56, "host_id": "N" * 56, "reason": "replay", "invocations": 7}
 _FLOW = {"origin": "a.example", "final": "b.example", "messages": 1000, "bytes": 4096}
 _PAIR = {"relay": "a.example", "remote": "b.example", "attempts": 1000, "bytes": 4096, "failed": 0}
 _SBD = {"relay": "a.example", "protocol": "sbd", "accepted": 30}

@@ -1,5 +1,6 @@
 """The models of analytics: the ledger of the jobs, and results small enough for the database."""
 
+from relay.analytics.models.lattice import LatticeForged, LatticeHour, LatticeSlow
 from relay.analytics.models.ledger import Origin, Published, Run, RunState
 from relay.analytics.models.live import LiveMinute, StreamState
 from relay.analytics.models.results import (
@@ -25,6 +26,9 @@ __all__ = [
     "FederationRank",
     "FederationSlo",
     "HotPair",
+    "LatticeForged",
+    "LatticeHour",
+    "LatticeSlow",
     "LiveMinute",
     "Origin",
     "ProtocolHour",

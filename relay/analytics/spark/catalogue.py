@@ -15,7 +15,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from types import ModuleType
 from typing import Final, Literal
 
-from relay.analytics.spark.protocols import RMB
+from relay.analytics.spark.protocols import LATTICE_KINDS, RMB
 from relay.analytics.spark.window import Window, next_month
 
 _JOBS: Final = "relay.analytics.spark.jobs."
@@ -222,6 +222,22 @@ JOBS: Final = {
                 ),
                 Table("graph_nodes", ("period", "kind", "node"), in_database=False),
             ),
+        ),
+        Job(
+            "lattice",
+            "invocations of the lattice: calls by hour, what failed or was slow, forgeries, who "
+            "calls whom",
+            (
+                Table(
+                    "lattice_calls",
+                    ("period", "hour", "kind", "link", "contract", "operation"),
+                    in_database=True,
+                ),
+                Table("lattice_slow", ("period", "place"), in_database=True),
+                Table("lattice_forged", ("period", "place"), in_database=True),
+                Table("lattice_graph", ("period", "kind", "src", "dst"), in_database=False),
+            ),
+            of_kinds=LATTICE_KINDS,
         ),
     )
 }

@@ -93,10 +93,11 @@ def main(lake: Path, out: Path, memory: str, job: Job) -> None:
     # What Spark reads once for several tables, DuckDB does as well.
     chosen = f"WHERE kind IN {job.of_kinds}" if job.of_kinds else ""
     connection.execute(
-        f"CREATE {'TABLE' if job.of_kinds else 'VIEW'} events AS "
+        f"CREATE {'TABLE' if job.of_kinds else 'VIEW'} of_all AS "
         "SELECT *, epoch_us(event_time) AS us "
         f"FROM read_parquet('{lake}/events/*/*/*.parquet', hive_partitioning = false) {chosen}"
     )
+    connection.execute("CREATE VIEW events AS SELECT * FROM of_all WHERE protocol = 'rmb'")
     window = {"start": WINDOW.start_us, "end": WINDOW.end_us}
     for table in job.tables:
         query = AUDIT if table.name == "audit" else duck.query(table.name)

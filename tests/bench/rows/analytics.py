@@ -27,8 +27,15 @@ from tests.bench.bench import Bench
 from tests.bench.figures import Figure, Row
 from tests.support.spark_cluster import SparkCluster
 
-MUST = {"rollup": (5.0, 4.0), "sessions": (5.0, 4.0), "anomalies": (4.0, 3.0), "audit": (4.0, 3.0)}
-"""Times DuckDB's time: must, goal. As it was measured on 50 million rows."""
+MUST: dict[str, tuple[float | None, float | None]] = {
+    "rollup": (5.0, 4.0),
+    "sessions": (5.0, 4.0),
+    "anomalies": (4.0, 3.0),
+    "audit": (4.0, 3.0),
+    "lattice": (None, None),
+}
+"""Times DuckDB's time: must, goal. As it was measured on 50 million rows; few of them are of the
+lattice, so opening files takes most of its time."""
 
 JUDGED_ROWS = 40_000_000
 """Of fewer, Spark's time is opening files and starting tasks."""

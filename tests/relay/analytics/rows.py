@@ -46,6 +46,11 @@ ARROW = pa.schema(
         ("protocol", pa.string()),
         ("src_key", pa.string()),
         ("dst_key", pa.string()),
+        ("link", pa.string()),
+        ("contract", pa.string()),
+        ("operation", pa.string()),
+        ("host_id", pa.string()),
+        ("answer_bytes", pa.int64()),
     ]
 )
 """Written out here once more: a change of the schema has to be made twice."""
@@ -68,6 +73,11 @@ class Event(NamedTuple):
     protocol: str | None = "rmb"
     src_key: str | None = None
     dst_key: str | None = None
+    link: str | None = None
+    contract: str | None = None
+    operation: str | None = None
+    host_id: str | None = None
+    answer_bytes: int | None = None
 
 
 def at(text: str) -> int:
@@ -378,7 +388,7 @@ def nulls(start: int) -> list[Event]:
     return [
         *whole,
         *(row._replace(**{name: None}) for row in whole for name in Event._fields),
-        Event(us, *[None] * 13),
+        Event(us, *[None] * (len(Event._fields) - 1)),
     ]
 
 
@@ -440,6 +450,7 @@ THEMES: dict[str, Callable[[int], list[Event]]] = {
 LACKING = (
     *("src_session", "remote", "latency_us", "reason"),
     *("protocol", "src_key", "dst_key"),
+    *("link", "contract", "operation", "host_id", "answer_bytes"),
 )
 """The columns files of the day "bare" do not have."""
 

@@ -16,13 +16,14 @@ from relay.analytics.spark import schema
 from relay.analytics.spark.catalogue import JOBS, table
 from relay.analytics.spark.jobs import twin_hour
 from relay.analytics.spark.window import Window
-from tests.relay.analytics import duck, rows
+from tests.relay.analytics import duck, lattice_rows, rows
 from tests.relay.analytics.comparing import assert_equal, events
 from tests.relay.analytics.rows import DAY, HOUR
 
 TABLES = (
     *("twin_hour", "relay_pair_hour", "traffic_matrix", "federation_slo", "federation_rank"),
     *("top_twins", "hot_pairs", "top_keys", "protocol_hour", "usage"),
+    *("lattice_calls", "lattice_slow", "lattice_forged", "lattice_graph"),
 )
 
 
@@ -53,6 +54,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *(rows.accepted(start + HOUR, 5000 + n, 500 + n, n, size=10 + n % 3) for n in range(150)),
     ]
     rows.write(folder, around, name="around")
+    lattice_rows.write(folder)
     return folder
 
 

@@ -14,7 +14,7 @@ from relay.analytics.spark import schema
 from relay.analytics.spark.catalogue import table
 from relay.analytics.spark.jobs import audit, graph_nodes
 from relay.analytics.spark.window import Window
-from tests.relay.analytics import duck, rows, weeks
+from tests.relay.analytics import duck, lattice_rows, rows, weeks
 from tests.relay.analytics.comparing import assert_equal, events
 from tests.relay.analytics.rows import DAY, HOUR, SECOND
 
@@ -66,6 +66,7 @@ class Ground:
 def nasty(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     folder = tmp_path_factory.mktemp("events")
     rows.lake(folder)
+    lattice_rows.write(folder)
     ground = Ground(spark, folder, NASTY_GAPS)
     yield ground
     ground.close()

@@ -2,7 +2,7 @@
 
 A module for each table: `QUERY`, over the view `events`, with the parameters `$start` and `$end`
 (microseconds since 1970 of the window). `events` has the columns of the schema, and `us`, the
-event's time in microseconds; it has only those of RMB, `of_both` has all.
+event's time in microseconds; it has only those of RMB, `of_all` has all.
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ _COLUMNS = {
     "protocol": "VARCHAR",
     "src_key": "VARCHAR",
     "dst_key": "VARCHAR",
+    "link": "VARCHAR",
+    "contract": "VARCHAR",
+    "operation": "VARCHAR",
+    "host_id": "VARCHAR",
+    "answer_bytes": "BIGINT",
 }
 
 
@@ -38,11 +43,11 @@ def connect(folder: Path) -> duckdb.DuckDBPyConnection:
     files = sorted(map(str, folder.rglob("*.parquet")))
     read = f"UNION ALL BY NAME FROM read_parquet({files}, union_by_name := true)" if files else ""
     connection.execute(
-        f"CREATE VIEW of_both AS SELECT {', '.join(_COLUMNS)}, epoch_us(event_time) AS us "
+        f"CREATE VIEW of_all AS SELECT {', '.join(_COLUMNS)}, epoch_us(event_time) AS us "
         f"FROM (FROM no_events {read})"
     )
     connection.execute(
-        "CREATE VIEW events AS SELECT * FROM of_both WHERE protocol IS DISTINCT FROM 'sbd'"
+        "CREATE VIEW events AS SELECT * FROM of_all WHERE ifnull(protocol, 'rmb') = 'rmb'"
     )
     return connection
 

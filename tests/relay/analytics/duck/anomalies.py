@@ -8,7 +8,7 @@ QUERY: Final = """
 WITH counts AS (
     SELECT CASE WHEN protocol = 'sbd' THEN 'sbd' ELSE ifnull(src_twin, 0)::VARCHAR END AS sender,
         us // 3600000000 AS number, count(*) AS x
-    FROM of_both
+    FROM of_all
     WHERE kind = 'accepted'
         AND us >= $start - 8 * 86400000000 AND us < $end + 86400000000
     GROUP BY ALL

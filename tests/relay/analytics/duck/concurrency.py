@@ -12,7 +12,7 @@ WITH sessions AS (
             min(us) FILTER (kind = 'session_close' AND reason IS DISTINCT FROM 'worker_lost'),
             min(us) FILTER (kind = 'session_close')
         ) AS closed
-    FROM of_both
+    FROM of_all
     WHERE kind IN ('session_open', 'session_close') AND uid IS NOT NULL
         AND us >= $start - 31 * 86400000000 AND us < $end
     GROUP BY ALL

@@ -18,7 +18,7 @@ SELECT
     ifnull(sum(size_bytes) FILTER (kind = 'delivered'), 0)::BIGINT AS delivered_bytes,
     count(*) FILTER (kind = 'dropped') AS dropped,
     ifnull(sum(size_bytes) FILTER (kind = 'dropped'), 0)::BIGINT AS dropped_bytes
-FROM of_both
+FROM of_all
 WHERE us >= $start AND us < $end
     AND kind IN ('session_open', 'session_close', 'accepted', 'delivered', 'dropped')
 GROUP BY us // 3600000000, ifnull(relay, ''), ifnull(protocol, 'rmb')

@@ -9,7 +9,7 @@ WITH found AS (
     SELECT uid, us, kind, ifnull(relay, '') AS relay, ifnull(src_twin, 0) AS twin,
         coalesce(src_key, src_session, '') AS session, latency_us, reason,
         ifnull(protocol, 'rmb') AS protocol
-    FROM of_both
+    FROM of_all
     WHERE kind IN ('session_open', 'session_close') AND uid IS NOT NULL
         AND us >= $start - 86400000000 AND us < $end + 7 * 86400000000
     QUALIFY row_number() OVER (PARTITION BY uid, kind ORDER BY

@@ -8,7 +8,7 @@ QUERY: Final = """
 WITH opened AS (
     SELECT ifnull(src_twin, 0) AS twin, coalesce(src_key, src_session, '') AS session, us, uid,
         ifnull(protocol, 'rmb') AS protocol
-    FROM of_both
+    FROM of_all
     WHERE kind = 'session_open'
         AND us >= $start - 86400000000 AND us < $end + 86400000000
 ),

@@ -8,7 +8,7 @@ QUERY: Final = """
 WITH keys AS (
     SELECT us // 86400000000 AS day, ifnull(src_key, '') AS key, count(*) AS messages,
         ifnull(sum(size_bytes), 0)::BIGINT AS bytes
-    FROM of_both
+    FROM of_all
     WHERE us >= $start AND us < $end AND kind = 'accepted' AND protocol = 'sbd'
     GROUP BY ALL
 )
