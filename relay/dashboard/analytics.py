@@ -31,6 +31,7 @@ TABS: Final = tuple(
         ("Usage", "analytics_usage"),
         ("Delivery", "analytics_delivery"),
         ("Graph", "analytics_graph"),
+        ("Lattice", "analytics_lattice"),
         ("Runs", "analytics_runs"),
     )
 )

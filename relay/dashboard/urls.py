@@ -16,6 +16,7 @@ from relay.dashboard.views import (
     analytics_delivery,
     analytics_federation,
     analytics_graph,
+    analytics_lattice,
     analytics_now,
     analytics_report,
     analytics_runs,
@@ -156,6 +157,7 @@ urlpatterns = [
     path("analytics/sessions/", analytics_sessions.sessions, name="analytics_sessions"),
     path("analytics/anomalies/", analytics_anomalies.anomalies, name="analytics_anomalies"),
     path("analytics/busiest/", analytics_busiest.busiest, name="analytics_busiest"),
+    path("analytics/lattice/", analytics_lattice.lattice, name="analytics_lattice"),
     path("analytics/usage/", analytics_usage.usage, name="analytics_usage"),
     path(
         "analytics/usage/<str:month>/<slug:form>/",

@@ -21,7 +21,7 @@ from relay.access.matrix import Role
 from relay.analytics.models import LiveMinute, RunState, StreamState
 from relay.analytics.results import columns
 from tests.relay.dashboard.conftest import SignIn
-from tests.support.analytics_results import KEY, a_run, hour, publish
+from tests.support.analytics_results import KEY, a_run, fill, hour, publish
 from tests.support.redis_servers import RedisServer
 
 pytestmark = pytest.mark.django_db
@@ -30,6 +30,7 @@ PAGE = "/console/analytics/"
 PAGES = {
     PAGE: "traffic_matrix",
     f"{PAGE}federation/": "federation_slo",
+    f"{PAGE}lattice/": "lattice_calls",
     f"{PAGE}sessions/": "concurrency",
     f"{PAGE}anomalies/": "anomalies",
     f"{PAGE}busiest/": "top_twins",
@@ -207,6 +208,18 @@ def test_the_busiest(client: Client) -> None:
     assert "/console/twins/0/" not in text, "nobody has this number"
     assert "?day=2026-11-02" in text and KEY in text
     assert 'href="/console/twins/5/"' in shown(client, f"{PAGE}busiest/?day=2026-11-02")
+
+
+def test_the_lattice(client: Client) -> None:
+    fill()
+    page = f"{PAGE}lattice/"
+    assert all(
+        each in shown(client, page) for each in ("of twins", "Kv.Get", "timed_out", "N" * 56)
+    )
+    (slow,) = exported(client, f"{page}?s-export=json")
+    assert (slow["failed"], slow["p95_s"], slow["target"]) == (3, 2.0, "V" * 56)
+    for kind, count in (("lattice_out", 1), ("lattice_seen", 0)):
+        assert len(exported(client, f"{page}?c-export=json&c-kind={kind}")) == count
 
 
 def test_usage_and_its_files(client: Client) -> None:
