@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from proto.lattice.bounds import MAX_NAME_CHARS
+from django.db.models import QuerySet
+from django.urls import reverse
+
 from proto.lattice.errors import Reason
-from proto.lattice.policy import MAX_BYTES, MAX_TIMEOUT_MS, Direction
+from proto.lattice.policy import (
+    MAX_BYTES,
+    MAX_TIMEOUT_MS,
+    Direction,
+    PolicyError,
+    read_patterns,
+    read_twins,
+)
 from proto.lattice.policy import MAX_NAME_CHARS as MAX_POLICY_CHARS
-from proto.lattice.state import FindingRow
 from relay.access.actor import Actor
 from relay.access.errors import NotFound
 from relay.dashboard.states import State, Tone
 from relay.lattice import figures, listing, services
 from relay.lattice.models import MAX_LIST_CHARS, MAX_NOTE_CHARS, LatticePolicy
-from relay.lattice.tabs import TAG, VIEW, at, tabs
+from relay.lattice.naming import Named, field_of, filter_of, key_of, matching, text_of
+from relay.lattice.tabs import TAG, VIEW, at, directions, tabs
 from relay.resources.declaration import (
     Confirmation,
     Console,
@@ -25,22 +34,58 @@ from relay.resources.declaration import (
     Values,
     Verb,
 )
-from relay.resources.fetching import in_memory, stored
-from relay.resources.fields import Argument, Field, Filter, Look, Order, Unit
-from relay.resources.values import Choice, Flag, Moment, Number, Real, Text, Type
+from relay.resources.fetching import by_field, in_memory, stored
+from relay.resources.fields import Argument, Field, Filter, Look, Order, Unit, Where
+from relay.resources.values import Choice, Flag, Moment, Number, Real, Text
 
 
-def _findings(reason: str = "", origin: str = "") -> list[tuple[str, FindingRow]]:
-    return [
-        (number, row)
-        for number, row in listing.findings()
-        if (not reason or row.reason == reason) and origin.lower() in row.origin.lower()
-    ]
+def _key_in(url: str) -> str:
+    """Return the public key with which the URL of an actor or a provider ends."""
+    return url.rpartition("/")[2]
 
 
-def _finding(name: str, type_: Type, description: str, **more: Any) -> Field:
-    return Field(name, type_, description, read=lambda row: getattr(row[1], name), **more)
+def _all_findings(names: Mapping[str, str]) -> list[Named]:
+    return [Named(row, names, number) for number, row in listing.findings()]
 
+
+def _findings(**filters: str) -> list[Named]:
+    return matching(_all_findings(listing.names()), _FINDINGS, filters)
+
+
+def _a_finding(number: str) -> Named:
+    for found in _all_findings(listing.names()):
+        if found.id == number:
+            return found
+    raise NotFound(f"there is no finding {number!r}, or no longer")
+
+
+_FINDINGS: Final = (
+    Field("number", Text(), "Number of the finding.", look=Look.CODE, shown=False,
+          read=lambda found: found.id),
+    field_of("at", Moment(), "Time at which the monitor saw it.", title="Seen",
+             read=lambda found: at(found.row.at)),
+    field_of("reason", Choice(tuple(Reason)), "Kind of fault.", look=Look.STATE,
+             show=lambda found: State(found.row.reason.replace("_", " "), Tone.BAD)),
+    text_of("text", "Description of the fault.", title="Why"),
+    key_of("caller", "Public key of the caller, as the message claims.", where=Where.CONSOLE,
+           read=lambda found: _key_in(found.row.origin)),
+    key_of("called", "Public key of the called actor or provider.", where=Where.CONSOLE,
+           read=lambda found: _key_in(found.row.target)),
+    text_of("operation", "Operation.", look=Look.CODE),
+    text_of("origin", "URL of the caller, as the message claims.", shown=False),
+    text_of("target", "URL of the called actor or provider.", shown=False),
+    key_of("host_id", "Public key of the host, as the message claims.", title="Host", shown=False),
+    key_of("issuer", "Public key of the cluster that signed the message; empty if its claims did "
+           "not pass the checks.", shown=False),
+    text_of("id", "Id of the invocation.", look=Look.CODE, title="Invocation", shown=False),
+    text_of("subject", "NATS subject on which it was seen.", shown=False),
+    field_of("size", Number(), "Bytes of the message.", unit=Unit.BYTES, shown=False),
+    field_of("count", Number(), "Invocations that the row stands for: above 1 for those "
+             "which a flood brings beyond 500 within a second.", unit=Unit.COUNT, shown=False),
+)  # fmt: skip
+_FINDING_ORDERS: Final = by_field(
+    *(each for each in _FINDINGS if each.name not in ("number", "caller", "called"))
+)
 
 FINDINGS: Final = Resource(
     name="lattice_findings", noun="lattice_finding", path="lattice/findings", word="findings",
@@ -48,31 +93,20 @@ FINDINGS: Final = Resource(
     summary="List invocations with faults that the monitor found",
     details="The newest 10,000. Long texts of an invocation are cut, and payloads are not stored.",
     schema=Shape("LatticeFindingOut", "An invocation that a receiver must not execute."),
-    fields=(
-        Field("at", Moment(), "Time at which the monitor saw it.", title="Seen",
-              read=lambda row: at(row[1].at)),
-        _finding("reason", Choice(tuple(Reason)), "Kind of fault.", look=Look.STATE,
-                 show=lambda row: State(row[1].reason.replace("_", " "), Tone.BAD)),
-        _finding("text", Text(), "Description of the fault.", title="Why", quoted=True),
-        _finding("origin", Text(), "URL of the caller, as the message claims.", quoted=True),
-        _finding("target", Text(), "URL of the called actor or provider.", quoted=True),
-        _finding("operation", Text(), "Operation.", quoted=True),
-        _finding("host_id", Text(), "Public key of the host, as the message claims.",
-                 title="Host", look=Look.CODE, quoted=True, shown=False),
-        _finding("issuer", Text(), "Public key of the cluster that signed the message; empty if "
-                 "its claims did not pass the checks.", look=Look.CODE, quoted=True, shown=False),
-        _finding("id", Text(), "Id of the invocation.", look=Look.CODE, quoted=True, shown=False),
-        _finding("subject", Text(), "NATS subject on which it was seen.", quoted=True,
-                 shown=False),
-        _finding("size", Number(), "Bytes of the message.", unit=Unit.BYTES, shown=False),
-        _finding("count", Number(), "Number of invocations; above 1 in rows that count "
-                 "those beyond 500 in a second.", unit=Unit.COUNT, shown=False),
-    ),
+    fields=_FINDINGS,
     filters=(Filter("reason", Choice(tuple(Reason)), "Kind of fault."),
-             Filter("origin", Text(MAX_NAME_CHARS), "URL of the caller.", hint="or a part of it")),
-    orders=(Order("at"),), order="-at",
-    fetch=in_memory(_findings, {"at": lambda row: row[1].at}, lambda row: row[0]),
-    console=Console(live=True, empty="The monitor found nothing wrong.", tabs=tabs),
+             filter_of("origin", "URL or public key of the caller.", title="Caller"),
+             filter_of("target", "URL or public key of the called actor or provider.",
+                       title="Called"),
+             filter_of("operation", "Operation.")),
+    orders=tuple(map(Order, _FINDING_ORDERS)), order="-at",
+    fetch=in_memory(_findings, _FINDING_ORDERS, lambda found: found.id),
+    identity=Identity("number", Text(40, 1), "Number of a finding.", _a_finding, "Get a finding",
+                      "at", read=lambda found: found.id),
+    console=Console(
+        live=True, tabs=tabs, title=lambda found: f"Finding: {found.row.reason.replace('_', ' ')}",
+        empty="No findings: the monitor found nothing wrong. Processes shows whether one runs.",
+    ),
     terminal=("at", "reason", "origin", "target", "operation", "text"),
 )  # fmt: skip
 
@@ -95,16 +129,31 @@ def _remove_policy(actor: Actor, name: str) -> Values:
 
 
 _POLICY_LISTS: Final = (
-    ("twins", "Twin ids and ranges with commas, such as 7, 10-19; *: all twins."),
-    ("entities", "Public keys of actors and providers, or call aliases, with commas; * stands for "
-     "any characters."),
-    ("names", "Commands to twins, or operations of the lattice, with commas; * stands for any "
-     "characters."),
+    ("twins", "Twins", "Twin ids and ranges with commas, such as 7, 10-19; *: all twins."),
+    ("entities", "Actors and providers", "Public keys of actors and providers, or call aliases, "
+     "with commas; * stands for any characters."),
+    ("names", "Commands or operations", "Commands to twins, or operations of the lattice, with "
+     "commas; * stands for any characters."),
 )  # fmt: skip
+
+
+def _form_of(name: str) -> Callable[[str], None]:
+    """Return a check of a list of a policy."""
+    read = read_twins if name == "twins" else read_patterns
+
+    def check(text: str) -> None:
+        try:
+            read(text, name)
+        except PolicyError as error:
+            raise ValueError(error.text) from None
+
+    return check
+
+
 _POLICY_NAME: Final = Argument("name", Text(MAX_POLICY_CHARS, 1), "Name of the policy.")
 
 PUT_POLICY: Final = Verb(
-    name="put", noun="policy", title="Put a policy", action="lattice_policy.set",
+    name="put", noun="policy", title="Add a policy", action="lattice_policy.set",
     summary="Add a policy of the bridge, or replace the one with its name",
     details="The policy takes effect within a second.", method="PUT",
     path="lattice/policies", page="lattice/policies/put",
@@ -112,16 +161,18 @@ PUT_POLICY: Final = Verb(
         Argument("name", Text(MAX_POLICY_CHARS, 1), "Name of the policy; policies are tried in "
                  "the order of their names.", asked=True),
         Argument("direction", Choice(tuple(Direction)), "Direction: an actor calls "
-                 "(to_twin), or a twin calls (to_lattice).", asked=True),
-        *(Argument(name, Text(MAX_LIST_CHARS, 1), description, asked=True)
-          for name, description in _POLICY_LISTS),
+                 "(to_twin), or a twin calls (to_lattice).", asked=True, labels=directions),
+        *(Argument(name, Text(MAX_LIST_CHARS, 1, _form_of(name)), description, title=title,
+                   asked=True)
+          for name, title, description in _POLICY_LISTS),
         Argument("per_s", Number(0, 1_000_000), "Calls per second for each pair of a twin and "
                  "an actor or provider; 0: no limit.", title="Calls a second", required=False,
                  default=0, asked=True),
         Argument("max_bytes", Number(1, MAX_BYTES), "Maximum bytes of the payload of a call and "
-                 "of its answer.", title="Bytes", required=False, default=MAX_BYTES, asked=True),
+                 "of its answer.", title="Maximum bytes", required=False, default=MAX_BYTES,
+                 asked=True),
         Argument("timeout_ms", Number(1, MAX_TIMEOUT_MS), "Maximum milliseconds that the bridge "
-                 "waits for an answer.", title="Time-out", required=False, default=30_000,
+                 "waits for an answer.", title="Time-out in ms", required=False, default=30_000,
                  asked=True),
         Argument("enabled", Flag(), "The bridge ignores disabled policies.", required=False,
                  default=True, asked=True),
@@ -131,10 +182,10 @@ PUT_POLICY: Final = Verb(
     takes=Shape("LatticePolicyIn", "A policy of the bridge."),
     gives=Shape("LatticePolicyPut", "The policy takes effect within a second."),
     of_list=lambda given: {},
-    of_row=None,
+    edits=True,
     run=_put_policy,
     confirm=lambda given: Confirmation(
-        "Put a policy", "The bridge passes such calls within a second."
+        "Add a policy", "The bridge passes such calls within a second."
     ),
     done=lambda given, _: f"policy {given['name']} takes effect within a second",
 )  # fmt: skip
@@ -157,9 +208,18 @@ REMOVE_POLICY: Final = Verb(
 )  # fmt: skip
 
 
-def _stored_policies(direction: str = "", name: str = "") -> Any:
+_POLICY_ORDERS: Final = {
+    "name": "pk",
+    **{each: each for each in ("direction", "per_s", "max_bytes", "timeout_ms", "updated")},
+}
+
+
+def _stored_policies(
+    direction: str = "", name: str = "", enabled: bool | None = None
+) -> QuerySet[LatticePolicy]:
     rows = LatticePolicy.objects.filter(name__icontains=name)
-    return rows.filter(direction=direction) if direction else rows
+    exact = {"direction": direction or None, "enabled": enabled}
+    return rows.filter(**{key: value for key, value in exact.items() if value is not None})
 
 
 POLICIES: Final = Resource(
@@ -172,29 +232,35 @@ POLICIES: Final = Resource(
     fields=(
         Field("name", Text(), "Name of the policy."),
         Field("direction", Choice(tuple(Direction)), "Direction: an actor calls (to_twin), or a "
-              "twin calls (to_lattice)."),
-        *(Field(name, Text(), description) for name, description in _POLICY_LISTS),
+              "twin calls (to_lattice).", labels=directions),
+        *(Field(name, Text(), description, title=title)
+          for name, title, description in _POLICY_LISTS),
         Field("per_s", Real(), "Calls per second for each pair of a twin and an actor or provider; "
               "0: no limit.",
-              title="Calls a second", unit=Unit.PER_SECOND),
-        Field("max_bytes", Number(), "Maximum bytes of a payload.", title="Bytes",
-              unit=Unit.BYTES),
+              title="Calls a second", unit=Unit.PER_SECOND, show=lambda row: row.per_s or None),
+        Field("max_bytes", Number(), "Maximum bytes of a payload.", title="Payload",
+              unit=Unit.BYTES, shown=False),
         Field("timeout_ms", Number(), "Maximum milliseconds that the bridge waits.",
-              title="Time-out ms", unit=Unit.COUNT),
+              title="Time-out", unit=Unit.MILLISECONDS, shown=False),
         Field("enabled", Flag(), "Whether the bridge uses it.", look=Look.STATE,
               show=lambda row: State("enabled", Tone.GOOD) if row.enabled
               else State("disabled", Tone.IDLE)),
         Field("note", Text(), "Note for operators.", shown=False),
         Field("updated", Moment(), "Time of the last change.", shown=False),
     ),
-    filters=(Filter("direction", Choice(tuple(Direction)), "Direction."),
-             Filter("name", Text(MAX_POLICY_CHARS), "Name.", hint="or a part of it")),
-    orders=(Order("name"), Order("updated")), order="name",
-    fetch=stored(_stored_policies, {"name": "pk", "updated": "updated"}),
+    filters=(Filter("direction", Choice(tuple(Direction)), "Direction of the calls.",
+                    labels=directions),
+             Filter("name", Text(MAX_POLICY_CHARS), "Name.", hint="or a part of it"),
+             Filter("enabled", Flag(), "Whether the bridge uses it.")),
+    orders=tuple(map(Order, _POLICY_ORDERS)), order="name",
+    fetch=stored(_stored_policies, _POLICY_ORDERS),
     identity=Identity("name", Text(MAX_POLICY_CHARS, 1), "Name of a policy.", _policy,
                       "Get a policy", "name", read=lambda row: row.name),
     verbs=(PUT_POLICY, REMOVE_POLICY),
-    console=Console(empty="There is no policy: the bridge refuses all calls.", tabs=tabs),
+    console=Console(
+        tabs=tabs, title=lambda row: f"Policy {row.name}",
+        empty="No policies yet: the bridge refuses all calls. Add a policy to allow some.",
+    ),
     terminal=("name", "direction", "twins", "entities", "names", "per_s"),
 )  # fmt: skip
 
@@ -207,33 +273,46 @@ def _said(name: str) -> Callable[[figures.Process], Any]:
     return lambda row: row.values.get(name)
 
 
+_PROCESSES: Final = (
+    Field("id", Text(), "Id of the process.", look=Look.CODE),
+    Field("kind", Choice(("bridge", "monitor")), "Kind of process.", read=_said("kind")),
+    Field("pid", Number(), "Process id on its machine.", read=_said("pid")),
+    Field("started", Moment(), "Time of start.", read=lambda row: at(row.values["started"])),
+    Field("nats", Text(), "State of its connection to NATS.", title="NATS", look=Look.STATE,
+          read=_said("nats"),
+          show=lambda row: State(str(row.values.get("nats")), Tone.GOOD if row.connected
+                                 else Tone.BAD)),
+    Field("error", Text(), "Last error of its connection to NATS.", title="Last error",
+          shown=False, read=lambda row: row.values.get("error") or ""),
+    Field("running", Number(), "Calls in progress.", null=True, unit=Unit.COUNT,
+          read=_said("running")),
+    Field("provider", Text(), "Public key of the bridge, for links with it.", null=True,
+          title="Key of the bridge", look=Look.CODE, read=_said("provider")),
+    Field("twin", Number(), "Twin of the bridge; null: another bridge holds its session.",
+          null=True, read=_said("twin"),
+          link=lambda row: reverse("console:twin", args=[row.values["twin"]])
+          if row.values.get("twin") else ""),
+    Field("seen", Number(), "Invocations that the monitor saw.", null=True, unit=Unit.COUNT,
+          read=_said("seen")),
+    Field("unjudged", Number(), "Invocations that the monitor dropped because they came too "
+          "fast.", null=True, unit=Unit.COUNT, read=_said("unjudged")),
+)  # fmt: skip
+_PROCESS_ORDERS: Final = by_field(*_PROCESSES)
+
 PROCESSES: Final = Resource(
     name="lattice_processes", noun="lattice_process", path="lattice/processes",
     word="processes", title="Lattice", tag=TAG, action=VIEW,
     summary="List bridges and monitors",
     details="Each reports itself every second.",
     schema=Shape("LatticeProcessOut", "A bridge or a monitor."),
-    fields=(
-        Field("id", Text(), "Id of the process.", look=Look.CODE),
-        Field("kind", Choice(("bridge", "monitor")), "Kind of process.", read=_said("kind")),
-        Field("pid", Number(), "Process id on its machine.", read=_said("pid")),
-        Field("started", Moment(), "Time of start.", read=lambda row: at(row.values["started"])),
-        Field("nats", Text(), "State of its connection to NATS.", title="NATS", look=Look.STATE,
-              read=_said("nats"),
-              show=lambda row: State(str(row.values.get("nats")), Tone.GOOD
-                                     if row.values.get("nats") == "connected" else Tone.BAD)),
-        Field("running", Number(), "Calls in progress.", null=True, unit=Unit.COUNT,
-              read=_said("running")),
-        Field("twin", Number(), "Twin of the bridge; null: another bridge holds its session.",
-              null=True, read=_said("twin")),
-        Field("seen", Number(), "Invocations that the monitor saw.", null=True, unit=Unit.COUNT,
-              read=_said("seen")),
-        Field("unjudged", Number(), "Invocations that the monitor dropped because they came too "
-              "fast.", null=True, unit=Unit.COUNT, read=_said("unjudged")),
-    ),
+    fields=_PROCESSES,
     filters=(Filter("kind", Choice(("bridge", "monitor")), "Kind of process."),),
-    orders=(Order("id"),), order="id",
-    fetch=in_memory(_processes, {"id": lambda row: row.id}, lambda row: row.id),
-    console=Console(live=True, empty="No process of the lattice runs.", tabs=tabs),
-    terminal=("kind", "pid", "started", "nats", "running", "seen", "unjudged"),
+    orders=tuple(map(Order, _PROCESS_ORDERS)), order="id",
+    fetch=in_memory(_processes, _PROCESS_ORDERS, lambda row: row.id),
+    console=Console(
+        live=True, tabs=tabs,
+        empty="No process of the lattice runs. Start the relay with --lattice for a bridge, and "
+        "set lattice.monitor for a monitor.",
+    ),
+    terminal=("kind", "pid", "started", "nats", "running", "seen", "unjudged", "provider"),
 )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from redis.exceptions import RedisError
 
 from proto.lattice import state
-from proto.lattice.state import FindingRow, Row, Seen
+from proto.lattice.state import ActorRow, FindingRow, HostRow, ProviderRow, Row, Seen
 from relay.access.errors import Away
 from relay.lattice import figures
 from relay.ops.redis_client import client, text
@@ -94,6 +94,15 @@ def seen(what: Seen, kind: type[Row]) -> list[Row]:
     """Return what the lattice runs, as the processes saw it."""
     found: Any = client().hgetall(what)
     return [state.decode(kind, row) for row in found.values()]
+
+
+def names() -> dict[str, str]:
+    """Return the names of all hosts, actors and providers, by their public keys."""
+    return {
+        **{row.id: row.name for row in seen(Seen.HOSTS, HostRow)},
+        **{row.id: row.name for row in seen(Seen.ACTORS, ActorRow)},
+        **{row.id: row.name for row in seen(Seen.PROVIDERS, ProviderRow)},
+    }
 
 
 @_redis_answers()

@@ -6,18 +6,29 @@ write them each second; policies are in the database.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from datetime import datetime
+import json
 from typing import Any, Final
 
 from proto.lattice.bounds import MAX_NAME_CHARS, MAX_OPERATION_CHARS
+from proto.lattice.nkeys import PUBLIC_CHARS, KeyKind
 from proto.lattice.policy import Direction
-from proto.lattice.state import ActorRow, HostRow, LinkRow, ProviderRow, Seen
+from proto.lattice.state import LinkRow, Seen
 from relay.access.actor import Actor
-from relay.dashboard.states import State, Tone
 from relay.lattice import listing, services
 from relay.lattice.bridge_resources import FINDINGS, POLICIES, PROCESSES
-from relay.lattice.tabs import TAG, VIEW, at, tabs
+from relay.lattice.inventory import ACTORS, HOSTS, PROVIDERS, SEEN, rows_of
+from relay.lattice.naming import (
+    Named,
+    field_of,
+    filter_of,
+    form_of,
+    key_of,
+    matching,
+    name_of,
+    named,
+    text_of,
+)
+from relay.lattice.tabs import TAG, VIEW, directions, tabs
 from relay.resources.declaration import (
     Confirmation,
     Console,
@@ -26,145 +37,28 @@ from relay.resources.declaration import (
     Values,
     Verb,
 )
-from relay.resources.fetching import in_memory
-from relay.resources.fields import Argument, Field, Filter, Look, Order, Unit, Where
-from relay.resources.values import Choice, Moment, Number, Pairs, Real, Text
+from relay.resources.fetching import by_field, in_memory
+from relay.resources.fields import Argument, Field, Filter, Look, Order, Unit
+from relay.resources.values import Choice, Number, Pairs, Real, Text
 
-KEY_CHARS: Final = 56
 MAX_DATA_CHARS: Final = 64 * 1024
+MAX_SHOWN_CHARS: Final = 1000
 _HOUR: Final = "in the last hour"
-_CONSOLE: Final = Where.CONSOLE | Where.DATA
 
 
-def _seen_at(row: Any) -> datetime:
-    return at(row.seen_at)
-
-
-def _contains(rows: Iterable[Any], filters: dict[str, str]) -> list[Any]:
-    """Rows whose fields contain the texts of the filters."""
-    return [
-        row
-        for row in rows
-        if all(text.lower() in getattr(row, name).lower() for name, text in filters.items())
-    ]
-
-
-def _list(kind: Seen, row: type[Any]) -> Callable[..., list[Any]]:
-    def items(**filters: str) -> list[Any]:
-        return _contains(listing.seen(kind, row), filters)
-
-    return items
-
-
-_SEEN: Final = Field("seen_at", Moment(), "Time of the last report.", title="Seen", read=_seen_at)
-
-
-def _key(name: str, description: str, title: str = "") -> Field:
-    return Field(name, Text(), description, title=title, look=Look.CODE, quoted=True)
-
-
-def _text(name: str, description: str, *, shown: bool = True, title: str = "") -> Field:
-    return Field(name, Text(), description, title=title, shown=shown, quoted=True)
-
-
-def _filter(name: str, description: str) -> Filter:
-    return Filter(name, Text(MAX_NAME_CHARS), description, hint="or a part of it")
-
-
-HOSTS: Final = Resource(
-    name="lattice_hosts", noun="lattice_host", path="lattice/hosts", word="hosts",
-    title="Lattice", tag=TAG, action=VIEW, summary="List hosts of the lattice",
-    details="A bridge asks all hosts every ten seconds.",
-    schema=Shape("LatticeHostOut", "A host of the lattice."),
-    fields=(
-        _text("name", "Friendly name of the host."),
-        _key("id", "Public key of the host."),
-        _key("issuer", "Public key of the cluster that signs the calls of the host."),
-        _text("version", "Version of the host's software."),
-        Field("uptime_s", Number(), "Seconds since the start of the host.", title="Up",
-              unit=Unit.SECONDS),
-        Field("actors", Number(), "Kinds of actors that it runs.", unit=Unit.COUNT),
-        Field("providers", Number(), "Providers that it runs.", unit=Unit.COUNT),
-        _SEEN,
-    ),
-    filters=(_filter("name", "Friendly name of the host."), _filter("id", "Public key.")),
-    orders=(Order("name"), Order("uptime_s")), order="name",
-    fetch=in_memory(_list(Seen.HOSTS, HostRow),
-                    {"name": lambda row: row.name, "uptime_s": lambda row: row.uptime_s},
-                    lambda row: row.id),
-    console=Console(live=True, empty="No host answers.", tabs=tabs),
-    terminal=("name", "id", "version", "uptime_s", "actors", "providers"),
-)  # fmt: skip
-
-ACTORS: Final = Resource(
-    name="lattice_actors", noun="lattice_actor", path="lattice/actors", word="actors",
-    title="Lattice", tag=TAG, action=VIEW, summary="List actors of the lattice",
-    details="One row for each host that runs the actor.",
-    schema=Shape("LatticeActorOut", "An actor on a host."),
-    fields=(
-        _text("name", "Name of the actor, from its claims."),
-        _key("id", "Public key of the actor."),
-        _key("host_id", "Public key of the host that runs it.", "Host"),
-        _text("image", "Reference that the host started it from."),
-        Field("instances", Number(), "Maximum number of instances.", unit=Unit.COUNT),
-        Field("revision", Number(), "Revision, from the claims of the actor.", unit=Unit.COUNT,
-              shown=False),
-        _SEEN,
-    ),
-    filters=(_filter("name", "Name of the actor."), _filter("id", "Public key of the actor."),
-             _filter("host_id", "Public key of the host.")),
-    orders=(Order("name"), Order("instances")), order="name",
-    fetch=in_memory(_list(Seen.ACTORS, ActorRow),
-                    {"name": lambda row: row.name, "instances": lambda row: row.instances},
-                    lambda row: f"{row.id} {row.host_id}"),
-    console=Console(live=True, empty="No host runs an actor.", tabs=tabs),
-    terminal=("name", "id", "host_id", "instances"),
-)  # fmt: skip
-
-_HEALTH: Final = {
-    "passed": State("passed", Tone.GOOD),
-    "failed": State("failed", Tone.BAD),
-}
-
-PROVIDERS: Final = Resource(
-    name="lattice_providers", noun="lattice_provider", path="lattice/providers",
-    word="providers", title="Lattice", tag=TAG, action=VIEW,
-    summary="List providers of the lattice",
-    details="One row for each host that runs the provider, and for each link name. Providers "
-    "without a host are listed if a link names them.",
-    schema=Shape("LatticeProviderOut", "A provider on a host, or without one."),
-    fields=(
-        _text("name", "Name of the provider, from its claims."),
-        _key("id", "Public key of the provider."),
-        _text("link_name", "Link name that it serves.", title="Link"),
-        _text("contract_id", "Contract that it serves.", title="Contract"),
-        _key("host_id", "Public key of the host that runs it; empty: without a host.", "Host"),
-        _text("image", "Reference that the host started it from.", shown=False),
-        Field("health", Text(), "Result of the last health check: passed, failed, or empty. A "
-              "bridge asks each provider every half minute.", look=Look.STATE,
-              show=lambda row: _HEALTH.get(row.health, State("unknown", Tone.IDLE))),
-        _text("health_text", "Why it failed: the text of the provider, or of the bridge.",
-              title="Why"),
-        _SEEN,
-    ),
-    filters=(_filter("name", "Name of the provider."), _filter("id", "Public key."),
-             _filter("contract_id", "Contract.")),
-    orders=(Order("name"), Order("contract_id")), order="name",
-    fetch=in_memory(_list(Seen.PROVIDERS, ProviderRow),
-                    {"name": lambda row: row.name, "contract_id": lambda row: row.contract_id},
-                    lambda row: f"{row.id} {row.link_name} {row.host_id}"),
-    console=Console(live=True, empty="No provider is known.", tabs=tabs),
-    terminal=("name", "id", "link_name", "contract_id", "health"),
-)  # fmt: skip
+def _key(kind: KeyKind) -> Text:
+    return Text(PUBLIC_CHARS, PUBLIC_CHARS, form_of(kind))
 
 
 def _link_arguments(*, asked: bool) -> tuple[Argument, ...]:
     return (
-        Argument("actor_id", Text(KEY_CHARS, KEY_CHARS), "Public key of the actor (M...).",
+        Argument("actor_id", _key(KeyKind.ACTOR), "Public key of the actor (M...).",
                  title="Actor", asked=asked),
-        Argument("contract_id", Text(MAX_NAME_CHARS, 1), "Contract of the provider.",
+        Argument("contract_id", Text(MAX_NAME_CHARS, 1), "Contract of the provider; rmb:twin for "
+                 "the bridge.",
                  title="Contract", asked=asked),
-        Argument("link_name", Text(MAX_NAME_CHARS, 1), "Link name.", title="Link",
+        Argument("link_name", Text(MAX_NAME_CHARS, 1), "Link name of the provider.",
+                 title="Link",
                  required=False, default="default", asked=asked),
     )  # fmt: skip
 
@@ -190,8 +84,8 @@ PUT_LINK: Final = Verb(
     path="lattice/links", page="lattice/links/put",
     arguments=(
         *_link_arguments(asked=True),
-        Argument("provider_id", Text(KEY_CHARS, KEY_CHARS), "Public key of the provider (V...).",
-                 title="Provider", asked=True),
+        Argument("provider_id", _key(KeyKind.PROVIDER), "Public key of the provider (V...). "
+                 "Processes lists the key of the bridge.", title="Provider", asked=True),
         Argument("values", Pairs(), "Values of the link.", required=False, default={}, asked=True),
     ),
     takes=Shape("LatticeLinkIn", "A link."),
@@ -213,8 +107,8 @@ DELETE_LINK: Final = Verb(
     arguments=_link_arguments(asked=False),
     takes=Shape("LatticeLinkName", "Name of a link."),
     gives=Shape("LatticeLinkDeleted", "The lattice accepted the request."),
-    of_row=lambda row: {name: getattr(row, name)
-                        for name in ("actor_id", "contract_id", "link_name")},
+    of_row=lambda found: {name: getattr(found.row, name)
+                          for name in ("actor_id", "contract_id", "link_name")},
     run=_delete_link,
     confirm=lambda given: Confirmation(
         f"Delete the link {given['link_name']}",
@@ -225,32 +119,54 @@ DELETE_LINK: Final = Verb(
     done=lambda given, _: f"the lattice accepted to delete the link of {given['actor_id']}",
 )  # fmt: skip
 
+_LINKS: Final = (
+    name_of("actor_name", "actor", lambda row: row.actor_id, title="Actor"),
+    key_of("actor_id", "Public key of the actor.", title="Key of actor"),
+    name_of("provider_name", "provider", lambda row: row.provider_id, title="Provider"),
+    key_of("provider_id", "Public key of the provider.", title="Key of provider"),
+    text_of("contract_id", "Contract of the provider.", title="Contract"),
+    text_of("link_name", "Link name of the provider.", title="Link"),
+    text_of("value_names", "Names of the link's values, with commas.", title="Values",
+            read=lambda found: ", ".join(sorted(found.row.values))),
+    SEEN,
+)  # fmt: skip
+_LINK_ORDERS: Final = by_field(*_LINKS)
+
 LINKS: Final = Resource(
     name="lattice_links", noun="lattice_link", path="lattice/links", word="links",
     title="Lattice", tag=TAG, action=VIEW, summary="List links of the lattice",
     details="Values may hold secrets: only their names are listed.",
     schema=Shape("LatticeLinkOut", "A link between an actor and a provider."),
-    fields=(
-        _key("actor_id", "Public key of the actor.", "Actor"),
-        _key("provider_id", "Public key of the provider.", "Provider"),
-        _text("contract_id", "Contract of the provider.", title="Contract"),
-        _text("link_name", "Link name of the provider.", title="Link"),
-        Field("value_names", Text(), "Names of the link's values, with commas.", title="Values",
-              quoted=True, read=lambda row: ", ".join(sorted(row.values))),
-        _SEEN,
-    ),
-    filters=(_filter("actor_id", "Public key of the actor."),
-             _filter("provider_id", "Public key of the provider."),
-             _filter("contract_id", "Contract.")),
-    orders=(Order("contract_id"), Order("actor_id")), order="contract_id",
-    fetch=in_memory(_list(Seen.LINKS, LinkRow),
-                    {"contract_id": lambda row: row.contract_id,
-                     "actor_id": lambda row: row.actor_id},
-                    lambda row: f"{row.actor_id} {row.contract_id} {row.link_name}"),
+    fields=_LINKS,
+    filters=(filter_of("actor_name", "Name of the actor.", title="Actor"),
+             filter_of("actor_id", "Public key of the actor.", title="Key of actor"),
+             filter_of("provider_name", "Name of the provider.", title="Provider"),
+             filter_of("provider_id", "Public key of the provider.", title="Key of provider"),
+             filter_of("contract_id", "Contract.", title="Contract")),
+    orders=tuple(map(Order, _LINK_ORDERS)), order="contract_id",
+    fetch=in_memory(rows_of(Seen.LINKS, LinkRow, _LINKS), _LINK_ORDERS,
+                    lambda found: " ".join((found.row.actor_id, found.row.contract_id,
+                                            found.row.link_name))),
     verbs=(PUT_LINK, DELETE_LINK),
-    console=Console(live=True, empty="There is no link.", tabs=tabs),
+    console=Console(
+        live=True, tabs=tabs,
+        empty="No links yet. Put a link so that an actor can call a provider, or the bridge with "
+        "the contract rmb:twin.",
+    ),
     terminal=("actor_id", "provider_id", "contract_id", "link_name", "value_names"),
 )  # fmt: skip
+
+
+def _check_json(text: str) -> None:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"is not JSON: {error}") from None
+
+
+def _short(result: str) -> str:
+    """Return a result as far as a message of the console shows it."""
+    return result if len(result) <= MAX_SHOWN_CHARS else f"{result[:MAX_SHOWN_CHARS]}..."
 
 
 def _call(
@@ -269,76 +185,85 @@ CALL: Final = Verb(
                  "call alias of an actor.", asked=True),
         Argument("operation", Text(MAX_OPERATION_CHARS, 1), "Operation, as Interface.Method.",
                  asked=True),
-        Argument("data", Text(MAX_DATA_CHARS), "Argument as JSON; empty: none.", title="Argument",
-                 required=False, default="", asked=True),
+        Argument("data", Text(MAX_DATA_CHARS, form=_check_json), "Argument as JSON; empty: none.",
+                 title="Argument", required=False, default="", asked=True),
         Argument("link_name", Text(MAX_NAME_CHARS), "Link name, for a provider.", title="Link",
                  required=False, default="", asked=True),
         Argument("timeout_ms", Number(1, services.MAX_CALL_MS), "Milliseconds to wait for the "
-                 "answer.", title="Time-out", required=False, default=services.DEFAULT_CALL_MS,
-                 asked=True),
+                 "answer.", title="Time-out in ms", required=False,
+                 default=services.DEFAULT_CALL_MS, asked=True),
     ),
     answer=(
         Field("result", Text(), "Result as JSON; in base64 if it cannot be converted."),
-        Field("took_ms", Real(), "Milliseconds that the call took.", unit=Unit.COUNT),
+        Field("took_ms", Real(), "Milliseconds that the call took.", unit=Unit.MILLISECONDS),
     ),
     takes=Shape("LatticeCallIn", "A call."),
     gives=Shape("LatticeCalled", "The result of a call."),
     of_list=lambda given: {},
     run=_call,
-    confirm=lambda given: Confirmation("Call an operation"),
-    done=lambda given, answer: f"{given['operation']} returned {answer['result'] or 'nothing'} "
-    f"after {answer['took_ms']:.0f} ms",
+    confirm=lambda given: Confirmation(
+        "Call an operation", "The bridge makes this call with its own key; policies do not apply."
+    ),
+    done=lambda given, answer: f"{given['operation']} returned "
+    f"{_short(answer['result']) or 'nothing'} after {answer['took_ms']:.0f} ms",
 )  # fmt: skip
 
 
-def _calls(direction: str = "", entity: str = "", operation: str = "") -> list[listing.Calls]:
-    return [
-        row
-        for row in listing.calls()
-        if row.key.direction.startswith(direction)
-        and entity.lower() in row.key.entity.lower()
-        and operation.lower() in row.key.operation.lower()
-    ]
+def _calls(**filters: str) -> list[Named]:
+    return matching(named(listing.calls()), _CALLS, filters)
 
+
+def _counted(name: str, description: str, **more: Any) -> Field:
+    """Return a field of what calls are counted by."""
+    return text_of(name, description, read=lambda found: getattr(found.row.key, name), **more)
+
+
+_CALLS: Final = (
+    field_of("direction", Choice(tuple(Direction)), "Direction: an actor calls (to_twin), or a "
+             "twin calls (to_lattice).", labels=directions,
+             read=lambda found: found.row.key.direction),
+    name_of("name", "actor or provider", lambda row: row.key.entity, title="Actor or provider"),
+    key_of("entity", "Public key of the actor or provider.", title="Key",
+           read=lambda found: found.row.key.entity),
+    _counted("contract", "Contract of the provider; empty for calls of actors.", shown=False),
+    _counted("operation", "Operation of the lattice.", look=Look.CODE),
+    field_of("per_s", Real(), f"Calls per second over the last {listing.RATE_MINUTES} minutes.",
+             title="Rate", heading="CALLS/S", unit=Unit.PER_SECOND),
+    field_of("calls", Number(), f"Calls {_HOUR}.", unit=Unit.COUNT),
+    field_of("errors", Number(), f"Calls that failed or were refused {_HOUR}.", unit=Unit.COUNT),
+    field_of("mean_ms", Real(), "Mean latency in milliseconds.", title="Mean", null=True,
+             unit=Unit.MILLISECONDS),
+    field_of("p99_ms", Real(), "Latency in milliseconds that 99 of 100 calls do not exceed, "
+             "rounded up to the next bound.", title="p99", null=True, unit=Unit.MILLISECONDS,
+             read=lambda found: found.row.quantile_ms(0.99)),
+    text_of("outcomes", "Calls by outcome.", shown=False,
+            read=lambda found: ", ".join(f"{outcome} {count}" for outcome, count
+                                         in sorted(found.row.outcomes.items()))),
+)  # fmt: skip
+_CALL_ORDERS: Final = by_field(*_CALLS)
 
 CALLS: Final = Resource(
     name="lattice_calls", noun="lattice_call", path="lattice/calls", word="calls",
     title="Lattice", tag=TAG, action=VIEW, summary="List calls over the bridge by operation",
     details="Counts of the last hour. All refused calls are counted as (others).",
     schema=Shape("LatticeCallsOut", "Calls of an operation over the bridge."),
-    fields=(
-        Field("direction", Choice(tuple(Direction)), "Direction: an actor calls (to_twin), or a "
-              "twin calls (to_lattice).", read=lambda row: row.key.direction),
-        Field("entity", Text(), "Public key of the actor or provider.", title="Actor or provider",
-              look=Look.CODE, quoted=True, read=lambda row: row.key.entity),
-        Field("contract", Text(), "Contract of the provider; empty for calls of actors.",
-              quoted=True, read=lambda row: row.key.contract),
-        Field("operation", Text(), "Operation of the lattice.", quoted=True,
-              read=lambda row: row.key.operation),
-        Field("per_s", Real(), f"Calls per second over the last {listing.RATE_MINUTES} minutes.",
-              title="Rate", heading="CALLS/S", unit=Unit.PER_SECOND),
-        Field("calls", Number(), f"Calls {_HOUR}.", unit=Unit.COUNT),
-        Field("errors", Number(), f"Calls that failed or were refused {_HOUR}.", unit=Unit.COUNT),
-        Field("mean_ms", Real(), "Mean latency in milliseconds.", title="Mean ms", null=True,
-              unit=Unit.COUNT),
-        Field("p99_ms", Real(), "Latency in milliseconds that 99 of 100 calls do not exceed, "
-              "rounded up to the next bound.", title="p99 ms", null=True, unit=Unit.COUNT,
-              read=lambda row: row.quantile_ms(0.99)),
-        Field("outcomes", Text(), "Calls by outcome.", shown=False,
-              read=lambda row: ", ".join(f"{k} {n}" for k, n in sorted(row.outcomes.items()))),
-    ),
+    fields=_CALLS,
     filters=(
-        Filter("direction", Choice(tuple(Direction)), "Direction."),
-        _filter("entity", "Public key of the actor or provider."),
+        Filter("direction", Choice(tuple(Direction)), "Direction of the calls.", labels=directions),
+        filter_of("name", "Name of the actor or provider.", title="Actor or provider"),
+        filter_of("entity", "Public key of the actor or provider.", title="Key"),
         Filter("operation", Text(MAX_OPERATION_CHARS), "Operation.", hint="or a part of it"),
     ),
-    orders=(Order("calls"), Order("per_s"), Order("errors")), order="-calls",
-    fetch=in_memory(_calls, {"calls": lambda row: row.calls, "per_s": lambda row: row.per_s,
-                             "errors": lambda row: row.errors},
-                    lambda row: " ".join(row.key)),
+    orders=tuple(map(Order, _CALL_ORDERS)), order="-calls",
+    fetch=in_memory(_calls, _CALL_ORDERS, lambda found: " ".join(found.row.key)),
     verbs=(CALL,),
-    console=Console(live=True, empty="No call passed the bridge in the last hour.", tabs=tabs),
-    terminal=("direction", "entity", "operation", "per_s", "calls", "errors", "mean_ms", "p99_ms"),
+    console=Console(
+        live=True, tabs=tabs,
+        empty="No calls in the last hour. Policies say which calls pass the bridge; actors that "
+        "call also need a link.",
+    ),
+    terminal=("direction", "name", "entity", "operation", "per_s", "calls", "errors", "mean_ms",
+              "p99_ms"),
 )  # fmt: skip
 
 RESOURCES: Final = (

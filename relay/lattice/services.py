@@ -29,6 +29,8 @@ from relay.ops.redis_client import client
 
 DEFAULT_CALL_MS: Final = 5_000
 MAX_CALL_MS: Final = 30_000
+TAKEN_S: Final = 2.0
+"""For a bridge to take a call; its time-out counts from then on."""
 
 _TOLD: Final = (*POLICY_FIELDS, "enabled", "note")
 
@@ -177,7 +179,7 @@ def call(
         "link_name": link_name,
         "timeout_ms": timeout_ms,
     }
-    answer: dict[str, Any] = requests.ask(Verb.CALL, asked, timeout_ms / 1000)
+    answer: dict[str, Any] = requests.ask(Verb.CALL, asked, timeout_ms / 1000 + TAKEN_S)
     return answer
 
 

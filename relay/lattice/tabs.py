@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
+from relay.lattice.models import DIRECTIONS
+
 TAG: Final = "lattice"
 VIEW: Final = "lattice.view"
 """Of the actions: to see all but policies."""
@@ -22,6 +24,11 @@ def tabs() -> dict[str, str]:
         "lattice_policies": "Policies",
         "lattice_processes": "Processes",
     }
+
+
+def directions() -> dict[str, str]:
+    """Return what the console calls the directions of calls."""
+    return {name: text.capitalize() for name, text in DIRECTIONS}
 
 
 def at(seconds: float) -> datetime:

@@ -233,7 +233,7 @@ def cell(field: Field, row: Any) -> str:
         value = ", ".join(f"{key}={each}" for key, each in value.items())
     elif isinstance(value, list | tuple):
         value = ", ".join(map(str, value))
-    return repr(value) if field.quoted else shown(str(value))
+    return repr(value) if field.quoted and value else shown(str(value))
 
 
 def _asked(resource: Resource, options: dict[str, Any]) -> Ask:

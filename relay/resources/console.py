@@ -10,11 +10,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlencode
 
-from django import forms
-from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path, reverse
@@ -22,14 +20,16 @@ from django.urls import URLPattern, path, reverse
 from relay.access.actor import Actor
 from relay.access.errors import Invalid, NotFound
 from relay.dashboard import tables
-from relay.dashboard.acts import Question, act, posted
+from relay.dashboard.acts import Question, act
 from relay.dashboard.figures import Kind
-from relay.dashboard.pages import may, page, render
-from relay.dashboard.tables import Action, Cell, Column, Row, Tab, Table, respond
+from relay.dashboard.pages import may, page
+from relay.dashboard.tables import Action, Cell, Column, Row, Tab, Table, respond, respond_all
 from relay.ops.paging import Page
-from relay.resources.declaration import Ask, Resource, Values, Verb, parameters
-from relay.resources.fields import Argument, Field, Labels, Look, Unit, Where, title_of
-from relay.resources.values import Choice, Flag, Moment, Number, Pairs, Real, Text, Texts, Type
+from relay.resources import registry
+from relay.resources.declaration import Ask, Related, Resource, Values, Verb, parameters
+from relay.resources.fields import Field, Labels, Look, Unit, Where, title_of
+from relay.resources.forms import choices, form_of
+from relay.resources.values import Choice, Moment, Number, Real, Type
 
 _KINDS = {
     Unit.COUNT: Kind.NUMBER,
@@ -46,8 +46,6 @@ _LOOKS = {
     Look.LINE: Cell.LINE,
     Look.STATE: Cell.STATE,
 }
-MAX_LINE_CHARS: Final = 1000
-"""Of a text that a form asks for on one line."""
 Known = Callable[[Labels], Mapping[str, str]]
 """Labels of a page: each is asked for once."""
 
@@ -133,8 +131,10 @@ def _list(resource: Resource, request: HttpRequest) -> HttpResponseBase:
         _columns(resource, resource.fields_of(Where.CONSOLE)), fetch,
         order=shown.order or resource.order, live=shown.live, empty=shown.empty,
         filters=[
-            tables.Filter(each.name, title_of(each), _choices(each.type, each.labels, labels),
-                          each.hint)
+            tables.Filter(
+                each.name, title_of(each),
+                choices(each.type, each.labels and labels(each.labels)), each.hint,
+            )
             for each in filters
         ],
     )  # fmt: skip
@@ -164,8 +164,32 @@ def _one(resource: Resource, request: HttpRequest, /, **values: Any) -> HttpResp
                               if name != identity.column})  # fmt: skip
     context = {"row": row, "columns": _columns(resource, fields), "actions": row.actions,
                "tabs": tabs(resource)}  # fmt: skip
-    title = f"{resource.noun.replace('_', ' ').capitalize()} {wanted}"
-    return render(request, "relay_dashboard/resource.html", title, context)
+    shown = resource.console
+    assert shown is not None
+    title = shown.title(found) if shown.title else f"{_words(resource.noun)} {wanted}"
+    short = [table for each in shown.related if (table := _related(request, each, wanted))]
+    return respond_all(request, short, "relay_dashboard/resource.html", title, context)
+
+
+def _related(request: HttpRequest, related: Related, value: Any) -> Table | None:
+    """Return the table of related rows; None for an operator who may not see them."""
+    other = next(each for each in registry.resources() if each.name == related.resource)
+    assert other.console is not None
+    if not may(request, other.action):
+        return None
+    columns = [each.name for each in other.fields_of(Where.CONSOLE)
+               if each.is_shown() and each.name not in related.without]  # fmt: skip
+    query = urlencode({related.filter: value})
+    return part(
+        request, other, columns, {related.filter: value}, order=other.console.order,
+        name=f"related-{other.name.replace('_', '-')}", title=related.title,
+        prefix=f"{other.name}-", live=other.console.live, empty="None.",
+        all_url=f"{reverse(f'console:{other.name}')}?{query}",
+    )  # fmt: skip
+
+
+def _words(noun: str) -> str:
+    return noun.replace("_", " ").capitalize()
 
 
 def _ask(
@@ -186,7 +210,7 @@ def _ask(
         elif each.required:
             raise Invalid(fields={each.name: "is missing"})
     edited = _edited(resource, verb, request)
-    form = _form(request, verb, {} if edited is None else _values_of(resource, verb, edited))
+    form = form_of(request, verb, {} if edited is None else _values_of(resource, verb, edited))
 
     def perform(actor: Actor) -> str:
         asked = {each.name: form.cleaned_data[each.name] for each in verb.arguments if each.asked}
@@ -215,71 +239,6 @@ def _values_of(resource: Resource, verb: Verb, row: Any) -> dict[str, Any]:
     fields = {each.name: each for each in resource.fields_of(Where.DATA)}
     return {each.name: fields[each.name].value(row) for each in verb.arguments
             if each.name in fields}  # fmt: skip
-
-
-class _Parsed(forms.CharField):
-    """A text of a form that a type of `relay.resources.values` reads."""
-
-    def __init__(self, argument: Argument, **facts: Any) -> None:
-        self.argument = argument
-        kind = argument.type
-        rows = 4 if isinstance(kind, Texts | Pairs) else 2
-        many = rows == 4 or (isinstance(kind, Text) and kind.max_chars > MAX_LINE_CHARS)
-        widget = forms.Textarea({"rows": rows}) if many else forms.TextInput()
-        super().__init__(widget=widget, **facts)
-
-    def prepare_value(self, value: Any) -> Any:
-        match value:
-            case dict():
-                return "\n".join(f"{name}={text}" for name, text in value.items())
-            case list():
-                return "\n".join(value)
-            case float() if value.is_integer():
-                return int(value)
-        return value
-
-    def to_python(self, value: Any) -> Any:
-        text = super().to_python(value)
-        if not text:
-            return "" if self.required else self.argument.default
-        try:
-            return self.argument.type.parse(text)
-        except ValueError as error:
-            raise ValidationError(str(error)) from None
-
-
-def _form(request: HttpRequest, verb: Verb, values: Values) -> forms.Form:
-    """Return the form of a verb, with the values of a row, the address or the defaults."""
-    initial = {each.name: request.GET.get(each.name, each.default) for each in verb.arguments}
-    form = forms.Form(posted(request), initial={**initial, **values})
-    for each in verb.arguments:
-        if each.asked:
-            form.fields[each.name] = _form_field(each)
-    return form
-
-
-def _form_field(argument: Argument) -> forms.Field:
-    label, told = title_of(argument), argument.description
-    match argument.type:
-        case Text() | Number() if argument.type.bounds:
-            told = f"{told.removesuffix('.')} ({argument.type.bounds})."
-        case Pairs():
-            told = f"{told} One name=text on each line."
-        case Texts():
-            told = f"{told} One on each line."
-        case Flag():
-            return forms.BooleanField(label=label, help_text=told, required=False)
-        case Choice():
-            none = [] if argument.required else [("", "none")]
-            return forms.TypedChoiceField(
-                label=label, help_text=told, required=argument.required,
-                choices=[*none, *(_choices(argument.type, argument.labels, _labels))],
-                empty_value=argument.default,
-            )  # fmt: skip
-    field = _Parsed(argument, label=label, help_text=told, required=argument.required, strip=True)
-    if isinstance(argument.type, Text):
-        field.widget.attrs["maxlength"] = argument.type.max_chars
-    return field
 
 
 def _columns(resource: Resource, fields: Sequence[Field]) -> list[Column]:
@@ -385,14 +344,6 @@ def _pattern(own: str, kinds: Mapping[str, Type]) -> str:
         kind = "int" if isinstance(kinds[name], Number) else "key"
         own = own.replace(f"{{{name}}}", f"<{kind}:{name}>")
     return f"{own}/"
-
-
-def _choices(kind: Type, own: Labels | None, labels: Known) -> Sequence[tuple[str, str]]:
-    if own:
-        return tuple(labels(own).items())
-    if isinstance(kind, Choice):
-        return [(each, each.replace("_", " ")) for each in kind.options]
-    return [(each, each) for each in ("true", "false")] if isinstance(kind, Flag) else ()
 
 
 def _labels(own: Labels) -> Mapping[str, str]:

@@ -196,6 +196,22 @@ class Identity:
         return read_of(row, self.name, self.read)
 
 
+class Related(NamedTuple):
+    """Rows of another list that the page of a row shows below it.
+
+    Attributes:
+        title: of the short table.
+        resource: name of the list.
+        filter: of that list, which the identity of the row is given to.
+        without: columns that would say the same in each row.
+    """
+
+    title: str
+    resource: str
+    filter: str
+    without: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Console:
     """What only the pages of a resource have.
@@ -207,6 +223,8 @@ class Console:
         table: id of the table, and name of its exported files; that of the resource without one.
         empty: is said in place of rows.
         tabs: the pages that stand side by side, names of addresses and their titles.
+        title: of the page of a row; its noun and identity without it.
+        related: lists of which the page of a row shows some rows.
     """
 
     order: str = ""
@@ -215,6 +233,8 @@ class Console:
     table: str = ""
     empty: str = "Nothing here"
     tabs: Callable[[], Mapping[str, str]] | None = None
+    title: Callable[[Any], str] | None = None
+    related: tuple[Related, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

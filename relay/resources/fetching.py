@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.db.models import QuerySet
@@ -11,6 +13,8 @@ from django.db.models import QuerySet
 from relay.ops import keyset, paging
 from relay.ops.paging import Page
 from relay.resources.declaration import Ask
+from relay.resources.fields import Field
+from relay.resources.values import Number, Real
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,20 @@ def stored(
         )
 
     return Fetch(fetch, orders)
+
+
+def by_field(*fields: Field) -> dict[str, Callable[[Any], float | str]]:
+    """Return what rows in memory can be ordered by: the values of these fields, by their names."""
+    return {each.name: functools.partial(_order_of, each) for each in fields}
+
+
+def _order_of(field: Field, row: Any) -> float | str:
+    value = field.value(row)
+    if isinstance(field.type, Number | Real):
+        return -1.0 if value is None else float(value)
+    if isinstance(value, datetime):
+        return value.timestamp()
+    return "" if value is None else str(value).lower()
 
 
 def in_memory(

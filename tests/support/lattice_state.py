@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from proto.lattice import state
-from proto.lattice.state import FindingRow, Total
+from proto.lattice.state import CallField, FindingRow, Seen, Total
 from tests.support.redis_servers import RedisServer
 
 
@@ -37,3 +37,16 @@ def find(server: RedisServer, reason: str, **fields: Any) -> None:
     row = FindingRow(reason, **{"at": time.time(), **fields})
     server.run("XADD", state.FINDINGS, "*", state.FINDING_FIELD, state.encode(row))
     count(server, Total.FOUND, reason, by=row.count)
+
+
+def saw(server: RedisServer, what: Seen, *rows: Any) -> None:
+    """Write what the lattice runs."""
+    for number, row in enumerate(rows):
+        server.run("HSET", what, str(number), state.encode(row))
+
+
+def called(server: RedisServer, *key: str, times: int = 1, took_ms: float = 3.0) -> None:
+    """Write calls of this minute that took as long as each other."""
+    name = state.calls_key(int(time.time() // 60))
+    for what, by in (("ok", times), ("ms", times * took_ms), ("<5", times)):
+        server.run("HINCRBYFLOAT", name, CallField(*key, what).encode(), by)
