@@ -30,7 +30,6 @@ from proto.lattice.twin_contract import HANDLE_REQUEST, TwinRequest, decode_repl
 PREFIX: Final = "lattice."
 JSON_SCHEMA: Final = "application/json"
 KEY_CHARS: Final = 56
-MAX_DEPTH: Final = 64
 MIN_TIMEOUT_S: Final = 0.001
 
 Invoke = Callable[[Entity, str, bytes, float, Passing], Awaitable[bytes]]

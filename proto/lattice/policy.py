@@ -36,7 +36,6 @@ MAX_RATED: Final = 65_536
 LINK_TWINS: Final = "twins"
 LINK_COMMANDS: Final = "commands"
 LINK_SERVES: Final = "serves"
-LINK_VALUES: Final = (LINK_TWINS, LINK_COMMANDS, LINK_SERVES)
 """Keys of a link's values, each a list with commas: twins that the actor may call and that may call
 it, commands that it may call, and commands of the bridge's twin that it answers."""
 
