@@ -236,7 +236,8 @@ def _to_json(result: bytes) -> bytes:
         value = msgpack.unpackb(result, strict_map_key=False)
         return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_refuse).encode()
     except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
-        text = f"the result cannot be converted to JSON: {error!s:.100}; use another schema"
+        reason = str(error)[:100] or "it is not msgpack"
+        text = f"the result cannot be converted to JSON: {reason}; use another schema"
         raise FailedError(Side.BRIDGE, "malformed", refusals.FAILED, text) from None
 
 

@@ -127,7 +127,8 @@ def _unpack(data: bytes) -> dict[bytes, Any]:
             max_ext_len=0,
         )
     except (ValueError, TypeError, msgpack.exceptions.UnpackException, RecursionError) as error:
-        raise FormatError(f"the payload is not msgpack: {str(error)[:100]}") from None
+        reason = str(error)[:100] or type(error).__name__
+        raise FormatError(f"the payload is not msgpack: {reason}") from None
     if not isinstance(found, dict):
         raise FormatError("the payload is not a map")
     return found
