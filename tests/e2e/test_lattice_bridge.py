@@ -317,8 +317,13 @@ async def test_an_actor_calls_a_twin_and_serves_one(world: World) -> None:
         processes = await world.rows("processes")
         assert {(each["nats"], each["kind"]) for each in processes} == {("connected", "bridge")}
         assert len(processes) == 2
-        links = await eventually(lambda: world.rows("links"))
-        assert links[0]["value_names"] == "commands, serves, twins"
+
+        async def listed() -> list[dict[str, Any]]:
+            rows = await world.rows("links")
+            return [row for row in rows if row["contract_id"] == CONTRACT]
+
+        (link,) = await eventually(listed)
+        assert link["value_names"] == "commands, serves, twins"
         called = json.loads(
             await world.manage(
                 "call", "--target=echo", "--operation=Echo.Say", '--data=["x"]', "--json"
