@@ -333,7 +333,9 @@ class AnalyticsConfig:
     """The recording of events, and the jobs that compute results from them."""
 
     record: bool = option(
-        False, "Record what happens to each message and session, but never the contents."
+        False,
+        "Record what happens to each message, session and call of the lattice, but never the "
+        "contents.",
     )
     dir: str = option("", "Folder of events and results; empty: `analytics` in the data folder.")
     flush_ms: int = option(

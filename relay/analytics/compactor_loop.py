@@ -83,6 +83,7 @@ class Loop:
         self._client = client
         self._relay = relay
         self._take_in_at = 0.0
+        self._is_redis_away = False
         self._stop_by: float | None = None
         """When the last look ends, once it was asked to stop."""
         self._compactor = Compactor(
@@ -114,18 +115,20 @@ class Loop:
                 retain_at = now + RETAIN_EVERY_S
                 self._say("retention", self._compactor.retain())
         self._say("segments", self._compactor.convert())
-        self._take_in()
+        if not self._is_redis_away:
+            self._take_in()
 
     def _take_in(self) -> None:
         """Take the events of the lattice in."""
         if self._client is None:
             return
-        pause_s = LATTICE_EVERY_S
         try:
             self._say("lattice", self._compactor.take_in(self._client, self._relay))
+            self._is_redis_away = False
         except RedisError as error:
             logger.debug("events of the lattice wait: %s", error)  # others say it louder
-            pause_s = LATTICE_RETRY_S
+            self._is_redis_away = True
+        pause_s = LATTICE_RETRY_S if self._is_redis_away else LATTICE_EVERY_S
         self._take_in_at = time.monotonic() + pause_s
 
     def _stopping(self) -> bool:

@@ -20,7 +20,7 @@ CONTRACTS: Final = tuple(f"example:contract-{number}" for number in range(len(PR
 OPERATIONS: Final = ("Query", "Store", "Remove")
 
 FAILING: Final = 0.02
-FORGED: Final = 0.002
+FORGED: Final = 0.01
 SLOW_TARGET: Final = 3
 """Number of the provider whose calls take long."""
 

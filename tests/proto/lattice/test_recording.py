@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lattice.bridge.counts import REFUSED
-from proto.lattice import recording
 from proto.lattice.errors import FormatError
 from proto.lattice.recording import (
     MAX_OTHERS,
@@ -25,8 +23,6 @@ from proto.lattice.recording import (
     decode_batch,
     uid_of,
 )
-from relay.analytics.models.lattice import MAX_TEXT_CHARS as MAX_STORED_CHARS
-from relay.analytics.spark import invocations, schema
 
 SHAPE = Shape(EventKind.SEEN, "M", "V", "default", "a:b", "A.B", "N", "replay")
 
@@ -86,10 +82,3 @@ def test_long_texts_are_cut() -> None:
 def test_ids_become_numbers() -> None:
     assert uid_of("") == 0 and uid_of("\ud800") != 0
     assert uid_of("a") == uid_of("a") != uid_of("b")
-
-
-def test_the_jobs_know_the_same_words() -> None:
-    assert {*invocations.REFUSED} == REFUSED
-    assert {*schema.LATTICE_KINDS} == {*EventKind}
-    assert schema.NONE == recording.OK
-    assert MAX_STORED_CHARS == MAX_TEXT_CHARS

@@ -15,19 +15,21 @@ import pytest
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
-from lattice.bridge.counts import Counts, Passing
+from lattice.bridge.counts import REFUSED, Counts, Passing
 from lattice.bridge.links import Links
 from lattice.bridge.to_lattice import ToLattice
 from lattice.errors import CallTimeoutError
 from lattice.monitor.watch import Watch
 from lattice.recording import FULL_ROWS, TELL_EVERY_S, Events
 from peer.client import CommandError, Request
+from proto.lattice import recording
 from proto.lattice.entity import Entity
 from proto.lattice.policy import Direction, Policies, read_policy
 from proto.lattice.recording import (
     MAX_BATCHES,
     MAX_ROWS,
     MAX_SHAPES,
+    MAX_TEXT_CHARS,
     OTHERS,
     STREAM,
     Batch,
@@ -40,7 +42,9 @@ from relay.analytics.compactor import Compactor
 from relay.analytics.conversion import convert
 from relay.analytics.lake import Lake
 from relay.analytics.merging import merge
+from relay.analytics.models.lattice import MAX_TEXT_CHARS as MAX_STORED_CHARS
 from relay.analytics.segments import Header
+from relay.analytics.spark import invocations, schema
 from tests.lattice.test_judge import ACTOR, HOST, NOW, PROVIDER, invocation, judge
 from tests.relay.analytics import segment_files as made
 from tests.support.redis_servers import RedisServer
@@ -235,3 +239,10 @@ def test_batches_that_cannot_be_read_are_dropped(
     assert take_in(lake, valkey) == 0 and valkey.run("XLEN", STREAM) == 0
     assert caplog.text.count("cannot be read are dropped") == 3
     assert lake.files(date.min, date.max) == []
+
+
+def test_the_jobs_know_the_same_words() -> None:
+    assert {*invocations.REFUSED} == REFUSED
+    assert {*schema.LATTICE_KINDS} == {*EventKind}
+    assert schema.NONE == recording.OK
+    assert MAX_STORED_CHARS == MAX_TEXT_CHARS

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.test import Client
 from ninja import Schema
+from pydantic import BaseModel
 
 from relay.access import matrix
 from relay.rest.api import api
@@ -43,6 +44,29 @@ def test_the_command_finds_a_file_that_is_behind(tmp_path: Path) -> None:
 
 def test_names_are_unique() -> None:
     assert len(NAMES) == len(set(NAMES))
+
+
+def test_no_schema_takes_the_name_of_another() -> None:
+    """In the document, the last of two with one name would stand for both."""
+    classes: dict[str, set[Any]] = {}
+
+    def walk(kind: Any) -> None:
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            known = classes.setdefault(kind.__name__, set())
+            if kind in known:
+                return
+            known.add(kind)
+            for field in kind.model_fields.values():
+                walk(field.annotation)
+        for part in get_args(kind):
+            walk(part)
+
+    views = (view for _, router in api._routers for view in router.path_operations.values())
+    for operation in (each for view in views for each in view.operations):
+        for model in operation.response_models.values():
+            walk(model)
+    del classes["NinjaResponseSchema"]
+    assert classes and [name for name, kinds in classes.items() if len(kinds) > 1] == []
 
 
 @pytest.mark.parametrize(("path", "method", "operation"), OPERATIONS, ids=NAMES)
