@@ -16,6 +16,7 @@ from lattice.connection import LatticeConnection, Subscription
 from lattice.control import ControlClient
 from lattice.errors import LatticeError, PermissionDeniedError
 from lattice.monitor.judge import View
+from lattice.registry import Registry
 from proto.lattice.control import Host, Inventory
 from proto.lattice.errors import FormatError
 from proto.lattice.events import EventName, decode_event
@@ -40,8 +41,14 @@ class Directory:
     What cannot be asked, because no host runs, is empty and not known.
     """
 
-    def __init__(self, connection: LatticeConnection) -> None:
+    def __init__(self, connection: LatticeConnection, registry: Registry | None = None) -> None:
+        """
+        Args:
+            connection: to the lattice.
+            registry: has the claims while no host answers; None: they are not known then.
+        """
         self._connection = connection
+        self._registry = registry
         self._control = ControlClient(connection)
         self._hosts: list[Host] = []
         self._inventories: list[Inventory] = []
@@ -88,10 +95,23 @@ class Directory:
         if hosts:
             links = await _answer(self._control.links())
             claims = await _answer(self._control.claims())
+        elif self._registry is not None:
+            claims = await self._registered(self._registry)
         self._hosts, self._links = hosts, links
         self._inventories = [each for each in inventories if each is not None]
         self._claims = None if claims is None else {_subject(each): each for each in claims}
         self._seen_at = time.time()
+
+    async def _registered(self, registry: Registry) -> tuple[Mapping[str, str], ...] | None:
+        try:
+            found = await registry.claims()
+        except LatticeError as error:  # such as without JetStream
+            logger.debug("%s", error)
+            return None
+        return tuple(
+            {"sub": each.subject, "name": each.name, "call_alias": getattr(each, "call_alias", "")}
+            for each in found
+        )
 
     def actor_of(self, alias: str) -> str | None:
         """Return the public key of the actor with a call alias."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import Final
 
@@ -12,7 +13,10 @@ from nats.js.kv import KeyValue
 
 from lattice.connection import LatticeConnection
 from lattice.errors import LatticeError, NotConnectedError, RegistryError
+from proto.lattice.bounds import MAX_ITEMS
+from proto.lattice.errors import FormatError
 from proto.lattice.registry import (
+    CLAIMS_PREFIX,
     ActorClaims,
     ProviderClaims,
     bucket_name,
@@ -64,6 +68,32 @@ class Registry:
         except nats.errors.Error as error:
             raise self._failed("read", error) from error
         return decode_claims(key, entry.value or b"")
+
+    async def claims(self) -> list[ActorClaims | ProviderClaims]:
+        """Return all well-formed entries, at most `MAX_ITEMS`.
+
+        Raises:
+            RegistryError: JetStream is not available, or there is no registry.
+        """
+        found: list[ActorClaims | ProviderClaims] = []
+        try:
+            js = await self._connection.jetstream(API_TIMEOUT_S)
+            bucket = await js.key_value(self._bucket)
+            watcher = await bucket.watchall(ignore_deletes=True)
+            try:
+                async for entry in watcher:
+                    if entry is None or len(found) >= MAX_ITEMS:
+                        break
+                    if entry.key.startswith(CLAIMS_PREFIX):
+                        with contextlib.suppress(FormatError):
+                            found.append(decode_claims(entry.key, entry.value or b""))
+            finally:
+                await watcher.stop()  # type: ignore[no-untyped-call]
+        except NotConnectedError as error:
+            raise RegistryError(f"the registry is not available: {error}") from None
+        except nats.errors.Error as error:
+            raise self._failed("read", error) from error
+        return found
 
     async def delete(self, public_key: str) -> None:
         """Delete an entry.

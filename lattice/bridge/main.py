@@ -29,6 +29,7 @@ from lattice.options import LatticeOptions
 from lattice.process import together
 from lattice.provider import LatticeProvider
 from lattice.recording import Events
+from lattice.registry import Registry
 from lattice.report import Report
 from lattice.serving import Call, OperationError
 from peer.client import Client, PeerError
@@ -73,7 +74,7 @@ class Bridge:
         self.caller = LatticeCaller(self.connection, self.actor)
         self.redis = Redis.from_url(settings["redis_url"])
         self.policies = LivePolicies(self.redis, state.POLICIES, state.POLICIES_CHANGED)
-        self.directory = Directory(self.connection)
+        self.directory = Directory(self.connection, Registry(self.connection))
         self.health = Health(self.connection)
         self.links = Links()
         self.events = Events(self.redis) if settings.get("record") else None

@@ -46,6 +46,17 @@ def register(data_dir: Path, domain: str) -> None:
     registration.register([make(data_dir)], domain)
 
 
+def key_in(path: Path, kind: KeyKind) -> str:
+    """Return the public key of the seed in a file, which is made if there is none.
+
+    Raises:
+        KeyFormatError: the file has something else.
+        OSError: it cannot be read or written.
+    """
+    _make(path, lambda: _seed(kind))
+    return KeyPair.of_seed(path.read_text().strip(), kind).public
+
+
 def _seed(kind: KeyKind) -> str:
     return KeyPair.of_random(kind, secrets.token_bytes(32)).seed
 

@@ -17,6 +17,7 @@ from nats.aio.msg import Msg
 from lattice.actor import LatticeActor
 from lattice.caller import LatticeCaller
 from lattice.connection import LatticeConnection
+from lattice.directory import Directory
 from lattice.errors import NoRespondersError, ObjectStoreAwayError, RemoteError
 from lattice.options import LatticeOptions
 from lattice.provider import LatticeProvider
@@ -27,7 +28,7 @@ from proto.lattice.errors import Reason
 from proto.lattice.host_data import HostData
 from proto.lattice.messages import HealthCheckResponse, LinkDefinition, decode_response
 from proto.lattice.nkeys import KeyKind, KeyPair
-from proto.lattice.registry import ActorClaims
+from proto.lattice.registry import ActorClaims, ProviderClaims
 from proto.lattice.subjects import SubjectKind, provider_subject
 from tests.proto.lattice.identities import ACTOR, CLUSTER, HOST, PROVIDER, call
 from tests.support.nats_server import eventually, nats_server
@@ -207,7 +208,15 @@ async def test_an_actor_with_a_name_is_in_the_registry(connection: LatticeConnec
         await actor.start()
         await actor.stop()
     assert await registry.get(OTHER) is None
-    assert await registry.get(ACTOR.public) == ActorClaims(ACTOR.public, "echo", call_alias="echo")
+    claims = ActorClaims(ACTOR.public, "echo", call_alias="echo")
+    assert await registry.get(ACTOR.public) == claims
+    await registry.put(ProviderClaims(PROVIDER.public, "store", "test:store"))
+    await registry.delete(PROVIDER.public)
+    assert await registry.claims() == [claims]
+    for kept, found in ((registry, ACTOR.public), (None, None)):
+        directory = Directory(connection, kept)
+        await directory.look()
+        assert directory.actor_of("echo") == found, "no host runs"
 
 
 async def test_small_payloads_need_no_jetstream(

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from django.core.management.base import CommandError
 
-from relay.lattice import launch
+from proto.lattice.errors import KeyFormatError
+from proto.lattice.nkeys import KeyKind
+from relay.lattice import launch, own_keys
 from relay.lattice.resources import RESOURCES
 from relay.resources.command import ResourceCommand
+
+_KEYS: Final = {
+    "cluster": KeyKind.CLUSTER, "provider": KeyKind.PROVIDER, "actor": KeyKind.ACTOR,
+}  # fmt: skip
 
 
 class Command(ResourceCommand):
@@ -16,13 +23,18 @@ class Command(ResourceCommand):
 
     help = (
         "The wasmCloud lattice: list hosts, actors, providers, links, calls and findings; put and "
-        "delete links and policies; call operations; run a bridge or a monitor."
+        "delete links and policies; call operations; generate keys; run a bridge or a monitor."
     )
     resources = RESOURCES
 
     def add_words(self, words: Any) -> None:
-        """Add the processes."""
-        bridge = words.add_parser("bridge", help="run a bridge until Ctrl-C")
+        """Add keys and the processes."""
+        told = "generate a key, unless its file exists, and print the public key"
+        key = words.add_parser("key", help=told, description=f"{told.capitalize()}.")
+        key.add_argument("key_kind", choices=tuple(_KEYS), help="kind of the key")
+        key.add_argument("file", type=Path, help="file of the seed, which only its owner can read")
+        told = "Run a bridge until Ctrl-C, with the settings lattice.*."
+        bridge = words.add_parser("bridge", help="run a bridge until Ctrl-C", description=told)
         bridge.add_argument(
             "--relay", required=True, metavar="URL", help="relay: ws://host:port or wss://host"
         )
@@ -31,7 +43,8 @@ class Command(ResourceCommand):
             metavar="URL",
             help="operator site that has the registry; required with twins.source = registry",
         )
-        monitor = words.add_parser("monitor", help="run a monitor until Ctrl-C")
+        told = "Run a monitor until Ctrl-C, with the settings lattice.*."
+        monitor = words.add_parser("monitor", help="run a monitor until Ctrl-C", description=told)
         for kind, own in (("bridge", bridge), ("monitor", monitor)):
             own.set_defaults(kind=kind)
             own.add_argument(
@@ -40,6 +53,9 @@ class Command(ResourceCommand):
 
     def run(self, options: dict[str, Any]) -> None:
         """Do what the arguments say; a process takes the place of this one."""
+        if options.get("key_kind"):
+            self._key(options["key_kind"], options["file"])
+            return
         kind = options.get("kind")
         if kind is None:
             super().run(options)
@@ -55,3 +71,10 @@ class Command(ResourceCommand):
             )
         except launch.SettingsError as error:
             raise CommandError(str(error), returncode=2) from None
+
+    def _key(self, kind: str, file: Path) -> None:
+        try:
+            public = own_keys.key_in(file, _KEYS[kind])
+        except (KeyFormatError, OSError, UnicodeDecodeError) as error:
+            raise CommandError(f"{file}: {getattr(error, 'strerror', None) or error}") from None
+        self.stdout.write(public)
