@@ -56,7 +56,7 @@ def test_verbs_and_options(bash: Path) -> None:
 DOCUMENTS = {
     *("rmb_audit export", "rmb_queue export", "rmb_twin export", "rmb_completion"),
     *("rmb_configdoc", "rmb_demo", "rmb_devchain", "rmb_openapi"),
-    *("rmb_lattice bridge", "rmb_lattice monitor", "rmb_resourcedoc"),
+    *("rmb_lattice bridge", "rmb_lattice key", "rmb_lattice monitor", "rmb_resourcedoc"),
 }
 """Whose output is a file of its own form, or which go on until they are stopped."""
 
