@@ -91,7 +91,7 @@ def lattice(request: HttpRequest) -> HttpResponseBase:
         ),
     ]  # fmt: skip
     context = analytics.frame(request, {"day": day})
-    return respond_all(request, tables, "relay_dashboard/analytics_busiest.html", TITLE, context)
+    return respond_all(request, tables, "relay_dashboard/analytics_lattice.html", TITLE, context)
 
 
 def _fetch(
