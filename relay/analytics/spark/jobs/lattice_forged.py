@@ -2,7 +2,7 @@
 
 Made of the rows of kind `lattice_seen` with another reason than `none`: forged, replayed, unsigned
 or malformed messages, see [the lattice](../operate/lattice.md). Origin and host are what the
-message claims; whoever forges a message chooses them. Of each day, the table has the 1000 rows with
+message claims; the forger of a message chooses them. Of each day, the table has the 1000 rows with
 the most invocations.
 
     period       YYYY-MM-DD (UTC)

@@ -1,4 +1,4 @@
-"""Who calls whom in the lattice: edges between twins, actors and providers.
+"""The calls in the lattice as a graph: edges between twins, actors and providers.
 
 Made of the rows of all three kinds of the lattice, except calls that the bridge refused and
 invocations that the monitor flagged.
