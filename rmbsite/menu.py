@@ -54,6 +54,7 @@ _KEYS: Final = {
     "limits": "l",
     "relays": "f",
     "chain": "c",
+    "lattice_hosts": "p",
     "alarms": "a",
     "audit": "u",
     "analytics": "n",

@@ -48,6 +48,7 @@ class Shot:
     height: int
     scheme: Scheme = "light"
     ready: Callable[[View], Awaitable[None]] | None = None
+    lattice: bool = False
 
 
 async def live(view: View) -> None:
@@ -97,6 +98,7 @@ SHOTS = (
     Shot("analytics", "/console/analytics/", 1400, 860, ready=live),
     Shot("analytics-phone", "/console/analytics/sessions/", 400, 860, "dark", live),
     Shot("alarms-phone", "/console/alarms/", 400, 860, "dark", live),
+    Shot("lattice", "/console/lattice/calls/", 1400, 700, ready=live, lattice=True),
 )
 
 
@@ -119,7 +121,8 @@ async def take(folder: Path, images: Path) -> None:
 
 
 async def _take(browser: Browser, scene: Stage, shot: Shot, part: Path, target: Path) -> None:
-    async with open_tab(browser, scene.site, width=shot.width, scheme=shot.scheme) as view:
+    site = scene.lattice_site if shot.lattice else scene.site
+    async with open_tab(browser, site, width=shot.width, scheme=shot.scheme) as view:
         await view.page.set_viewport_size({"width": shot.width, "height": shot.height})
         await view.sign_in()
         assert await view.open(shot.path) == 200

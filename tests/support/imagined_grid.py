@@ -28,7 +28,7 @@ import redis
 
 from relay.history import seconds
 from relay.history.packing import pack
-from tests.support import partner
+from tests.support import imagined_lattice, partner
 from tests.support.identities import twin, twins_csv
 from tests.support.operator_browser import add_operator
 from tests.support.redis_servers import RedisServer, free_port, start_valkey
@@ -128,9 +128,15 @@ TO_BROKEN = 12
 
 @dataclass
 class Stage:
-    """What is there to be looked at, all of it running."""
+    """What is there to be looked at, all of it running.
+
+    Attributes:
+        site: of operators.
+        lattice_site: the same with the menu of a relay that takes part in a lattice.
+    """
 
     site: str
+    lattice_site: str
     folder: Path
     settings: dict[str, str]
     sister: Path
@@ -175,7 +181,9 @@ async def imagined_grid(folder: Path) -> AsyncIterator[Stage]:
             stack.enter_context(_relay(folder / name, data, name, listen))
             for name, listen in ((DOMAIN, site), (SISTER, "none"))
         ]
-        scene = Stage(f"http://{site}", folder / DOMAIN, settings[0], folder / SISTER, settings[1])
+        with_lattice = stack.enter_context(_site_with_lattice(folder / DOMAIN, settings[0]))
+        scene = Stage(f"http://{site}", with_lattice, folder / DOMAIN, settings[0],
+                      folder / SISTER, settings[1])  # fmt: skip
         add_operator(scene.folder)
         talk = asyncio.create_task(_talk())
         try:
@@ -202,6 +210,7 @@ def _relay(folder: Path, data: Path, name: str, site: str) -> Iterator[dict[str,
     }
     if site != "none":
         _write_past(folder, settings, server)
+        imagined_lattice.write(server)
     environment = command_environment(folder, settings)
     environment["PYTHONPATH"] = os.pathsep.join([str(NAMED_LOOPBACK), environment["PYTHONPATH"]])
     environment["TEST_ADDRESSES"] = ",".join(f"{key}={value}" for key, value in ADDRESSES.items())
@@ -230,6 +239,30 @@ def _relay(folder: Path, data: Path, name: str, site: str) -> Iterator[dict[str,
         process.terminate()
         process.wait()
         server.remove()
+
+
+@contextlib.contextmanager
+def _site_with_lattice(folder: Path, settings: dict[str, str]) -> Iterator[str]:
+    """Run the operator site of a relay once more, with the lattice turned on; its URL."""
+    port = free_port()
+    more = {"lattice.enabled": "1", "relay.domains": DOMAIN}
+    environment = command_environment(folder, {**settings, **more})
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "uvicorn", "rmbsite.asgi:application"),
+            *("--host", "127.0.0.1", "--port", str(port), "--log-level", "warning"),
+        ],
+        cwd=folder,
+        env={**environment, "DJANGO_SETTINGS_MODULE": "rmbsite.settings"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def _write_past(folder: Path, settings: dict[str, str], server: RedisServer) -> None:
