@@ -96,7 +96,8 @@ PUT_LINK: Final = Verb(
         "Put a link", "The hosts inform the provider, and the actor can then call it. Everyone who "
         "can read the lattice's registry can read the values, also if they are secrets.",
     ),
-    done=lambda given, _: f"the lattice accepted the link of {given['actor_id']}",
+    done=lambda given, _: f"the lattice accepted the link of {given['actor_id']}, and lists it "
+    "some seconds later",
 )  # fmt: skip
 
 DELETE_LINK: Final = Verb(
@@ -116,7 +117,8 @@ DELETE_LINK: Final = Verb(
         f"{given['contract_id']}.",
         ("the values of the link",),
     ),
-    done=lambda given, _: f"the lattice accepted to delete the link of {given['actor_id']}",
+    done=lambda given, _: f"the lattice accepted to delete the link of {given['actor_id']}, and "
+    "lists it for some more seconds",
 )  # fmt: skip
 
 _LINKS: Final = (
