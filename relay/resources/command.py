@@ -123,12 +123,15 @@ class ResourceCommand(RelayCommand):
         Raises:
             CommandError: a filter or an order is of another list.
         """
-        found = resource.fetch(_asked(resource, options))
+        asked = _asked(resource, options)
+        found = resource.fetch(asked)
         if options["json"]:
             self.write_json([resource.data(each) for each in found.items])
         else:
             for line in table(resource.columns(), found.items):
                 self.stdout.write(line)
+            if not found.items and resource.console and not asked.filters:
+                self.stderr.write(resource.console.empty)
         if found.next:
             self.stderr.write(f"there are more: --cursor {found.next}")
 

@@ -238,6 +238,9 @@ def test_the_command_lists(house: None) -> None:
     assert run("lamps", "--since", "2027-01-01")[0].count("\n") == 1
     assert json.loads(run("lamps", "porch", "--json")[0])["power"] == 0.99
     assert "Room: hall\n" in run("lamps", "porch")[0]
+    assert run("lamps", "--since", "2027-01-01")[1] == "", "a filter hides them"
+    LAMPS.clear()
+    assert run("lamps")[1] == "It is dark.\n"
     for wrong, told in (
         (("--room", "attic"), "invalid choice"),
         (("--order", "room"), "invalid choice"),
