@@ -3,6 +3,8 @@ mirrored from the chain, written by `relay.twins.mirror` only."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
@@ -10,6 +12,22 @@ from proto.identity import ss58
 from proto.identity.bounds import ACCOUNT_BYTES, MAX_TWIN, PUBLIC_KEY_BYTES
 from relay.twins.bounds import MAX_RELAYS_BYTES
 from relay.twins.source import TwinRecord, relay_names
+
+RECORD_FIELDS: Final = ("id", "account", "encryption_key", "relays", "version", "height")
+"""What `record_of` takes."""
+
+
+def record_of(
+    twin: int, account: bytes, pk: bytes | None, relays: str, version: int, height: int | None
+) -> TwinRecord:
+    """The twin of a row as the relay works with it."""
+    return TwinRecord(
+        id=twin,
+        account=bytes(account),
+        pk=bytes(pk) if pk else None,
+        relays=relay_names(relays),
+        version=version if height is None else height,
+    )
 
 
 class Twin(models.Model):
@@ -77,13 +95,7 @@ class Twin(models.Model):
 
     def record(self) -> TwinRecord:
         """The twin as the relay works with it."""
-        return TwinRecord(
-            id=self.id,
-            account=bytes(self.account),
-            pk=bytes(self.encryption_key) if self.encryption_key else None,
-            relays=relay_names(self.relays),
-            version=self.version if self.height is None else self.height,
-        )
+        return record_of(*(getattr(self, name) for name in RECORD_FIELDS))
 
 
 class Chain(models.Model):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from django.db import Error as DatabaseError
 from django.db.models import Max
 
-from relay.twins.models import Twin
+from relay.twins.models import RECORD_FIELDS, Twin, record_of
 from relay.twins.source import TwinRecord, TwinSourceError
 from relay.twins.table import Answer, TwinTable
 
@@ -43,7 +43,9 @@ class RegistrySource:
 
 
 def _fetch(ids: Sequence[int]) -> dict[int, TwinRecord]:
-    return {twin.id: twin.record() for twin in Twin.objects.filter(id__in=ids)}
+    # Rows: instances of the model cost three times as much.
+    rows = Twin.objects.filter(id__in=ids).order_by().values_list(*RECORD_FIELDS)
+    return {row[0]: record_of(*row) for row in rows}
 
 
 def _highest_id() -> int:
