@@ -23,9 +23,12 @@ MAX_PARALLEL_FETCHES: Final = 4
 """A slow fetch must not hold up the look-ups that came after it."""
 
 GATHER_S: Final = 0.005
-"""How long a miss waits for the fetch under way before another one is begun: a fetch from the
-shared cache takes half a millisecond, and in a rush of log-ins one for each cost more than all the
-rest of the look-up."""
+"""How long after the beginning of a fetch the next one begins at the earliest: in a rush of log-ins
+a fetch for each cost more than all the rest of a log-in. The first miss does not wait."""
+
+OVERTAKE_S: Final = 0.02
+"""How long a miss waits for the fetch under way before another one is begun beside it. In a rush a
+query in a thread takes some 10 ms, and several at once bring nothing."""
 
 MAX_WAITING_LOOK_UPS: Final = 65_536
 """Ids waiting for a fetch in one worker; connections have their own, smaller bound."""

@@ -34,6 +34,12 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
+async def asked_again(source: ScriptedSource) -> None:
+    """Let the fetch that was begun in the background run to its end."""
+    await source.asked_times(len(source.fetches) + 1)
+    await settle()
+
+
 # Memory
 
 
@@ -88,7 +94,7 @@ async def test_a_slow_fetch_does_not_hold_up_later_ones(clock: StillClock) -> No
         await source.asked_times(twin - 1)
     for twin in range(6, 10):
         waiting.append(asyncio.create_task(cache.look_up(twin)))
-    await asyncio.sleep(2 * bounds.GATHER_S)
+    await asyncio.sleep(2 * bounds.OVERTAKE_S)
     assert len(source.fetches) == bounds.MAX_PARALLEL_FETCHES
     source.open.set()
     await asyncio.gather(*waiting)
@@ -105,6 +111,21 @@ async def test_misses_behind_a_quick_fetch_go_together(clock: StillClock) -> Non
         waiting.append(asyncio.create_task(cache.look_up(twin)))
         await settle()
     source.open.set()
+    await asyncio.gather(*waiting)
+    assert source.fetches == [(1,), tuple(range(2, 10))]
+
+
+async def test_misses_in_a_rush_go_together(
+    clock: StillClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "GATHER_S", 0.05)
+    source = ScriptedSource(*range(1, 10))
+    cache = TwinCache(source, None, clock)
+    await cache.look_up(1)
+    waiting = []
+    for twin in range(2, 10):
+        waiting.append(asyncio.create_task(cache.look_up(twin)))
+        await settle()
     await asyncio.gather(*waiting)
     assert source.fetches == [(1,), tuple(range(2, 10))]
 
@@ -254,7 +275,7 @@ async def test_a_twin_in_use_is_refreshed_in_the_background(clock: StillClock) -
     source.twins[7] = record(7, version=2)
     clock.now += 46
     assert cache.get(7) == record(7)
-    await settle()
+    await asked_again(source)
     assert cache.get(7) == record(7, version=2)
 
 
@@ -300,12 +321,12 @@ async def test_a_stale_twin_is_used_while_the_source_is_away(clock: StillClock) 
     assert len(source.fetches) == asked
     clock.now += bounds.RETRY_S
     assert cache.get(7) == record(7)
-    await settle()
+    await asked_again(source)
     source.away = False
     source.twins[7] = record(7, version=2)
     clock.now += bounds.RETRY_S
     assert cache.get(7) == record(7)
-    await settle()
+    await asked_again(source)
     assert cache.get(7) == record(7, version=2)
 
 
@@ -348,7 +369,7 @@ async def test_what_a_failing_source_knows_is_used(clock: StillClock) -> None:
     source.twins[7] = record(7, version=2)
     clock.now += bounds.RETRY_S
     assert cache.get(7) == record(7)
-    await settle()
+    await asked_again(source)
     assert cache.get(7) == record(7, version=2)
 
 
