@@ -22,7 +22,9 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import httptools
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.utils import is_ssl
 
 from relay.server.client_address import plain_client
 from relay.server.frame_protocol import FrameProtocol
@@ -65,7 +67,14 @@ class RelayHttpProtocol(HttpToolsProtocol):
         self._unwanted = False  # the body that still comes: its request was answered
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        # As uvicorn's own, which has uvloop make a socket object to ask it for each address.
+        self.connections.add(self)
+        self.transport = transport
+        self.flow = FlowControl(transport)
+        here, there = map(transport.get_extra_info, ("sockname", "peername"))
+        self.server = (here, None) if isinstance(here, str) else _host_and_port(here)
+        self.client = _host_and_port(there)
+        self.scheme = "https" if is_ssl(transport) else "http"
         self.limits.handshakes.add(self, self._handshake_timed_out, self.loop)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -360,6 +369,11 @@ class RelayHttpProtocol(HttpToolsProtocol):
         self.limits.unread.remove(self)
         self.parser = self.transport = self.flow = None  # type: ignore[assignment]
         self.scope = self.headers = self.cycle = self._at_work = None  # type: ignore[assignment]
+
+
+def _host_and_port(name: Any) -> tuple[str, int] | None:
+    """Of a socket's name; None where it has no such: a Unix socket, or nothing is known."""
+    return (name[0], name[1]) if isinstance(name, tuple) else None
 
 
 def _remote(client: tuple[str, int] | None) -> str:
