@@ -23,9 +23,7 @@ def name_clients(app: Any, trusted_proxies: Sequence[str]) -> Any:
     """Wrap an ASGI application so that scope and relay socket name the client, not the proxy."""
 
     async def told(scope: Any, receive: Any, send: Any) -> None:
-        extension = scope.get("extensions", {}).get(EXTENSION)
-        if extension is not None:
-            extension["socket"].remote = shown_client(*scope["client"])
+        _tell_socket(scope)
         await app(scope, receive, send)
 
     behind_proxy: Any = ProxyHeadersMiddleware(told, [*trusted_proxies, LOCAL_PROXY])
@@ -34,12 +32,19 @@ def name_clients(app: Any, trusted_proxies: Sequence[str]) -> Any:
         if scope["type"] != "lifespan":
             scope["client"] = plain_client(scope.get("client"))
             if not any(name in FORWARDED for name, _ in scope["headers"]):
-                await told(scope, receive, send)  # no need to know whether it is a proxy's
+                _tell_socket(scope)  # no need to know whether it is a proxy's
+                await app(scope, receive, send)
                 return
             scope["headers"] = _with_one_scheme(scope["headers"])
         await behind_proxy(scope, receive, send)
 
     return named
+
+
+def _tell_socket(scope: Any) -> None:
+    extension = scope.get("extensions", {}).get(EXTENSION)
+    if extension is not None:
+        extension["socket"].remote = shown_client(*scope["client"])
 
 
 def _with_one_scheme(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from channels.routing import URLRouter
 from redis.exceptions import RedisError
 
 from proto.rmb.reasons import SESSIONS, SessionReason
@@ -28,7 +27,7 @@ from relay.ops.workers import list_workers_async
 from relay.queues import keys, purging
 from relay.sbd.consumer import SbdEndpoint
 from relay.server.listen import OWN_LISTENERS
-from relay.sessions.routing import websocket_urlpatterns
+from relay.sessions.consumers.rmb import RmbConsumer
 from relay.sessions.runtime import Runtime, install, running
 from relay.twins import chain_state
 
@@ -62,7 +61,7 @@ class RelayApp:
         self._slot = slot
         self._refused = refused
         self._metrics_readers = [ipaddress.ip_network(net) for net in config.metrics.allow]
-        self._websocket = URLRouter(websocket_urlpatterns)
+        self._websocket = RmbConsumer()  # of every path; it has no state, so one serves all
         self._sbd = SbdEndpoint(places["sbd"]) if config.sbd.enabled else None
         self._mux = MuxEndpoint(config.mux.path, places["mux"]) if config.mux.enabled else None
         self._runtime: Runtime | None = None
