@@ -53,27 +53,35 @@ AGAIN_S: Final = 0.1
 class Opening:
     """What a handshake and the take-over of its key wait for of each other."""
 
+    __slots__ = ("_answered", "_claimed")
+
     def __init__(self) -> None:
-        self._claimed = asyncio.Event()
-        self._answered = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        # Each has one that waits for it, which may be cancelled meanwhile.
+        self._claimed: asyncio.Future[None] = loop.create_future()
+        self._answered: asyncio.Future[None] = loop.create_future()
 
     async def claimed(self) -> None:
         """Waits for the claim, at most `CLAIM_WAIT_S`: Redis may be away."""
-        patience = asyncio.get_running_loop().call_later(CLAIM_WAIT_S, self._claimed.set)
-        await self._claimed.wait()
-        patience.cancel()
+        patience = asyncio.get_running_loop().call_later(CLAIM_WAIT_S, self.claim_made)
+        try:
+            await self._claimed
+        finally:
+            patience.cancel()
 
     def claim_made(self) -> None:
         """The claim was answered: the handshake may be."""
-        self._claimed.set()
+        if not self._claimed.done():
+            self._claimed.set_result(None)
 
     async def answered(self) -> None:
         """Waits for the answer of the handshake: nothing may be written before it."""
-        await self._answered.wait()
+        await self._answered
 
     def answer_made(self) -> None:
         """The handshake was answered, or given up."""
-        self._answered.set()
+        if not self._answered.done():
+            self._answered.set_result(None)
 
 
 async def join(worker: Worker, session: Session, opening: Opening | None) -> None:
