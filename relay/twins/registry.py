@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from django.db import Error as DatabaseError
+from django.db import connection
 from django.db.models import Max
 
 from relay.twins.models import RECORD_FIELDS, Twin, record_of
@@ -43,9 +44,20 @@ class RegistrySource:
 
 
 def _fetch(ids: Sequence[int]) -> dict[int, TwinRecord]:
-    # Rows: instances of the model cost three times as much.
-    rows = Twin.objects.filter(id__in=ids).order_by().values_list(*RECORD_FIELDS)
-    return {row[0]: record_of(*row) for row in rows}
+    # A statement of our own: in a rush of log-ins building the ORM's query took most of the time of
+    # this thread, and so the interpreter from the loop.
+    with connection.cursor() as cursor:
+        cursor.execute(_select_statement(len(ids)), list(ids))
+        return {row[0]: record_of(*row) for row in cursor.fetchall()}
+
+
+def _select_statement(count: int) -> str:
+    """Rows of so many twins, with what `record_of` takes."""
+    quote, meta = connection.ops.quote_name, Twin._meta
+    names = {field.name: quote(str(field.column)) for field in meta.concrete_fields}
+    columns = ", ".join(names[name] for name in RECORD_FIELDS)
+    places = ", ".join(["%s"] * count)
+    return f"SELECT {columns} FROM {quote(meta.db_table)} WHERE {names['id']} IN ({places})"
 
 
 def _highest_id() -> int:
