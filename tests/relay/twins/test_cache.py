@@ -76,60 +76,6 @@ async def test_misses_join_the_look_up_under_way(clock: StillClock) -> None:
     assert source.fetches == [(7,)]
 
 
-async def test_a_slow_fetch_does_not_hold_up_later_ones(clock: StillClock) -> None:
-    source = ScriptedSource(*range(1, 10))
-    source.open.clear()
-    cache = TwinCache(source, None, clock)
-    waiting = [asyncio.create_task(cache.look_up(1))]
-    await settle()
-    for twin in (2, 3):
-        waiting.append(asyncio.create_task(cache.look_up(twin)))
-        await settle()
-    assert source.fetches == [(1,)]
-    await source.asked_times(2)
-    assert source.fetches == [(1,), (2, 3)]
-    # At the bound of parallel fetches further ids wait, and go together.
-    for twin in range(4, bounds.MAX_PARALLEL_FETCHES + 2):
-        waiting.append(asyncio.create_task(cache.look_up(twin)))
-        await source.asked_times(twin - 1)
-    for twin in range(6, 10):
-        waiting.append(asyncio.create_task(cache.look_up(twin)))
-    await asyncio.sleep(2 * bounds.OVERTAKE_S)
-    assert len(source.fetches) == bounds.MAX_PARALLEL_FETCHES
-    source.open.set()
-    await asyncio.gather(*waiting)
-    assert source.fetches[bounds.MAX_PARALLEL_FETCHES :] == [(6, 7, 8, 9)]
-
-
-async def test_misses_behind_a_quick_fetch_go_together(clock: StillClock) -> None:
-    source = ScriptedSource(*range(1, 10))
-    source.open.clear()
-    cache = TwinCache(source, None, clock)
-    waiting = [asyncio.create_task(cache.look_up(1))]
-    await settle()
-    for twin in range(2, 10):
-        waiting.append(asyncio.create_task(cache.look_up(twin)))
-        await settle()
-    source.open.set()
-    await asyncio.gather(*waiting)
-    assert source.fetches == [(1,), tuple(range(2, 10))]
-
-
-async def test_misses_in_a_rush_go_together(
-    clock: StillClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bounds, "GATHER_S", 0.05)
-    source = ScriptedSource(*range(1, 10))
-    cache = TwinCache(source, None, clock)
-    await cache.look_up(1)
-    waiting = []
-    for twin in range(2, 10):
-        waiting.append(asyncio.create_task(cache.look_up(twin)))
-        await settle()
-    await asyncio.gather(*waiting)
-    assert source.fetches == [(1,), tuple(range(2, 10))]
-
-
 async def test_a_caller_that_goes_away_leaves_the_others_their_look_up(clock: StillClock) -> None:
     source = ScriptedSource(7)
     source.open.clear()
