@@ -115,7 +115,7 @@ class Session:
         self.epoch = 0  # of the claim; 0 before its reply
         self.highest_evict = 0  # highest epoch seen in an `evict` since SUBSCRIBE
         self.guest = False  # its twin does not list this relay
-        self.joining: asyncio.Task[None] | None = None  # the take-over
+        self.joining: asyncio.Task[None] | None = None  # the take-over under way
         self.released = 0  # highest epoch in a `released` since SUBSCRIBE
         self.on_released: Callable[[], None] | None = None  # the take-over waits for one
         self.end_reason: SessionReason | None = None  # set once: the session is ending

@@ -110,6 +110,7 @@ async def join(worker: Worker, session: Session, opening: Opening | None) -> Non
         session.live = True
         session.catch_up()
         worker.upkeep.compare_soon(session)
+    session.joining = None  # a session lasts for days; this task need not
 
 
 async def _claim(worker: Worker, session: Session) -> int:
