@@ -67,29 +67,31 @@ class RelayApp:
         self._runtime: Runtime | None = None
         self.post_paths: Final = [path.encode() for path in inbound.paths(config)]
 
-    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> Awaitable[None]:
+        # No coroutine of its own: a websocket's would be there for as long as its session.
         if scope["type"] == "websocket":
             if self._mux is not None and self._mux.takes(scope):
-                await self._mux(scope, receive, send)
-            elif self._sbd is not None and self._sbd.takes(scope):
-                await self._sbd(scope, receive, send)
-            else:
-                await self._websocket(scope, receive, send)
-        elif scope["type"] == "http":
-            sbd = self._sbd if self._sbd is not None and self._sbd.answers(scope) else None
-            if sbd is None and await self._federation(scope, receive, send):
-                return
-            banned = self._is_banned(scope)
-            if sbd is not None and not banned:
-                await sbd.answer(scope, receive, send)
-                return
-            status, content_type, body = BANNED if banned else await self._answer(scope)
-            headers = [(b"content-type", content_type.encode())]
-            headers.append((b"content-length", b"%d" % len(body)))
-            await send({"type": "http.response.start", "status": status, "headers": headers})
-            await send({"type": "http.response.body", "body": body})
-        elif scope["type"] == "lifespan":
-            await self._lifespan(receive, send)
+                return self._mux(scope, receive, send)
+            if self._sbd is not None and self._sbd.takes(scope):
+                return self._sbd(scope, receive, send)
+            return self._websocket(scope, receive, send)
+        if scope["type"] == "http":
+            return self._http(scope, receive, send)
+        return self._lifespan(receive, send)
+
+    async def _http(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        sbd = self._sbd if self._sbd is not None and self._sbd.answers(scope) else None
+        if sbd is None and await self._federation(scope, receive, send):
+            return
+        banned = self._is_banned(scope)
+        if sbd is not None and not banned:
+            await sbd.answer(scope, receive, send)
+            return
+        status, content_type, body = BANNED if banned else await self._answer(scope)
+        headers = [(b"content-type", content_type.encode())]
+        headers.append((b"content-length", b"%d" % len(body)))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
