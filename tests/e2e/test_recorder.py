@@ -292,7 +292,8 @@ async def test_the_gap_of_a_killed_recorder_tells_what_it_lost(start_relay, kill
     assert gap.estimated is not None and gap.at_most is not None
     found = counted(rows(lake))
     lost = 2 * sent - found["accepted"] - found["delivered"]
-    assert 0 < lost <= gap.estimated <= gap.at_most
+    assert 0 < lost <= gap.at_most
+    assert gap.estimated > lost / 5, "the rate before, and the last 100 came in one go"
     assert gap.estimated < gap.at_most / 10, "what it wrote before, not what it can hold"
 
 
