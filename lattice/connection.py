@@ -38,6 +38,7 @@ from lattice.errors import (
     TooManyCallsError,
 )
 from lattice.options import LatticeOptions
+from lattice.texts import said
 
 FIRST_DELAY_S: Final = 0.1
 LAST_DELAY_S: Final = 5.0
@@ -268,7 +269,7 @@ class LatticeConnection:
             if not isinstance(error, Exception):
                 raise
             if not isinstance(error, nats.errors.NoServersError):
-                self.last_error = _text(error)
+                self.last_error = said(error)
             servers = ", ".join(url.rpartition("@")[2] for url in options.servers)
             raise ConnectError(f"cannot connect to NATS at {servers}: {self.last_error}") from error
         self._client = client
@@ -281,7 +282,7 @@ class LatticeConnection:
                 await client.close()
 
     async def _failed(self, error: Exception) -> None:
-        self.last_error = text = _text(error)
+        self.last_error = text = said(error)
         self._hint.set()
         if found := _DENIED.search(text.lower()):
             self._denied(*found.groups())
@@ -465,7 +466,3 @@ class LatticeConnection:
 def _expire(future: asyncio.Future[Msg], subject: str, timeout_s: float) -> None:
     if not future.done():
         future.set_exception(CallTimeoutError(subject, timeout_s))
-
-
-def _text(error: Exception) -> str:
-    return str(error).removeprefix("nats: ") or type(error).__name__

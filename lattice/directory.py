@@ -11,10 +11,10 @@ from typing import Any, Final, TypeVar
 
 from nats.aio.msg import Msg
 
-from lattice.bridge.health import Health
 from lattice.connection import LatticeConnection, Subscription
 from lattice.control import ControlClient
 from lattice.errors import LatticeError, PermissionDeniedError
+from lattice.health import Health
 from lattice.monitor.judge import View
 from lattice.registry import Registry
 from proto.lattice.control import Host, Inventory

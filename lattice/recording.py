@@ -78,7 +78,7 @@ class Events:
             at: when it happened, in seconds since 1970.
             invocation_id: of the invocation.
             size: of its payload, or of the message that was seen, in bytes.
-            answer: size of the answer; None: there is none.
+            answer: size of the answer; None: the call has no answer.
             latency_us: of the call.
             twin: for which it was made, or that was called.
         """

@@ -55,7 +55,7 @@ class Passing:
         link: name of the link.
         twin: that calls or is called.
         size: of the payload, in bytes.
-        answer: size of the result; None: there is none.
+        answer: size of the result; None: the call has no result.
         id: of the invocation.
         host_id: that the invocation names.
     """

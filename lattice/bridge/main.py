@@ -13,7 +13,6 @@ from redis.exceptions import RedisError
 
 from lattice.bridge.asked import Asked
 from lattice.bridge.counts import Counts, Passing
-from lattice.bridge.health import Health
 from lattice.bridge.lease import Lease
 from lattice.bridge.links import Links
 from lattice.bridge.policies import LivePolicies
@@ -23,6 +22,7 @@ from lattice.bridge.to_twin import ToTwin
 from lattice.caller import LatticeCaller
 from lattice.connection import LatticeConnection
 from lattice.directory import Directory
+from lattice.health import Health
 from lattice.janitor import Janitor
 from lattice.objects import Objects
 from lattice.options import LatticeOptions

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from lattice.texts import cut
 from proto.lattice.bounds import IAT_WINDOW_S
 from proto.lattice.errors import CheckError, FormatError, LatticeError, Reason
 from proto.lattice.invocation import check_claims, check_payload
@@ -201,5 +202,4 @@ def _digest(kind: str, text: str) -> bytes:
 
 def _cut(text: str) -> str:
     """A text of somebody else's, so short that a flood of them stays small."""
-    shown = text[:MAX_SHOWN_CHARS]
-    return shown if shown.isprintable() else ascii(shown)[1:-1][:MAX_SHOWN_CHARS]
+    return cut(text, MAX_SHOWN_CHARS)

@@ -51,7 +51,7 @@ def compact(
         root: the lake's.
         config: section `analytics`.
         stop: asks to end.
-        client: of the Redis that has events of the lattice; None: there are none.
+        client: of the Redis that has events of the lattice; None: they are not recorded.
         relay: name of this relay.
     """
     lake = Lake(root)

@@ -113,6 +113,11 @@ _ACTORS: Final = (
     SEEN,
 )  # fmt: skip
 _ACTOR_ORDERS: Final = by_field(*_ACTORS)
+_OF_BOTH: Final = (
+    Related("Calls in the last hour", "lattice_calls", "entity", ("name", "entity")),
+    Related("Findings", "lattice_findings", "origin", ("caller",)),
+)
+"""Related to an actor as to a provider."""
 
 ACTORS: Final = Resource(
     name="lattice_actors", noun="lattice_actor", path="lattice/actors", word="actors",
@@ -135,8 +140,7 @@ ACTORS: Final = Resource(
         related=(
             Related("Hosts that run it", "lattice_actors", "id", ("name", "id")),
             Related("Links", "lattice_links", "actor_id", ("actor_name", "actor_id")),
-            Related("Calls in the last hour", "lattice_calls", "entity", ("name", "entity")),
-            Related("Findings", "lattice_findings", "origin", ("caller",)),
+            *_OF_BOTH,
         ),
     ),
     terminal=("name", "id", "host_name", "instances"),
@@ -189,8 +193,7 @@ PROVIDERS: Final = Resource(
         related=(
             Related("Hosts and link names", "lattice_providers", "id", ("name", "id")),
             Related("Links", "lattice_links", "provider_id", ("provider_name", "provider_id")),
-            Related("Calls in the last hour", "lattice_calls", "entity", ("name", "entity")),
-            Related("Findings", "lattice_findings", "origin", ("caller",)),
+            *_OF_BOTH,
         ),
     ),
     terminal=("name", "id", "link_name", "contract_id", "health"),

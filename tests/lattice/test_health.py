@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from nats.aio.msg import Msg
 
-from lattice.bridge import health
-from lattice.bridge.health import UNKNOWN, Condition, Health
+from lattice import health
 from lattice.connection import LatticeConnection, MessageHandler
 from lattice.embedded import EmbeddedNats
+from lattice.health import UNKNOWN, Condition, Health
 from lattice.options import LatticeOptions
 from proto.lattice.messages import HealthCheckResponse
 from proto.lattice.subjects import SubjectKind, provider_subject

@@ -27,7 +27,7 @@ a file does not have yet is null, one it has too many is not read.
     contract      of the provider
     operation     of the target
     host_id       of the host that the invocation names
-    answer_bytes  of the result; null where there is none
+    answer_bytes  of the result; null for a call without a result
 
 Clients of SBD are keys: such a row has no twin (null), no `src_session` ("") and, of a packet, 0 as
 `uid`. A packet is `accepted` by the worker its sender is connected to, wherever its receiver is,

@@ -103,7 +103,7 @@ async def test_a_slow_batch_does_not_hold_up_later_ones(service: Served) -> None
         waiting += service.put(twin)
         await service.begun(twin - 1)
     waiting += service.put(6, 7, 8, 9)
-    await asyncio.sleep(2 * bounds.OVERTAKE_S)
+    assert service.batches._timer is None, "the end of a batch begins the next one"
     assert len(service.served) == bounds.MAX_PARALLEL_FETCHES
     service.open.set()
     await asyncio.gather(*waiting)
@@ -115,7 +115,8 @@ async def test_close_begins_no_batch(service: Served) -> None:
     service.put(1)
     await service.begun(1)
     service.put(2)
+    timer = service.batches._timer
     await service.batches.close()
-    await asyncio.sleep(2 * bounds.OVERTAKE_S)
+    assert timer is not None and timer.cancelled()
     assert service.served == [[1]]
     assert list(service.batches.waiting) == [2]

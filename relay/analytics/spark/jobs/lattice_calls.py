@@ -19,8 +19,8 @@ rows with as many are in the order of their names.
     flagged       invocations that the monitor found something wrong with
     bytes         bytes of their payloads; for lattice_seen, of the messages
     answer_bytes  bytes of the results
-    p50_us        median duration of a call in microseconds: the value at rank ceil(0.50 * n) of the
-                  n ascending values; null if there are none
+    p50_us        median duration of a call in microseconds; null without durations. Of n durations
+                  in ascending order, it is number ceil(0.50 * n)
     p95_us        the same at 0.95
     max_us        longest duration of a call
 

@@ -14,8 +14,8 @@ operation is in the table if a call of it failed, or if `p95_us` is at least SLO
     failed     calls that failed, timed out or were not delivered
     reason     most frequent reason of the failures, the first by name of several; "" without
                failures
-    p50_us     median duration of a call in microseconds: the value at rank ceil(0.50 * n) of the n
-               ascending values; null if there are none
+    p50_us     median duration of a call in microseconds; null without durations. Of n durations in
+               ascending order, it is number ceil(0.50 * n)
     p95_us     the same at 0.95
     max_us     longest duration of a call
 """

@@ -21,6 +21,7 @@ from lattice.errors import (
     NoRespondersError,
     NotConnectedError,
 )
+from lattice.texts import cut, said
 from proto.lattice.messages import decode_health
 from proto.lattice.subjects import SubjectKind, provider_subject
 
@@ -103,10 +104,10 @@ class Health:
         except CallTimeoutError:
             return Condition("failed", f"no answer within {ANSWER_S:g} s")
         except LatticeError as error:
-            return Condition("failed", _cut(str(error)))
+            return Condition("failed", cut(str(error), MAX_TEXT_CHARS))
         if answer.healthy:
             return Condition("passed")
-        return Condition("failed", _cut(answer.message or "unhealthy"))
+        return Condition("failed", cut(answer.message or "unhealthy", MAX_TEXT_CHARS))
 
     async def _jetstream(self) -> str | None:
         try:
@@ -114,10 +115,5 @@ class Health:
         except NotConnectedError:
             return None
         except (nats.errors.Error, ValueError, KeyError, TypeError) as error:
-            return _cut(str(error).removeprefix("nats: ") or type(error).__name__)
+            return cut(said(error), MAX_TEXT_CHARS)
         return ""
-
-
-def _cut(text: str) -> str:
-    shown = text[:MAX_TEXT_CHARS]
-    return shown if shown.isprintable() else ascii(shown)[1:-1][:MAX_TEXT_CHARS]
