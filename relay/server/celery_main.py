@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import django
+from django.apps import apps
 
 from relay.server.lifeline import tell_ready, watch_parent
 
@@ -56,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     # It warns of root because pickled tasks would run as root; ours are JSON and nothing else.
     warnings.filterwarnings("ignore", category=SecurityWarning)
-    django.setup()
+    if not apps.ready:  # else the warm parent has, which forked this process
+        django.setup()
     _free_leases(options.holder)
     app = importlib.import_module(APPLICATION).app
     ready_fd = options.ready_fd

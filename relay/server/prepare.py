@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 import django
+from django.apps import apps
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
@@ -58,7 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     gc.disable()  # what is imported stays, and this process does not
     try:
-        django.setup()
+        if not apps.ready:  # else the warm parent has, which forked this process
+            django.setup()
         prepared = prepare(embedded=options.embedded)
     except (RefusedError, RedisRefusedError, ImproperlyConfigured) as error:
         print(error, file=sys.stderr)

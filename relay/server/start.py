@@ -22,6 +22,7 @@ import socket
 import sys
 import time
 from collections.abc import Coroutine
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,15 +54,20 @@ CELERY_MODULE: Final = "relay.server.celery_main"
 COMPACTOR_MODULE: Final = "relay.analytics.compactor_main"
 LATTICE_MODULE: Final = "relay.lattice.launch"
 
-IMPORTS: Final = (WORKER_MODULE, PREPARE_MODULE)
+IMPORTS: Final = (
+    *(WORKER_MODULE, PREPARE_MODULE),
+    *("uvicorn.lifespan.on", "uvicorn.loops.uvloop" if find_spec("uvloop") else "asyncio"),
+)
 """What a warm parent imports while the relay opens its listeners: these need no settings."""
-WORKER_IMPORTS: Final = ("relay.sessions.app",)
+# What several processes would import each by itself, at the start or with the first task.
+WORKER_IMPORTS: Final = ("relay.sessions.app", "relay.twins.registry", "channels_redis.core")
 SITE_IMPORTS: Final = ()
 CELERY_IMPORTS: Final = (
-    CELERY_MODULE,
-    # What both workers would import each by itself, at the start and with the first task.
-    *("celery.apps.worker", "celery.worker.consumer", "celery.concurrency.thread", "celery.beat"),
-    *("kombu.transport.redis", "channels_redis.core"),
+    *(CELERY_MODULE, "rmbsite.celery"),
+    *("celery.apps.worker", "celery.worker.components", "celery.worker.consumer"),
+    *("celery.worker.consumer.delayed_delivery", "celery.worker.strategy", "celery.app.amqp"),
+    *("celery.app.control", "celery.app.log", "celery.app.routes", "kombu.transport.redis"),
+    *("celery.backends.base", "celery.concurrency.thread", "celery.beat", "celery.events.receiver"),
     *("relay.alarms.tasks", "relay.analytics.tasks", "relay.federation.tasks", "relay.twins.tasks"),
 )
 

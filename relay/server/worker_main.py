@@ -25,6 +25,7 @@ from typing import Any, Final
 
 import django
 import uvicorn
+from django.apps import apps
 from django.conf import settings
 from uvicorn.config import STARTUP_FAILURE
 
@@ -130,7 +131,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: stop_asked.set())
     gc.set_threshold(*GC_THRESHOLDS)
     os.environ["RMB_ROLE"] = options.role  # which applications the settings install
-    django.setup()
+    if not apps.ready:  # else the warm parent has, which forked this process
+        django.setup()
     config = settings.RMB
     watch_parent(options.lifeline_fd, grace_s=config.relay.drain_s + ORPHAN_GRACE_S)
 

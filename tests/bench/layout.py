@@ -76,6 +76,11 @@ def cpu_s(pid: int) -> float:
     return total
 
 
+def shared_memory(pid: int) -> int:
+    """Bytes of a process and its descendants (PSS): what several share counts once."""
+    return sum(process.memory_full_info().pss for process in family(pid))
+
+
 def busy_s() -> float:
     """CPU seconds used by all programs of this machine so far, over all cores.
 

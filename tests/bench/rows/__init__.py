@@ -8,6 +8,7 @@ from tests.bench.bench import Bench
 from tests.bench.figures import Row
 from tests.bench.rows import (
     analytics,
+    at_rest,
     chain,
     client,
     compaction,
@@ -41,6 +42,7 @@ ROWS: dict[str, Callable[[Bench], Row]] = {
     "dashboards": dashboards.dashboards,
     "absent": queues.absent,
     "idle": sessions.idle,
+    "idle-memory": at_rest.idle_memory,
     "slow": sessions.slow,
     "beside": sessions.beside,
     "soak": soak.soak,

@@ -100,6 +100,19 @@ async def test_one_that_ends_while_it_is_asked_is_replaced(warm: WarmParent) -> 
     assert await (await asking).wait() == 3
 
 
+async def test_one_that_has_nothing_to_do_is_ended(
+    warm: WarmParent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("relay.server.warm.REST_S", 0.05)
+    child = await forked(warm, request())
+    await eventually(lambda: warm.pid is None, 30)
+    assert exists(child.pid)
+    assert await (await forked(warm, request(arguments=["3"]))).wait() == 3, "of another one"
+    child.kill()
+    await child.wait()
+    assert not caplog.records
+
+
 async def test_what_cannot_be_imported_is_left_to_a_start_without_it(
     warm: WarmParent, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
