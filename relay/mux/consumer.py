@@ -77,6 +77,3 @@ class MuxConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
             raise
         if pumped is not None:
             await pumped.run()
-        else:
-            del scope, event
-            await receive()  # the disconnect

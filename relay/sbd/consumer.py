@@ -164,6 +164,3 @@ class SbdConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
             raise
         if pumped is not None:
             await pumped.run()
-        else:
-            del scope, event, client, key
-            await receive()  # the disconnect

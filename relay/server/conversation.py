@@ -1,7 +1,8 @@
 """What an ASGI application hears and says about one websocket.
 
-The application's part is small: `websocket.connect`, its verdict, and in the end
-`websocket.disconnect`. Messages go between `FrameProtocol` and its receiver.
+The application's part is small: `websocket.connect` and its verdict. Messages go between
+`FrameProtocol` and its receiver, which is told of the end too: an application that has started a
+receiver may return. One that waits for `websocket.disconnect` takes 2 KB of memory meanwhile.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Conversation:
             if connection.undecided:
                 logger.error("the application ended without an answer to a websocket")
                 self._refuse(500, FAILED.encode())
-            else:
+            elif not connection.started:
                 connection.close(CloseCode.NORMAL, "")
 
     async def _receive(self) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class FrameProtocol(asyncio.Protocol):
     __slots__ = ("_close_code", "_close_frame", "_close_on_accept", "_detail", "_discarded_bytes",
                  "_early", "_input_over", "_limits", "_listener", "_loop", "_outgoing", "_owner",
                  "_pending_pong", "_pings", "_reader", "_reading_paused", "_receiver", "_rules",
-                 "_scope", "_state", "_timer", "_transport", "_turn_given", "_waiter",
+                 "_state", "_timer", "_transport", "_turn_given", "_waiter",
                  "_writing_paused", "last_received", "remote", "written")  # fmt: skip
 
     def __init__(
@@ -86,7 +86,6 @@ class FrameProtocol(asyncio.Protocol):
         self._listener: Receiver | None = None  # is to be told of the end
         self._rules = limits.rules
         self._early = b""  # received before there was a receiver
-        self._scope: dict[str, Any] | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._close_code = int(CloseCode.ABNORMAL)
         self._close_on_accept: tuple[int, str] | None = None
@@ -112,7 +111,6 @@ class FrameProtocol(asyncio.Protocol):
             key: of the handshake.
             early: bytes that came behind the request.
         """
-        self._scope = scope
         if early:
             self._keep_early(early)
         conversation = Conversation(self, scope["path"], key)
@@ -124,6 +122,11 @@ class FrameProtocol(asyncio.Protocol):
     def undecided(self) -> bool:
         """Whether the handshake waits for its answer."""
         return self._state is State.CONNECTING
+
+    @property
+    def started(self) -> bool:
+        """Whether it has a receiver, which is told of its end."""
+        return self._listener is not None
 
     @property
     def over(self) -> bool:
@@ -143,7 +146,6 @@ class FrameProtocol(asyncio.Protocol):
         """Send another answer, and end the connection."""
         self._write(answer)
         self._state = State.CLOSED
-        self._scope = None
         self._transport.close()
         self._arm_timer()
 
@@ -162,12 +164,6 @@ class FrameProtocol(asyncio.Protocol):
     def start(self, receiver: Receiver, account: Hashable | None = None) -> None:
         if self._reader is not None:
             self._reader.account = account
-        if self._scope is not None:
-            # A session lasts for days; its token and its headers need not.
-            self._scope["headers"].clear()
-            self._scope["query_string"] = b""
-            self._scope["extensions"] = {}
-            self._scope = None
         self._listener = receiver
         if self._state is State.CLOSED:
             self._loop.call_soon(self._tell_closed)
@@ -470,7 +466,6 @@ class FrameProtocol(asyncio.Protocol):
         self._state = State.CLOSED
         self._receiver = None
         self._early = b""
-        self._scope = None
         if self._reader is not None:
             self._reader.close()
             self._reader = None

@@ -8,7 +8,9 @@ receive/send pair (`relay/server/asgi_socket.py`). Either way:
     ... verdict: an HTTP answer, or ...
     await send({"type": "websocket.accept"})
     socket.start(receiver)                       # messages go to the receiver from here on
-    await receive()                              # ends with websocket.disconnect
+    return                                       # the connection is the receiver's
+
+Under other servers the application stays until `receive()` says websocket.disconnect.
 
 No message passes receive() or send(): a server calls the receiver synchronously with everything one
 read brought, and the consumer writes without awaiting.
@@ -95,8 +97,6 @@ class RelaySocket(Protocol):
 
     def start(self, receiver: Receiver, account: Hashable | None = None) -> None:
         """Deliver messages to `receiver` from now on.
-
-        The handshake's headers and query string are emptied: take what is needed before.
 
         Args:
             receiver: gets them.

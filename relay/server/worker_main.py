@@ -115,6 +115,9 @@ class DrainingServer(uvicorn.Server):
                 await self._wait_tasks_to_complete()
         for task in self.server_state.tasks:
             task.cancel()
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, FrameProtocol):  # which may have no task
+                connection.abort()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

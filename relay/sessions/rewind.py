@@ -6,7 +6,6 @@ same one, by id *and* content: Redis may have given the id to another message si
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from relay.queues.entries import entry_payload, fingerprint
@@ -58,4 +57,4 @@ def remove_if_same(session: Session, entries: list[Any], content: int) -> None:
 def settle(session: Session) -> None:
     """The stream has been read to its end: what is left of what it had is gone from Redis."""
     session.had = None
-    session.inflight = deque(sorted(session.inflight))
+    session.inflight.sort()

@@ -10,11 +10,11 @@ connection is decided and committed, and what comes after it waits behind it.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from proto.rmb import notices
-from proto.rmb.inbound import examiner
+from proto.rmb.inbound import Examined, examiner
 from proto.rmb.reasons import MessageReason, SessionReason
 from proto.rmb.routing import Step
 from proto.rmb.tags import has_fail_fast
@@ -86,7 +86,6 @@ class Sender:
         "_asked",
         "_away_bytes",
         "_batch",
-        "_examine",
         "_facts",
         "_notice_bytes",
         "_notices",
@@ -97,6 +96,7 @@ class Sender:
         "_ready_bytes",
         "_vain",
         "ended",
+        "examine",
         "key",
         "meter",
         "session",
@@ -119,14 +119,14 @@ class Sender:
         self.session = session
         self.meter = meter  # of the twin, shared by all its connections here
         self.ended = False
-        self._examine = examiner(key, worker.envelope_bounds, worker.parse_envelope)
+        self.examine: Callable[[bytes], Examined] | None = None  # made when messages come
         self._batch: Batch | None = None  # the last batch with a message of this connection
-        self._notices: deque[tuple[Batch | None, bytes]] = deque()
+        self._notices: list[tuple[Batch | None, bytes]] = []
         self._notice_bytes = 0
         self._parked: list[Parked] = []
         self._parked_bytes = 0
-        self._asked: set[Destination] = set()  # keys a fact is being fetched for
-        self._facts: dict[Destination, Fact] = {}  # fetched, not yet acted upon
+        self._asked: dict[Destination, None] = {}  # keys a fact is being fetched for
+        self._facts: dict[Destination, Fact] | None = None  # fetched, not yet acted upon
         self._away_bytes = 0  # sent since Redis went away
         self._paused = False
         self._ready: list[bytes] | None = None  # notices of this turn, written in its end
@@ -135,7 +135,7 @@ class Sender:
         self.slowed: asyncio.TimerHandle | None = None  # until then the connection is not read
 
     @property
-    def waits_for(self) -> set[Destination]:
+    def waits_for(self) -> Iterable[Destination]:
         """Keys a fact is being fetched for."""
         return self._asked
 
@@ -149,17 +149,18 @@ class Sender:
         commit = worker.commit
         destinations = worker.destinations
         session = self.session
-        examine = self._examine
+        examine = self.examine
+        if examine is None:
+            bounds, parse = worker.envelope_bounds, worker.parse_envelope
+            examine = self.examine = examiner(self.key, bounds, parse)
         followed = worker.recorder.followed(self.key) if worker.following else ()
         count = len(messages)
         total = sum(map(len, messages))
         self._ready = []
-        now_s = 0.0
+        now_s = worker.wall_s() if self.meter.limited else 0.0
         meter: Meter | None = None  # counts them one by one, where that makes a difference
-        if self.meter.limited:
-            now_s = worker.wall_s()
-            if not self.meter.count_all(count, total, now_s):
-                meter = self.meter
+        if self.meter.limited and not self.meter.count_all(count, total, now_s):
+            meter = self.meter
         for payload in messages:
             envelope, key, reason, detail = examine(payload)
             if (
@@ -259,7 +260,7 @@ class Sender:
     def _wait_for_fact(self, destination: Destination, payload: bytes, envelope: Envelope) -> None:
         """Parks a message whose destination is about to be asked something about."""
         self._wait(destination, payload, envelope)
-        self._asked.add(destination)
+        self._asked[destination] = None
         if len(self._asked) >= LOOK_UPS:
             self._pause()
 
@@ -277,15 +278,16 @@ class Sender:
     def _answer(self, destination: Destination, fact: Fact) -> None:
         """A fact has come. Look-ups end many at a time, so what waits is gone through once for all
         that come in this turn."""
-        if not self._facts:
+        if self._facts is None:
+            self._facts = {}
             self.worker.loop.call_soon(self._route_parked)
         self._facts[destination] = fact
 
     def _route_parked(self) -> None:
         """Routes what waited, up to the next message that must wait, and a slice at most."""
-        facts, self._facts = self._facts, {}
+        facts, self._facts = self._facts or {}, None
         self._ready = []
-        self._asked.difference_update(facts)
+        self._asked = {each: None for each in self._asked if each not in facts}
         waiting = set(self._asked)
         parked, self._parked = self._parked, []
         self._parked_bytes = 0
@@ -320,7 +322,7 @@ class Sender:
         """Leaves what waits no longer to the next turn, with the facts it needs."""
         for entry in parked:
             self._park_entry(entry)
-        self._asked.update(facts)  # what comes meanwhile waits behind it
+        self._asked.update(dict.fromkeys(facts))  # what comes meanwhile waits behind it
         self._facts = facts
         self.worker.loop.call_soon(self._route_parked)
 
@@ -409,10 +411,12 @@ class Sender:
     def batch_done(self) -> None:
         """A batch that notices waited for is decided."""
         ready = []
-        while self._notices and (self._notices[0][0] is None or self._notices[0][0].done):
-            notice = self._notices.popleft()[1]
+        for batch, notice in self._notices:
+            if batch is not None and not batch.done:
+                break
             self._notice_bytes -= len(notice)
             ready.append(notice)
+        del self._notices[: len(ready)]
         if ready and not self.ended:
             self._write(ready)
         if len(self._notices) < NOTICES // 2 and self._notice_bytes < NOTICE_BYTES // 2:

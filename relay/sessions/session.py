@@ -15,8 +15,7 @@ An entry is removed from the stream only after the peer's TCP has acknowledged i
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import TYPE_CHECKING, Any, Final
 
 import hiredis
@@ -37,19 +36,18 @@ if TYPE_CHECKING:
 
 REFUSED_MESSAGES: Final = (MessageReason.TEXT_FRAME, MessageReason.TOO_LARGE)
 """Messages the frame reader refuses, which ends the session."""
-
 START: Final = b"-"
+NONE: Final[frozenset[bytes]] = frozenset()
 SOCKET_PART: Final = 3 / 4
 """Of what a session may have in memory, for its socket: objects and gaps take the rest."""
 INFLIGHT_PART: Final = 32
 """So many times the messages that a socket may hold may be on their way: each is remembered."""
 LOOK_S: Final = 0.004
 """How often a socket is looked at for acknowledgements while batches go out. The pause doubles with
-each look that finds no progress..."""
+each look that finds no progress, up to `LONGEST_LOOK_S`."""
 STALLED_S: Final = 0.1
-"""... when it is longer than this, the socket has stalled..."""
+"""A socket whose pause is longer has stalled."""
 LONGEST_LOOK_S: Final = 1.0
-"""... and it grows no further than this."""
 
 
 class Session:
@@ -128,7 +126,7 @@ class Session:
         self._pages = Pages()
         self.out: list[bytes] = []  # of this batch, not yet written
         self.out_ids: list[bytes] = []
-        self.inflight: deque[tuple[int, bytes, int]] = deque()  # (end position, id, hash)
+        self.inflight: list[tuple[int, bytes, int]] = []  # (end position, id, hash)
         self.look_at = 0.0  # loop time from which the socket's acknowledgements are looked at
         self.look_delay_s = 0.0  # grows while looks find no progress
         self.removals: list[Removal] = []  # acknowledged, not yet in a batch
@@ -136,7 +134,7 @@ class Session:
         self.had: rewind.Had | None = None  # before Redis went back in time
         self.full_since: float | None = None  # loop time since which a full socket took nothing
         self.full_bytes = 0  # what it held then
-        self.suspects: set[bytes] = set()  # unread entries the check saw once
+        self.suspects: Set[bytes] = NONE  # unread entries the check saw once
         self.took = self.took_bytes = 0  # of the stream, since it last had everything
         self.announced = False  # the recorder knows that it is open
         self.messages_in = self.bytes_in = self.messages_out = self.bytes_out = 0
@@ -414,11 +412,11 @@ class Session:
             self._pages.took(len(payloads), total)
         return complete
 
-    def _known_ids(self) -> set[bytes] | dict[bytes, Any]:
+    def _known_ids(self) -> Set[bytes] | dict[bytes, Any]:
         if self.had is not None:
             return self.had
         if not (self.inflight or self.removals or self.removing):
-            return set()
+            return NONE
         known = {entry_id for _, entry_id, _ in self.inflight}
         known.update(entry_id for entry_id, _ in self.removals)
         known.update(self.removing)
@@ -431,10 +429,10 @@ class Session:
         self.worker.commit.remove(self)
         self.worker.commit.schedule()
 
-    def unread(self, entries: list[Any]) -> set[bytes]:
+    def unread(self, entries: list[Any]) -> Set[bytes]:
         """Those of the entries that this session has not delivered and is not about to read."""
-        if not self.memory_mode or self._reading:
-            return set()
+        if not entries or not self.memory_mode or self._reading:
+            return NONE
         known = self._known_ids()
         return {entry_id for entry_id, _ in entries if entry_id not in known}
 
@@ -469,9 +467,11 @@ class Session:
             return False
         removals = self.removals
         before = len(removals)
-        while inflight and inflight[0][0] <= acknowledged:
-            _, entry_id, content = inflight.popleft()
+        for end, entry_id, content in inflight:
+            if end > acknowledged:
+                break
             removals.append((entry_id, content))
+        del inflight[: len(removals) - before]
         if self.worker.following:
             self.worker.recorder.acknowledged(self, removals[before:])
         self.worker.commit.remove(self)

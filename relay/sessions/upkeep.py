@@ -29,6 +29,7 @@ from relay.sessions.burial import LINKS, bury
 from relay.sessions.control import Control
 from relay.sessions.rates import RateMeter
 from relay.sessions.recent import Recent
+from relay.sessions.session import NONE
 
 if TYPE_CHECKING:
     from relay.sessions.session import Session
@@ -324,6 +325,8 @@ class Upkeep:
         visited = [self._ring.pop() for _ in range(min(int(portion), len(self._ring)))]
         idle_s = worker.bounds.idle_timeout_s
         for session in visited:
+            if session.sender is not None:
+                session.sender.examine = None  # 1.2 KB that idle sessions need not have
             if idle_s and now - session.socket.last_received >= idle_s:
                 worker.end(session, SessionReason.IDLE)
         held = [session for session in visited if session.held and session.live]
@@ -351,13 +354,13 @@ class Upkeep:
         if found:
             log.error("the check found %d entries of %s", len(found), session.destination.text)
             self._worker.metrics.check_found += len(found)
-            session.suspects = set()
+            session.suspects = NONE
             session.read()
         elif unread:
             session.suspects = unread
             self._worker.loop.call_later(SECOND_LOOK_S, self._look, session)
         else:
-            session.suspects = set()
+            session.suspects = NONE
 
     def compare_all(self) -> None:
         """Compares every held epoch with the directory."""

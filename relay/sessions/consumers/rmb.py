@@ -2,7 +2,7 @@
 
 A Channels consumer with its own loop: no message of a session passes Channels' dispatch, a channel
 layer, a task or the ORM. After the handshake the server hands whole batches of messages straight to
-the session (`relay.server.socket`), and this coroutine only waits for the end of the connection.
+the session (`relay.server.socket`), and this coroutine ends.
 """
 
 from __future__ import annotations
@@ -58,6 +58,3 @@ class RmbConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
             opening.answer_made()
         if pumped is not None:
             await pumped.run()
-        else:
-            del scope, event, admitted, extension, client, query, user_agent, opening
-            await receive()  # the disconnect

@@ -90,7 +90,7 @@ def idle(bench: Bench) -> Row:
     )
     figures = [
         Figure(
-            "worker memory each", memory_kib["ours"], "KiB", must=26, goal=20, lower_is_better=True
+            "worker memory each", memory_kib["ours"], "KiB", must=14, goal=10, lower_is_better=True
         ),
         Figure("signed log-ins, against unsigned accepts", ratio, "B", must=0.7),
         Figure("sessions still open", kept, must=count),

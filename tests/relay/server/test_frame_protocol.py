@@ -21,7 +21,7 @@ from tests.proto.websocket.oracle import FrameSpec
 from tests.relay.server.running import (
     HANDSHAKE,
     EchoApp,
-    Nothing,
+    Recorded,
     Running,
     frame,
     raw_websocket,
@@ -93,33 +93,32 @@ def test_bytes_sent_before_the_answer_are_not_lost(run: Run) -> None:
     run(main())
 
 
-def test_headers_and_token_are_dropped_at_start(run: Run) -> None:
+def test_an_application_may_return_once_its_receiver_is_started(run: Run) -> None:
     async def main() -> None:
         seen: list[Any] = []
         app = EchoApp()
+        receiver: list[Recorded] = []
 
-        async def look(scope: Any, receive: Any, send: Any) -> None:
+        async def start(scope: Any, receive: Any, send: Any) -> None:
             seen.append((scope["path"], scope["query_string"], dict(scope["headers"])[b"host"]))
             extension = scope["extensions"][EXTENSION]
             seen.append(extension["query"])
             await send({"type": "websocket.accept", "headers": [(b"x-a", b"b")]})
-            extension["socket"].start(Nothing())
-            seen.append((scope["query_string"], scope["headers"]))
-            await receive()
+            receiver.append(Recorded(extension["socket"], scope, echo=True))
+            extension["socket"].start(receiver[0])
 
-        app.verdict = look
+        app.verdict = start
         async with running(app) as server:
             reader, writer = await server.open()
             writer.write(HANDSHAKE)
             head = await reader.readuntil(b"\r\n\r\n")
             assert b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n" in head
             assert b"x-a: b\r\n" in head
-            assert seen == [
-                ("/x", b"secret-token", b"localhost"),
-                b"secret-token",
-                (b"", []),
-            ]
+            assert seen == [("/x", b"secret-token", b"localhost"), b"secret-token"]
+            writer.write(frame(b"1"))
+            assert await reader.readexactly(3) == b"\x82\x011"
             writer.close()
+            await receiver[0].ended.wait()
 
     run(main())
 
