@@ -27,6 +27,7 @@ from tests.bench.clients import BareClient, Client, sign_in, stay
 from tests.bench.envelopes import Template, ping
 from tests.bench.flows import BINARY, Flow, Lane, Ledger
 from tests.bench.mux_clients import Hub, MuxClient
+from tests.bench.rush import Rush
 from tests.proto.sbd.pairs import Identity
 from tests.support.sbd_crowd import Member
 
@@ -34,6 +35,7 @@ CONNECTS_AT_ONCE = 32
 BULK_CHUNK = 50
 """Messages one sender writes before the next one has its turn while queues are being filled."""
 POLL_S = 0.001
+RUSH_TIMEOUT_S = 60.0
 LONGEST_COMMAND_BYTES = 8 * 1024 * 1024
 
 
@@ -49,6 +51,7 @@ class Generator:
         self.tokens: dict[int, str] = {}
         self.streams: list[MuxClient] = []  # that only stay
         self.hub: Hub | None = None
+        self.crowd = Rush()
 
     async def prepare(self, twins: list[int], protocol: str = "rmb") -> None:
         """Sign tokens ahead, or make keys, so that no measured second pays for it."""
@@ -114,6 +117,30 @@ class Generator:
 
         await asyncio.gather(*(one_after_another() for _ in range(CONNECTS_AT_ONCE)))
         return {"began_ns": began, "ended_ns": perf_counter_ns()}
+
+    async def rush(
+        self,
+        url: str,
+        twins: list[int],
+        at_once: int = 0,
+        mail: dict[str, int] | None = None,
+        timeout_s: float = RUSH_TIMEOUT_S,
+    ) -> dict[str, Any]:
+        """Sign prepared twins in on bare sockets; see `Rush.connect`."""
+        gc.collect()
+        gc.disable()
+        try:
+            return self.crowd.connect(url, self.tokens, twins, at_once, mail or {}, timeout_s)
+        finally:
+            gc.enable()
+
+    async def rush_closed(self, timeout_s: float = RUSH_TIMEOUT_S) -> int:
+        """Wait until the relay has closed all of them; returns how many it has not."""
+        return self.crowd.until_closed(timeout_s)
+
+    async def rush_ends(self) -> None:
+        """Drop all of them."""
+        self.crowd.end()
 
     async def _hub(self, url: str) -> Hub:
         """The connection for streams to a relay: one for all clients."""
