@@ -77,7 +77,16 @@ class Outgoing:
         "_transport",
     )
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        first: bool = False,
+    ) -> None:
+        """
+        Args:
+            first: nothing was written to the connection before.
+        """
         self._transport = transport
         self._loop = loop
         self._in_kernel = 0  # bytes known to have left the transport buffer
@@ -95,6 +104,9 @@ class Outgoing:
             self._kind = Kind.TLS
         elif handle.family in (socket.AF_INET, socket.AF_INET6):
             self._kind = Kind.TCP
+            if first and _acknowledgements_counted(self._fd):
+                self._before = 0
+                return
             total = _acknowledged_in_all(self._fd)
             if total is not None:
                 waiting = transport.get_write_buffer_size() + _queue_bytes(self._fd)
@@ -232,6 +244,17 @@ def _acknowledged_in_all(fd: int) -> int | None:
         return None
     (count,) = _BYTES_ACKED.unpack(info)
     return int(count)
+
+
+def _acknowledgements_counted(fd: int) -> bool:
+    """Whether the kernel counts them for its connections; asked once."""
+    global _counted
+    if _counted is None:
+        _counted = _acknowledged_in_all(fd) is not None
+    return _counted
+
+
+_counted: bool | None = None
 
 
 def _ended(fd: int, by: int = 0) -> bool:

@@ -66,9 +66,14 @@ class FrameProtocol(asyncio.Protocol):
         loop: asyncio.AbstractEventLoop,
         limits: ServerLimits,
         remote: str,
+        first: bool = False,
     ) -> None:
-        """Take over a connection of uvicorn's: `owner` is its `ServerState`, whose connections and
-        tasks it waits for; `remote` is the client's address.
+        """Take over a connection of uvicorn's.
+
+        Args:
+            owner: its `ServerState`, whose connections and tasks it waits for.
+            remote: the client's address.
+            first: nothing was answered on this connection before.
         """
         self._owner = owner
         self._transport = transport
@@ -79,7 +84,7 @@ class FrameProtocol(asyncio.Protocol):
         self.written = 0
         self.last_received = loop.time()
         self._state = State.CONNECTING
-        self._outgoing = Outgoing(transport, loop)
+        self._outgoing = Outgoing(transport, loop, first)
         self._discarded_bytes = 0  # of `written`: counted, but never on their way
         self._reader: FrameReader | None = None
         self._receiver: Receiver | None = None  # takes messages now

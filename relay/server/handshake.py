@@ -87,12 +87,13 @@ def read_handshake(
         raise HandshakeError(
             426, "websocket version 13 only", [(b"sec-websocket-version", VERSION)]
         )
-    if key is None or not _is_key(key):
+    if key is None or not is_key(key):
         raise HandshakeError(400, "Sec-WebSocket-Key must be 16 bytes in base64")
     return Handshake(key, subprotocols)
 
 
-def _is_key(key: bytes) -> bool:
+def is_key(key: bytes) -> bool:
+    """Whether a `Sec-WebSocket-Key` is well-formed."""
     if len(key) != KEY_TEXT_BYTES:
         return False
     try:

@@ -1,9 +1,10 @@
 """The first bytes of every connection: uvicorn's HTTP protocol with bounds in time and size.
 
 A websocket handshake is judged here and handed to `frame_protocol.FrameProtocol` without building
-the request a second time; a listener with another `ws` class has it built for that. A small POST is
-offered to an application that takes such (`small_post`); all other requests stay with uvicorn. No
-query string is logged: it is the client's token.
+the request a second time; a listener with another `ws` class has it built. A small POST and
+a plain handshake are offered to an application that takes such (`small_post`, `plain_handshake`);
+all other requests stay with uvicorn, whose part of a connection begins with its first one. No query
+string is logged: it is the client's token.
 
 A request with `Upgrade` is the last one of its connection, whatever comes of it. The parser takes
 it to end at its head, so bytes behind it could be the body of one request or the head of the next:
@@ -26,10 +27,12 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import is_ssl
 
-from relay.server.client_address import plain_client
+from relay.server import plain_handshake
+from relay.server.client_address import plain_client, shown_client
 from relay.server.frame_protocol import FrameProtocol
 from relay.server.handshake import HandshakeError, Headers, http_answer, read_handshake
 from relay.server.limits import MAX_PIPELINED, ServerLimits
+from relay.server.plain_handshake import PlainHandshake, TakeHandshake
 from relay.server.small_post import FORWARDED, AnswerHeads, SmallPost, TakePost
 from relay.server.socket import EXTENSION
 
@@ -48,34 +51,53 @@ class RelayHttpProtocol(HttpToolsProtocol):
     limits: ServerLimits
     take_post: TakePost | None = None
     post_paths: frozenset[bytes] = frozenset()
+    take_handshake: TakeHandshake | None = None
+    other_places: frozenset[int | str] = frozenset()
     answer_heads: AnswerHeads
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.access_log = False
-        self._raw_bytes = 0  # read of a head that is not complete
-        self._reading_bytes = 0  # size of the read that the parser has
-        self._unread_bytes = 0  # of answers, when their client was last given time
-        self._header_bytes = 0  # of the headers the parser told of
-        self._head_complete = False
-        self._websocket = False
-        self._last_head = False  # of this connection: what comes behind it is not read
-        self._at_work: RequestResponseCycle | None = None
-        self._refusal: tuple[int, str, str] | None = None
-        self._post: list[bytes] | None = None  # parts of a body that may be here as a whole
-        self._forwarded = False  # by a proxy
-        self._unwanted = False  # the body that still comes: its request was answered
+    # What they are before the first request, which most connections have one of at most.
+    cycle: Any = None
+    flow: Any = None
+    parser: Any = None
+    timeout_keep_alive_task: Any = None
+    _begun = False  # uvicorn's part of it
+    _raw_bytes = 0  # read of a head that is not complete
+    _reading_bytes = 0  # size of the read that the parser has
+    _unread_bytes = 0  # of answers, when their client was last given time
+    _header_bytes = 0  # of the headers the parser told of
+    _head_complete = False
+    _websocket = False
+    _last_head = False  # of this connection: what comes behind it is not read
+    _at_work: RequestResponseCycle | None = None
+    _refusal: tuple[int, str, str] | None = None
+    _post: list[bytes] | None = None  # parts of a body that may be here as a whole
+    _forwarded = False  # by a proxy
+    _unwanted = False  # the body that still comes: its request was answered
+
+    def __init__(self, **arguments: Any) -> None:
+        self._arguments = arguments
+        self.loop = asyncio.get_running_loop()
+        self.server_state = arguments["server_state"]
+        self.connections = self.server_state.connections
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        # As uvicorn's own, which has uvloop make a socket object to ask it for each address.
         self.connections.add(self)
+        self.transport = transport
+        self.limits.handshakes.add(self, self._handshake_timed_out, self.loop)
+
+    def _begin(self) -> None:
+        """Begin uvicorn's part of the connection."""
+        self._begun = True
+        transport = self.transport
+        super().__init__(**self._arguments)
+        # As uvicorn's own `connection_made`, which has uvloop make a socket for each address.
+        self.access_log = False
         self.transport = transport
         self.flow = FlowControl(transport)
         here, there = map(transport.get_extra_info, ("sockname", "peername"))
         self.server = (here, None) if isinstance(here, str) else _host_and_port(here)
         self.client = _host_and_port(there)
         self.scheme = "https" if is_ssl(transport) else "http"
-        self.limits.handshakes.add(self, self._handshake_timed_out, self.loop)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.limits.handshakes.remove(self)
@@ -85,6 +107,10 @@ class RelayHttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if not self._begun:
+            if self.take_handshake is not None and self._offer_handshake(data):
+                return
+            self._begin()
         if self._refusal is not None or self._last_head or self.parser is None:
             return  # answered, or about to be; what still comes is of no interest
         self.limits.idle.remove(self)
@@ -109,6 +135,30 @@ class RelayHttpProtocol(HttpToolsProtocol):
                 self._raw_bytes += len(data)
                 if self._raw_bytes > self.limits.max_head_bytes:
                     self._answer(431, "request header too large", "head_too_large")
+
+    def _offer_handshake(self, data: bytes) -> bool:
+        """Hand the connection over where it begins with a plain handshake."""
+        limits, transport = self.limits, self.transport
+        if len(data) > min(limits.max_request_line_bytes, limits.max_head_bytes):
+            return False
+        request = plain_handshake.read(data)
+        if request is None:
+            return False
+        client = _host_and_port(transport.get_extra_info("peername"))
+        if client is None or (
+            self.other_places and transport.get_extra_info("sockname")[1] in self.other_places
+        ):
+            return False
+        self._begun = self._last_head = True
+        limits.handshakes.remove(self)
+        host, port = plain_client(client)
+        remote = shown_client(host, port)
+        socket = FrameProtocol(self.server_state, transport, self.loop, limits, remote, first=True)
+        transport.set_protocol(socket)
+        self._leave()
+        assert self.take_handshake is not None
+        self.take_handshake(PlainHandshake(socket, host, request))
+        return True
 
     # --- parser callbacks ------------------------------------------------------------------------
 
@@ -232,7 +282,7 @@ class RelayHttpProtocol(HttpToolsProtocol):
         former = self.cycle
         address, _ = plain_client(self.client)
         post = SmallPost(self, self.url, self.headers, address, b"".join(parts))
-        self.cycle = post  # type: ignore[assignment]
+        self.cycle = post
         assert self.take_post is not None
         if not self.take_post(post):
             self.cycle = former
@@ -367,6 +417,7 @@ class RelayHttpProtocol(HttpToolsProtocol):
         """Nothing of HTTP outlives the upgrade; parser and protocol would hold each other."""
         self.connections.discard(self)
         self.limits.unread.remove(self)
+        self._arguments = {}
         self.parser = self.transport = self.flow = None  # type: ignore[assignment]
         self.scope = self.headers = self.cycle = self._at_work = None  # type: ignore[assignment]
 
@@ -384,7 +435,11 @@ def _remote(client: tuple[str, int] | None) -> str:
 
 
 def http_protocol(
-    limits: ServerLimits, take_post: TakePost | None = None, post_paths: Iterable[bytes] = ()
+    limits: ServerLimits,
+    take_post: TakePost | None = None,
+    post_paths: Iterable[bytes] = (),
+    take_handshake: TakeHandshake | None = None,
+    other_places: Iterable[int | str] = (),
 ) -> type[RelayHttpProtocol]:
     """The protocol class for uvicorn's `http` option.
 
@@ -392,11 +447,15 @@ def http_protocol(
         limits: shared by all its connections.
         take_post: is offered small POSTs.
         post_paths: to these paths.
+        take_handshake: gets plain handshakes; `FrameProtocol` is the `ws` class then.
+        other_places: ports where all of them go by ASGI.
     """
     bound = {
         "limits": limits,
         "take_post": None if take_post is None else staticmethod(take_post),
         "post_paths": frozenset(post_paths),
+        "take_handshake": None if take_handshake is None else staticmethod(take_handshake),
+        "other_places": frozenset(other_places),
         "answer_heads": AnswerHeads(),
     }
     return type("BoundHttpProtocol", (RelayHttpProtocol,), bound)

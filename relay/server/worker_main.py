@@ -194,7 +194,13 @@ def relay_server(app: Any, config: Any, limits: ServerLimits, relay_app: Any) ->
     return uvicorn.Config(
         app,
         interface="asgi3",
-        http=http_protocol(limits, relay_app.take_post, relay_app.post_paths),
+        http=http_protocol(
+            limits,
+            relay_app.take_post,
+            relay_app.post_paths,
+            relay_app.take_handshake,
+            relay_app.own_places,
+        ),
         ws=FrameProtocol,
         loop=_loop(),
         lifespan="on",

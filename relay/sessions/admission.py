@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from proto.identity import tokens
 from proto.identity.errors import ExpiredTokenError, TokenError
+from proto.identity.tokens import Token
 from proto.limits.addresses import place_of
 from proto.limits.bucket import TokenBuckets
 from proto.rmb.reasons import SESSIONS, SessionReason
 from relay.queues.keys import SessionKey
 from relay.sessions.clocks import TwinClocks
+from relay.twins.batches import Flight
 from relay.twins.cache import MISSING, TwinLookupError
 from relay.twins.look_ups import LookUps, PlaceLimitError
 from relay.twins.source import TwinRecord
@@ -96,40 +98,99 @@ class Admission:
         Raises:
             Refusal: with the answer to give.
         """
+        token = self.read(query, address)
+        twins = self._worker.twins
+        record = twins.get(token.twin)
+        if record is MISSING:
+            generation = twins.generation
+            record = await self.look_up(token, address)
+            self.looked_up(token, address, generation)
+        return self.judge(token, record)
+
+    def read(self, query: bytes | None, address: str) -> Token:
+        """Judges what can be judged without the twin, and reads the token.
+
+        Raises:
+            Refusal: with the answer to give.
+        """
         worker = self._worker
-        now = worker.loop.time()
         self.admit_connection(address)
-        client, address = address, place_of(address)
         if query is None:
             raise Refusal(400, "missing jwt", SessionReason.UNAUTHORIZED)
         try:
             token = tokens.parse(query, worker.now_s(), self._max_token_lifetime_s)
             if token.sid is not None and len(token.sid.encode()) > self._max_sid_bytes:
                 raise TokenError(f"sid is longer than {self._max_sid_bytes} bytes")
-            record = worker.twins.get(token.twin)
-            if record is MISSING:
-                generation = worker.twins.generation
-                record = await self._look_up(token.twin, address)
-                if worker.twins.generation != generation:
-                    worker.rights.changed([token.twin])  # looks when the session is open
-                self._check_open()  # others came meanwhile
-                self._check_address(client)
-            if not worker.meters.may_sign_in(token.twin, now):
-                raise refusal_for(SessionReason.IP_LIMIT)
-            if record is None:
-                raise Refusal(401, f"twin not found {token.twin}", SessionReason.UNAUTHORIZED)
-            tokens.check_signature(token, record.account)
-            self.clocks.seen(token.twin, max(0, token.issued_at - worker.now_s()))
         except TokenError as error:
-            if isinstance(error, ExpiredTokenError):
-                self.clocks.seen(error.twin, -error.late_s)
-            raise Refusal(401, f"invalid jwt: {error}", SessionReason.UNAUTHORIZED) from None
+            raise self._invalid(error) from None
+        return token
+
+    def flight(self, token: Token) -> Flight | None:
+        """Begin to look the twin of a token up where that needs no more than a future, which may
+        end with `TwinLookupError`; otherwise there is `look_up`.
+
+        Raises:
+            Refusal: too many look-ups wait already.
+        """
+        try:
+            return self._look_ups.flight(token.twin)
+        except TwinLookupError:
+            raise look_up_failed() from None
+
+    async def look_up(self, token: Token, address: str) -> TwinRecord | None:
+        """Look the twin of a token up, which memory does not know.
+
+        Raises:
+            Refusal: with the answer to give.
+        """
+        try:
+            return await self._look_ups.look_up(token.twin, place_of(address))
+        except PlaceLimitError:
+            raise refusal_for(SessionReason.IP_LIMIT) from None
+        except TwinLookupError:
+            raise look_up_failed() from None
+
+    def looked_up(self, token: Token, address: str, generation: int) -> None:
+        """Judges again what may have changed during a look-up.
+
+        Args:
+            generation: of the twins, at its beginning.
+
+        Raises:
+            Refusal: with the answer to give.
+        """
+        if self._worker.twins.generation != generation:
+            self._worker.rights.changed([token.twin])  # looks when the session is open
+        self._check_open()  # others came meanwhile
+        self._check_address(address)
+
+    def judge(self, token: Token, record: TwinRecord | None) -> Admitted:
+        """Judges a token by its twin.
+
+        Raises:
+            Refusal: with the answer to give.
+        """
+        worker = self._worker
+        if not worker.meters.may_sign_in(token.twin, worker.loop.time()):
+            raise refusal_for(SessionReason.IP_LIMIT)
+        if record is None:
+            raise Refusal(401, f"twin not found {token.twin}", SessionReason.UNAUTHORIZED)
+        try:
+            tokens.check_signature(token, record.account)
+        except TokenError as error:
+            raise self._invalid(error) from None
+        self.clocks.seen(token.twin, max(0, token.issued_at - worker.now_s()))
         if token.twin in worker.router.banned:
             raise refusal_for(SessionReason.BANNED)
         key = (token.twin, token.sid)
         if self._is_one_too_many(key):
             raise refusal_for(SessionReason.TWIN_SESSIONS)
         return Admitted(key, record)
+
+    def _invalid(self, error: TokenError) -> Refusal:
+        if isinstance(error, ExpiredTokenError):
+            self.clocks.seen(error.twin, -error.late_s)
+        return Refusal(401, f"invalid jwt: {error}", SessionReason.UNAUTHORIZED)
 
     def admit_connection(self, address: str) -> None:
         """Judges a connection before anybody signs in.
@@ -178,14 +239,13 @@ class Admission:
         if worker.connections >= worker.options.capacity:
             raise refusal_for(SessionReason.CAPACITY)
 
-    async def _look_up(self, twin: int, address: str) -> TwinRecord | None:
-        try:
-            return await self._look_ups.look_up(twin, address)
-        except PlaceLimitError:
-            raise refusal_for(SessionReason.IP_LIMIT) from None
-        except TwinLookupError:
-            # Why is in the log: it names nodes and databases, which are nobody's business.
-            raise Refusal(500, "twin lookup failed", SessionReason.UNAUTHORIZED) from None
+
+def look_up_failed() -> Refusal:
+    """The refusal for a twin that nobody could be asked about.
+
+    Why is in the log: it names nodes and databases, which are nobody's business.
+    """
+    return Refusal(500, "twin lookup failed", SessionReason.UNAUTHORIZED)
 
 
 def refusal_for(reason: SessionReason) -> Refusal:

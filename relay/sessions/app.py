@@ -27,6 +27,7 @@ from relay.ops.workers import list_workers_async
 from relay.queues import keys, purging
 from relay.sbd.consumer import SbdEndpoint
 from relay.server.listen import OWN_LISTENERS
+from relay.server.plain_handshake import PlainHandshake
 from relay.sessions.consumers.rmb import RmbConsumer
 from relay.sessions.runtime import Runtime, install, running
 from relay.twins import chain_state
@@ -65,6 +66,7 @@ class RelayApp:
         self._sbd = SbdEndpoint(places["sbd"]) if config.sbd.enabled else None
         self._mux = MuxEndpoint(config.mux.path, places["mux"]) if config.mux.enabled else None
         self._runtime: Runtime | None = None
+        self.own_places: Final = frozenset().union(*places.values())
         self.post_paths: Final = [path.encode() for path in inbound.paths(config)]
 
     def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> Awaitable[None]:
@@ -111,6 +113,11 @@ class RelayApp:
     def take_post(self, post: Post) -> bool:
         """Takes a small POST to one of `post_paths`; False where it must come by ASGI."""
         return self._runtime is not None and self._runtime.inbound.take_post(post)
+
+    def take_handshake(self, handshake: PlainHandshake) -> None:
+        """Takes a plain handshake that did not come to one of `own_places`."""
+        assert self._runtime is not None  # it is there before the server accepts
+        self._runtime.arrivals.take(handshake)
 
     async def _federation(self, scope: dict[str, Any], receive: Receive, send: Send) -> bool:
         """Answers what other relays ask; False where it is something else."""

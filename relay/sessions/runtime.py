@@ -33,6 +33,7 @@ from relay.queues.batch import QueuePolicy
 from relay.queues.charging import TwinBounds
 from relay.sbd.server import SbdServer
 from relay.sessions.admission import Admission
+from relay.sessions.arrivals import Arrivals
 from relay.sessions.history import PROGRESS_INTERVAL_S, SessionHistory
 from relay.sessions.options import SessionBounds, WorkerOptions
 from relay.sessions.reporting import HistoryReporter
@@ -93,6 +94,7 @@ class Runtime:
             max_token_lifetime_s=config.relay.max_token_lifetime_s,
             sessions_per_twin=config.relay.sessions_per_twin,
         )
+        self.arrivals = Arrivals(self.worker, self.admission)
         self.inbound = Inbound(self.worker, config)
         self.events = _events(config, self.worker, slot) if config.analytics.record else None
         self.trace = WorkerTrace(self.worker, config.relay.domains[0])

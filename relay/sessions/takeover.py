@@ -51,11 +51,16 @@ AGAIN_S: Final = 0.1
 
 
 class Opening:
-    """What a handshake and the take-over of its key wait for of each other."""
+    """What a handshake and the take-over of its key wait for of each other.
 
-    __slots__ = ("_answered", "_claimed")
+    Attributes:
+        is_answered: the handshake is, or it was given up.
+    """
+
+    __slots__ = ("_answered", "_claimed", "is_answered")
 
     def __init__(self) -> None:
+        self.is_answered = False
         loop = asyncio.get_running_loop()
         # Each has one that waits for it, which may be cancelled meanwhile.
         self._claimed: asyncio.Future[None] = loop.create_future()
@@ -80,6 +85,7 @@ class Opening:
 
     def answer_made(self) -> None:
         """The handshake was answered, or given up."""
+        self.is_answered = True
         if not self._answered.done():
             self._answered.set_result(None)
 
@@ -104,7 +110,7 @@ async def join(worker: Worker, session: Session, opening: Opening | None) -> Non
         session.evicted(session.highest_evict)
     if former:
         await _released(session, former)
-    if opening is not None:
+    if opening is not None and not opening.is_answered:
         await opening.answered()
     if session.end_reason is None:
         session.live = True

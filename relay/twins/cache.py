@@ -141,6 +141,17 @@ class TwinCache:
         # Shielded: a caller that goes away must not cancel the look-up of the others.
         return await asyncio.shield(flight)
 
+    def flight(self, twin: int) -> Flight | None:
+        """Begin to look up a twin that memory does not know, or wait with those who have; None
+        where it has an old copy, which takes `look_up`.
+
+        The future is shared: it must not be cancelled.
+
+        Raises:
+            TwinLookupError: too many look-ups wait already.
+        """
+        return None if twin in self._held else self._flight(twin)
+
     async def look_near(self, twin: int) -> TwinRecord | Missing | None:
         """What memory or the shared cache knows: the source is not asked."""
         known = self.get(twin)

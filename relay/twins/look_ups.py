@@ -14,6 +14,7 @@ import asyncio
 from typing import Any, Final, Protocol
 
 from proto.limits.bucket import TokenBuckets
+from relay.twins.batches import Flight
 from relay.twins.cache import MISSING, Missing, TwinLookupError
 from relay.twins.source import TwinRecord
 
@@ -34,6 +35,8 @@ class Twins(Protocol):
 
     async def look_up(self, twin: int) -> TwinRecord | None: ...
 
+    def flight(self, twin: int) -> Flight | None: ...
+
 
 class LookUps:
     """The look-ups of one worker, for twins that memory does not know."""
@@ -51,6 +54,14 @@ class LookUps:
         self._places: TokenBuckets[str] | None = None
         if per_ip_per_s:
             self._places = TokenBuckets(per_ip_per_s, per_ip_per_s * BURST_S)
+
+    def flight(self, twin: int) -> Flight | None:
+        """Begin a look-up of a twin that memory does not know; None where it takes `look_up`.
+
+        Raises:
+            TwinLookupError: too many look-ups wait already.
+        """
+        return None if self._on_chain else self._twins.flight(twin)
 
     async def look_up(self, twin: int, place: str) -> TwinRecord | None:
         """The twin; None when there is no such twin.

@@ -16,6 +16,7 @@ from relay.server.frame_protocol import FrameProtocol
 from relay.server.http_protocol import http_protocol
 from relay.server.limits import ServerLimits
 from relay.server.listen import ListenAddress, open_listeners
+from relay.server.plain_handshake import TakeHandshake
 from relay.server.small_post import TakePost
 from relay.server.socket import EXTENSION, InputRules, RelaySocket
 from tests.proto.websocket.oracle import FrameSpec
@@ -119,17 +120,32 @@ async def running(
     path: str | None = None,
     ws: Any = FrameProtocol,
     take_post: TakePost | None = None,
+    take_handshake: TakeHandshake | None = None,
+    elsewhere: bool = False,
     **options: Any,
 ) -> AsyncIterator[Running]:
     """Serve `app` on a free port of a host, or on a Unix socket, and stop it in the end.
 
-    `take_post` is offered small POSTs to `/`; `ws` gets websockets, as with uvicorn's option.
+    `take_post` is offered small POSTs to `/`; `take_handshake` gets plain handshakes, unless this
+    is a place where they go `elsewhere`; `ws` gets websockets, as with uvicorn's option.
     """
     app = app or EchoApp()
     limits = limits or ServerLimits()
+    if path is not None:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(path)
+    else:
+        (listener,) = open_listeners(ListenAddress(host), backlog=1024)
+    address = listener.getsockname()
     config = uvicorn.Config(
         app,
-        http=http_protocol(limits, take_post, [b"/"] if take_post is not None else ()),
+        http=http_protocol(
+            limits,
+            take_post,
+            [b"/"] if take_post is not None else (),
+            take_handshake,
+            [address[1]] if elsewhere else (),
+        ),
         ws=ws,
         lifespan="off",
         log_config=None,
@@ -137,12 +153,6 @@ async def running(
         **options,
     )
     server = uvicorn.Server(config)
-    if path is not None:
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(path)
-    else:
-        (listener,) = open_listeners(ListenAddress(host), backlog=1024)
-    address = listener.getsockname()
     task = asyncio.create_task(server._serve([listener]))
     while not server.started:
         await asyncio.sleep(0)
