@@ -27,21 +27,16 @@ def entry_epoch(entry: bytes | None) -> int:
     return int(found[0]) if found else 0
 
 
-def claim(text: str, boot_id: str, since: float, remote: str) -> bytes:
-    """Takes the session key over; replies ``[epoch, former entry or ""]``."""
-    return resp.command(
-        "EVAL",
-        scripts.source(FOLDER, "claim"),
-        2,
-        keys.SESSIONS,
-        keys.UNUSED,
-        text,
-        boot_id,
-        f"{since:.3f}",
-        remote,
-        KNOWN_S,
-        KNOWN,
-    )
+def claims(boot_id: str, each: Sequence[tuple[str, float, str]]) -> bytes:
+    """Takes session keys over; replies epoch and former entry (or "") of each in one list.
+
+    Args:
+        each: session key, since, and remote.
+    """
+    parts = [part for text, since, remote in each for part in (text, f"{since:.3f}", remote)]
+    source = scripts.source(FOLDER, "claim")
+    own = (boot_id, KNOWN_S, KNOWN)
+    return resp.command("EVAL", source, 2, keys.SESSIONS, keys.UNUSED, *own, *parts)
 
 
 def hold(text: str, epoch: int, boot_id: str, since: float, remote: str) -> bytes:

@@ -114,7 +114,7 @@ class Worker:
         self._look_timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: dict[asyncio.Future[None], None] = {}  # for Redis, in order
-        self.claim_refusal = ""  # why Redis does not take claims for now, as it was logged
+        self.claims = takeover.Claims(self)
 
     # --- life ---------------------------------------------------------------------------------
 

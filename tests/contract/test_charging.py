@@ -54,7 +54,7 @@ def test_sessions_that_signed_in_are_remembered_the_latest_of_them(pair: Pair) -
         pair.ask("HSET", "relay:known:7", f"7:{number}", str(100 + number // 3))
     for text in ("7:x", "7:y", "7:z"):
         pair.ask_masked(
-            "EVAL", _script("sessions", "claim"), 2, *DIRECTORY, text, "b", "1", "r", 100, 7
+            "EVAL", _script("sessions", "claim"), 2, *DIRECTORY, "b", 100, 7, text, "1", "r"
         )
         names = [f"7:{number}" for number in range(7)]
         for name in (*names, "7:x", "7:y", "7:z"):

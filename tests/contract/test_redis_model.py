@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.contract.redis_pair import Argv, Pair
 from tests.support import redis_servers
+from tests.support.redis_servers import RedisServer
 
 LUA = Path(__file__).parents[2] / "relay" / "sessions" / "lua"
 QUEUES = LUA.parents[1] / "queues" / "lua"
@@ -313,8 +314,10 @@ def test_the_directory_scripts_do_as_described(pair: Pair, full: bool) -> None:
     claim, hold, release = _script("claim"), _script("hold"), _script("release")
     who = ("boot-b", "1700000001", "192.0.2.2:999")
 
-    pair.ask("EVAL", claim, 2, *DIRECTORY, "7", *who, 100, 1000)
-    pair.next_reply(on=2)
+    first, again = ("7", *who[1:]), ("7", "1700000002", "192.0.2.3:9")
+    pair.ask("EVAL", claim, 2, *DIRECTORY, who[0], 100, 1000, *first, *again)
+    for _ in range(2):
+        pair.next_reply(on=2)
     # Equal, lower and higher epochs, and a missing entry.
     pair.ask("EVAL", hold, 2, *DIRECTORY, "7", str(FAR_EPOCH + 1), *who)
     pair.ask("EVAL", hold, 2, *DIRECTORY, "7", str(FAR_EPOCH), *who)
@@ -337,11 +340,21 @@ def test_the_directory_scripts_do_as_described(pair: Pair, full: bool) -> None:
 
 def test_a_first_claim_takes_the_servers_time_as_its_epoch(pair: Pair) -> None:
     replies = pair.ask_masked(
-        "EVAL", _script("claim"), 2, *DIRECTORY, "7", "b", "1", "r", 100, 1000
+        "EVAL", _script("claim"), 2, *DIRECTORY, "b", 100, 1000, "7", "1", "r"
     )
     for epoch, former in replies:
         assert abs(int(epoch) - time.time() * 1e6) < 5e6
         assert former == b""
+
+
+def test_a_foreign_value_stops_no_claim(valkey: RedisServer) -> None:
+    """Of what is remembered of one twin: those of others are in the same request."""
+    valkey.run("SET", "relay:known:7", "not a hash")
+    claims = ("7", "1", "r", "8", "1", "r")
+    replies = valkey.run("EVAL", _script("claim"), 2, *DIRECTORY, "b", 100, 1000, *claims)
+    assert len(replies) == 4
+    assert valkey.run("HEXISTS", "relay:known:8", "8")
+    assert valkey.run("GET", "relay:known:7") == b"not a hash"
 
 
 @pytest.mark.parametrize("many", [1, 2, 3, 4])

@@ -80,6 +80,24 @@ def test_claims_that_redis_refuses_end_with_their_clients(
     world.settle()
 
 
+def test_claims_of_one_turn_are_one_request(world: World) -> None:
+    here = world.workers[0]
+    handle, requests = world.redis.handle, []
+
+    def counting(connection: ServerConnection, argv: list[bytes]) -> None:
+        if argv[0] == b"EVAL" and argv[1].startswith(b"-- name: claim"):
+            requests.append(argv)
+        handle(connection, argv)
+
+    world.redis.handle = counting  # type: ignore[method-assign]
+    twins = [world.connect(here, (number, None)) for number in range(1, 101)]
+    world.run_until(lambda: all(world.holder(twin.key) is not None for twin in twins), 2)
+    assert len(requests) <= 4
+    world.run_for(1)
+    assert all(twin.session.memory_mode for twin in twins)
+    world.settle()
+
+
 def test_a_client_that_ends_while_its_claim_is_unanswered(world: World) -> None:
     """Redis may have carried it out: the entry is released when it has said so."""
     here = world.workers[0]

@@ -1,36 +1,45 @@
 -- name: claim
--- Takes a session key over: one atomic step, so of several newcomers the last claim wins.
--- KEYS: relay:sessions, a key that never exists. ARGV: session key, boot id, since, remote,
--- seconds and number of the sessions of a twin that are remembered: above it the older half goes.
+-- Takes session keys over: one atomic step, so of several newcomers the last claim wins.
+-- KEYS: relay:sessions, a key that never exists. ARGV: boot id, seconds and number of the sessions
+-- of a twin that are remembered (above it the older half goes), then for each claim: session key,
+-- since, remote. Returns for each claim its epoch and the former entry, or ''.
 -- The DEL comes first because it is never refused: a script whose first write is allowed may go on
 -- writing when Redis is out of memory, and signing in must work then, so that queues can be drained.
--- With a full disk (MISCONF) it is refused like all writes: then the claim is not entered, and counts
--- by its evict alone; the holder enters itself once there is room (hold.lua). What the client gets
+-- With a full disk (MISCONF) it is refused like all writes: then the claims are not entered, and count
+-- by their evicts alone; the holder enters itself once there is room (hold.lua). What the client gets
 -- then cannot be removed either.
+-- What is remembered is written by pcall: a foreign value in its place must not stop other claims.
 local wrote = redis.pcall('DEL', KEYS[2])
 local refused = type(wrote) == 'table' and wrote.err
 if refused and not string.find(refused, 'MISCONF', 1, true) then return wrote end
-local former = redis.call('HGET', KEYS[1], ARGV[1]) or ''
-local time = redis.call('TIME')
-local epoch = time[1] * 1000000 + time[2]
-local stored = tonumber(string.match(former, '^%d+') or '0')
-if stored >= epoch then epoch = stored + 1 end
-epoch = string.format('%.0f', epoch)
-if not refused then
-  redis.call('HSET', KEYS[1], ARGV[1], table.concat({epoch, ARGV[2], ARGV[3], ARGV[4]}, ' '))
-  local known = 'relay:known:' .. string.match(ARGV[1], '^%d*')
-  redis.call('HSET', known, ARGV[1], time[1])
-  redis.call('EXPIRE', known, ARGV[5])
-  if redis.call('HLEN', known) > tonumber(ARGV[6]) then
-    local fields, times = redis.call('HGETALL', known), {}
-    for place = 2, #fields, 2 do times[#times + 1] = tonumber(fields[place]) end
-    table.sort(times)
-    for place = 2, #fields, 2 do
-      if tonumber(fields[place]) <= times[math.floor(#times / 2)] and fields[place - 1] ~= ARGV[1] then
-        redis.call('HDEL', known, fields[place - 1])
+local time, answers = redis.call('TIME'), {}
+local now = time[1] * 1000000 + time[2]
+for claim = 4, #ARGV, 3 do
+  local text = ARGV[claim]
+  local former = redis.call('HGET', KEYS[1], text) or ''
+  local epoch = now
+  local stored = tonumber(string.match(former, '^%d+') or '0')
+  if stored >= epoch then epoch = stored + 1 end
+  epoch = string.format('%.0f', epoch)
+  if not refused then
+    local entry = table.concat({epoch, ARGV[1], ARGV[claim + 1], ARGV[claim + 2]}, ' ')
+    redis.call('HSET', KEYS[1], text, entry)
+    local known = 'relay:known:' .. string.match(text, '^%d*')
+    local added = redis.pcall('HSET', known, text, time[1])
+    if type(added) == 'number' then redis.call('EXPIRE', known, ARGV[2]) end
+    if added == 1 and redis.call('HLEN', known) > tonumber(ARGV[3]) then
+      local fields, times = redis.call('HGETALL', known), {}
+      for place = 2, #fields, 2 do times[#times + 1] = tonumber(fields[place]) end
+      table.sort(times)
+      for place = 2, #fields, 2 do
+        if tonumber(fields[place]) <= times[math.floor(#times / 2)] and fields[place - 1] ~= text then
+          redis.call('HDEL', known, fields[place - 1])
+        end
       end
     end
   end
+  redis.call('PUBLISH', 'wake:' .. text, 'evict ' .. epoch)
+  answers[#answers + 1] = epoch
+  answers[#answers + 1] = former
 end
-redis.call('PUBLISH', 'wake:' .. ARGV[1], 'evict ' .. epoch)
-return {epoch, former}
+return answers

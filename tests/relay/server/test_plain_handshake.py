@@ -115,6 +115,7 @@ def test_an_application_gets_the_others(run: Run, data: bytes) -> None:
             assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
             await server.app.connections.get()
             assert taker.taken.empty()
+            writer.transport.abort()
 
     run(main())
 
@@ -128,14 +129,17 @@ def test_pieces_larger_ones_and_other_places_go_by_asgi(run: Run) -> None:
                 writer.write(piece)
                 await asyncio.sleep(0.02)
             assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+            writer.transport.abort()
         async with running(take_handshake=taker, limits=ServerLimits(max_head_bytes=99)) as server:
             reader, writer = await server.open()
             writer.write(PLAIN)
             assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 431 ")
+            writer.transport.abort()
         async with running(take_handshake=taker, elsewhere=True) as server:
             reader, writer = await server.open()
             writer.write(PLAIN)
             assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+            writer.transport.abort()
         assert taker.taken.empty()
 
     run(main())

@@ -16,26 +16,34 @@ Script = Callable[[Call, list[bytes], list[bytes]], Any]
 
 
 def claim(call: Call, keys: list[bytes], argv: list[bytes]) -> Any:
-    """Enter a newcomer in the directory with an epoch above every earlier one."""
+    """Enter newcomers in the directory, each with an epoch above every earlier one of its key."""
     sessions, unused = keys
-    key, boot_id, since, remote, known_s, known_bound = argv
+    boot_id, known_s, known_bound, *claims = argv
     call(b"DEL", unused)  # a first write that is never refused lets the next ones pass
-    former = call(b"HGET", sessions, key)
     seconds, microseconds = call(b"TIME")
-    epoch = int(seconds) * 10**6 + int(microseconds)
-    if former is not None:
-        epoch = max(epoch, _epoch_of(former) + 1)
-    _enter(call, sessions, key, epoch, boot_id, since, remote)
+    answers = []
+    for key, since, remote in zip(*(iter(claims),) * 3, strict=True):
+        former = call(b"HGET", sessions, key)
+        epoch = int(seconds) * 10**6 + int(microseconds)
+        if former is not None:
+            epoch = max(epoch, _epoch_of(former) + 1)
+        _enter(call, sessions, key, epoch, boot_id, since, remote)
+        _remember(call, key, seconds, known_s, int(known_bound))
+        answers += [b"%d" % epoch, former if former is not None else b""]
+    return answers
+
+
+def _remember(call: Call, key: bytes, seconds: bytes, known_s: bytes, bound: int) -> None:
+    """Remember that a session has signed in; of too many the older half is forgotten."""
     known = b"relay:known:" + key.partition(b":")[0]
     call(b"HSET", known, key, seconds)
     call(b"EXPIRE", known, known_s)
-    if int(call(b"HLEN", known)) > int(known_bound):
+    if int(call(b"HLEN", known)) > bound:
         fields = call(b"HGETALL", known)
         signed_in = dict(zip(fields[::2], map(int, fields[1::2]), strict=True))
         median = sorted(signed_in.values())[len(signed_in) // 2 - 1]
         old = [text for text, at in signed_in.items() if at <= median and text != key]
         call(b"HDEL", known, *old)
-    return [b"%d" % epoch, former if former is not None else b""]
 
 
 def hold(call: Call, keys: list[bytes], argv: list[bytes]) -> Any:
