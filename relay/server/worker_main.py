@@ -30,17 +30,12 @@ from django.conf import settings
 from uvicorn.config import STARTUP_FAILURE
 
 from relay.server.client_address import name_clients
+from relay.server.collecting import GC_THRESHOLDS
 from relay.server.frame_protocol import FrameProtocol
 from relay.server.http_protocol import http_protocol
 from relay.server.lifeline import tell_ready, watch_parent
 from relay.server.limits import KEEP_ALIVE_S, ServerLimits
 from relay.server.listen import OWN_LISTENERS
-
-GC_THRESHOLDS: Final = (50_000, 20, 50)
-"""Objects made between two collections, and collections of the younger generations before an older
-one. What lives long here, a session, ends without cycles; with Python's own 700 a worker that
-opens sessions spent a seventh of its time on looking through those it has, and a starting one a
-tenth on what it had imported."""
 
 ORPHAN_GRACE_S: Final = 15.0
 """On top of the drain time: an orphan that takes longer is ended, whatever it does."""

@@ -32,6 +32,7 @@ from relay.queues import keys
 from relay.queues.batch import QueuePolicy
 from relay.queues.charging import TwinBounds
 from relay.sbd.server import SbdServer
+from relay.server.collecting import SessionFreezer
 from relay.sessions.admission import Admission
 from relay.sessions.arrivals import Arrivals
 from relay.sessions.history import PROGRESS_INTERVAL_S, SessionHistory
@@ -108,11 +109,13 @@ class Runtime:
         if config.mux.enabled:
             self.mux = MuxServer(config, self.worker, self.admission)
             self.worker.upkeep.control.listeners.append(self.mux.decide)
+        self._freezer: SessionFreezer | None = None
         self._log = LogFeed()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Starts the worker. Redis may be away: then the worker is there, and not ready."""
+        self._freezer = SessionFreezer(lambda: self.worker.metrics.sessions_opened)
         self._history.start()
         if self.events is not None:
             self.events.start()
@@ -156,6 +159,8 @@ class Runtime:
         await self.twins.close()
         await self.source.close()
         await self.redis.aclose()
+        if self._freezer is not None:
+            self._freezer.stop()
 
     def _gauges(self) -> dict[str, float]:
         return {

@@ -107,7 +107,7 @@ class Session:
         self.socket = socket
         self.address = socket.remote
         self.user_agent = user_agent
-        self.sender: Sender | None = None  # the sending half of the same connection
+        self.sender: Sender | None = None  # the sending half, until all of it is over
         self.opened_at = 0.0  # unix seconds
         self.claiming = False  # Redis was asked for the key, and has not refused
         self.epoch = 0  # of the claim; 0 before its reply
@@ -149,8 +149,8 @@ class Session:
 
     def messages_received(self, messages: list[bytes]) -> None:
         """The client sent something."""
-        assert self.sender is not None
-        self.sender.messages_received(messages)
+        if self.sender is not None:
+            self.sender.messages_received(messages)
 
     def closed(self, code: int, detail: str | None) -> None:
         """The connection is over."""
@@ -289,13 +289,12 @@ class Session:
 
     def writable(self) -> None:
         """The socket took bytes: goes on with the catch-up that waits for room."""
-        if self.full_since is None:
+        if self.full_since is None or self.sender is None:
             return
         if self._half_free():
             self.full_since = None
             self.worker.full_sessions.pop(self, None)
             self.read()
-            assert self.sender is not None
             self.sender.room()
         elif (buffered := self.socket.buffered_bytes()) < self.full_bytes:
             self.full_bytes = buffered

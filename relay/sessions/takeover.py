@@ -234,6 +234,7 @@ async def leave(worker: Worker, session: Session) -> None:
     if session.guest:
         worker.guests.left(destination)
     worker.sessions.pop(session, None)
+    session.sender = None  # they hold each other, and the collector comes late
 
 
 async def _acknowledged(worker: Worker, session: Session) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -61,6 +62,24 @@ def test_what_a_slow_reader_reads_while_its_socket_closes_does_not_come_again(
     world.run_for(0.5)
     assert sorted(first + again.got) == sorted({*first, *again.got})
     world.settle()
+
+
+def test_a_session_that_is_over_is_freed_without_the_collector(world: World) -> None:
+    """Else all those of a rush of clients stay until it looks through everything there is."""
+    here, there = world.living
+    sender, receiver = world.connect_live(there, A), world.connect_live(here, B)
+    sender.send(B)
+    world.run_until(lambda: len(receiver.got) == 1, 2)
+    session = weakref.ref(receiver.session)
+    gc.disable()
+    try:
+        receiver.client.reset()
+        world.run_for(2)
+        assert world.holder(B) is None
+        del receiver.session
+        assert session() is None
+    finally:
+        gc.enable()
 
 
 def test_a_newcomer_does_not_wait_for_a_slow_reader(world: World) -> None:
