@@ -10,6 +10,7 @@ from proto.rmb.bounds import DEFAULT_BOUNDS, Bounds
 from proto.rmb.reasons import SessionReason
 from relay.federation.outbox import OutboxBounds
 from relay.queues.batch import QueuePolicy
+from relay.twins.batches import Flight
 from relay.twins.cache import Missing
 from relay.twins.source import TwinRecord
 
@@ -29,6 +30,8 @@ class Twins(Protocol):
     async def look_near(self, twin: int) -> TwinRecord | Missing | None: ...
 
     async def look_up(self, twin: int) -> TwinRecord | None: ...
+
+    def flight(self, twin: int) -> Flight | None: ...
 
     def invalidate(self, ids: Any) -> None: ...
 
