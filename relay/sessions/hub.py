@@ -21,6 +21,11 @@ log = logging.getLogger(__name__)
 REFUSED_S: Final = 0.2
 """Pause before everything is subscribed to again on a new connection."""
 
+GATHER_S: Final = 0.005
+"""How long after a command the next one is sent at the earliest. Sessions claim their keys when their
+subscriptions are confirmed: in a rush they do so together, and Redis takes half of the time for each.
+The first one does not wait."""
+
 Listener = Callable[[bytes], None]
 
 
@@ -45,6 +50,7 @@ class Hub:
         self._waiting: dict[bytes, list[asyncio.Future[None]]] = {}
         self._news: dict[bytes, bool] = {}  # channel -> subscribe (or unsubscribe), to be written
         self._scheduled = False
+        self._flushed_at = float("-inf")  # loop time
         self._again: set[bytes] | None = None  # unconfirmed after a reconnect
         self._run_id = ""  # of the Redis that the connection leads to
         self.pipe = RedisPipe(
@@ -89,15 +95,21 @@ class Hub:
             self.pipe.drop()
 
     def _write(self, channel: bytes, subscribe: bool) -> None:
-        """Collects what one turn of the loop wants into one command."""
+        """Collects what one turn of the loop, or of a rush some more, wants into one command."""
         self._news.pop(channel, None)
         self._news[channel] = subscribe
-        if not self._scheduled:
-            self._scheduled = True
+        if self._scheduled:
+            return
+        self._scheduled = True
+        pause_s = self._flushed_at + GATHER_S - self._loop.time()
+        if pause_s > 0:
+            self._loop.call_later(pause_s, self._flush)
+        else:
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         self._scheduled = False
+        self._flushed_at = self._loop.time()
         news, self._news = self._news, {}
         if not self.pipe.usable:
             return  # `_usable` subscribes to everything
