@@ -22,7 +22,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
 from django.db import Error as DatabaseError
@@ -43,6 +43,10 @@ FLUSH_S: Final = 1.0
 
 BATCH_ROWS: Final = 1000
 """Rows in one transaction: short ones, so that the workers' writes take turns."""
+
+INSERTED_ROWS: Final = 40
+"""New rows in one statement, with less than 999 values, which SQLite takes everywhere. A statement
+for each has this thread take the interpreter back from the event loop each time."""
 
 MAX_WAITING: Final = 200_000
 """Sessions with news not written yet, a few hundred bytes each."""
@@ -217,20 +221,23 @@ class SessionHistory:
             self._note(identity, news)
 
     def _write(self, part: dict[_Identity, _News]) -> None:
-        begun: defaultdict[bool, list[tuple[Any, ...]]] = defaultdict(list)  # by `_is_peer`
+        # By `_is_peer`, then by identity as it is stored: a statement must not write a row twice.
+        begun: defaultdict[bool, dict[tuple[Any, ...], tuple[Any, ...]]] = defaultdict(dict)
         changed: defaultdict[bool, list[tuple[Any, ...]]] = defaultdict(list)
         for identity, news in part.items():
             peer = _is_peer(identity)
             if news.opened:
-                origin = self._origin(news.opened)
-                begun[peer].append((*_owning(identity), *origin, *_changing(identity, news)))
+                owner, origin = _owning(identity), self._origin(news.opened)
+                begun[peer][owner] = (*owner, *origin, *_changing(identity, news))
             else:
                 changed[peer].append((*_changing(identity, news), *_identifying(identity)))
         # Statements of our own: with a thousand log-ins a second, building model instances took
         # this thread, and so the interpreter, four times as long.
         with transaction.atomic(), connection.cursor() as cursor:
-            for peer, rows in begun.items():
-                cursor.executemany(_insert_statement(peer), rows)
+            for peer, owned in begun.items():
+                inserts = iter(owned.values())
+                while some := list(islice(inserts, INSERTED_ROWS)):
+                    cursor.execute(_insert_statement(peer, len(some)), [*chain(*some)])
             for peer, rows in changed.items():
                 cursor.executemany(_update_statement(peer), rows)
 
@@ -247,17 +254,18 @@ class SessionHistory:
 
 
 @cache
-def _insert_statement(peer: bool) -> str:
-    """A row; written a second time when the answer to a commit was lost, hence "or update"."""
+def _insert_statement(peer: bool, count: int) -> str:
+    """Rows; written a second time when the answer to a commit was lost, hence "or update"."""
     quote = connection.ops.quote_name
     names = (*_OWNER, *_ORIGIN, *_CHANGING)
     columns = ", ".join(map(quote, names))
-    values = ", ".join(["%s"] * len(names))
+    row = f"({', '.join(['%s'] * len(names))})"
+    values = ", ".join([row] * count)
     identity = ", ".join(map(quote, _PEER_IDENTITY if peer else _IDENTITY))
     which = f" WHERE {quote('twin')} IS NULL" if peer else ""
     changes = ", ".join(f"{quote(name)} = excluded.{quote(name)}" for name in _CHANGING)
     return (
-        f"INSERT INTO {quote(Session._meta.db_table)} ({columns}) VALUES ({values})"
+        f"INSERT INTO {quote(Session._meta.db_table)} ({columns}) VALUES {values}"
         f" ON CONFLICT ({identity}){which} DO UPDATE SET {changes}"
     )
 

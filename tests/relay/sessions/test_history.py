@@ -127,6 +127,10 @@ def test_sbd_clients_on_postgresql(
             history.opened(opened(number))
             history.opened(SessionOpened(Peer("sbd", f"k{number}"), number, SINCE))
         assert history.flush()
+        for same in ("\0", "\ufffd"):  # as they are stored: one row, of one statement
+            history.opened(SessionOpened((9, same), 1, SINCE))
+        assert history.flush()
+        assert Session.objects.filter(twin=9).delete()[0] == 1
         history.opened(SessionOpened(Peer("sbd", "k1"), 1, SINCE))
         history.closed(SessionProgress(Peer("sbd", "k2"), 2, 5), "kicked")
         assert history.flush()
