@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 NOTICE_SHARE: Final = 16
 """This part of a queue at most is errors that relays made, whoever says so."""
+GIVEN_BACK: Final = 64
+"""Queues in one request."""
 FORGET_S: Final = 60.0
 """What waits of a twin is forgotten when nothing was heard of it for so long."""
 BALANCES: Final = 20_000
@@ -49,16 +51,25 @@ class Room:
         self._bounds: Mapping[int, TwinBounds] = {}  # of twins with some of their own
         self._sources: dict[int, Balance] = {}  # of twins something of which waits
         self._twins: dict[int, Balance] = {}  # ... and for which something does
+        self._read: list[str] = []  # queues that were read to their end in this turn
         self._new: set[Destination] = set()  # queues that are being made
         self._coming: tuple[Batch, Coming] | None = None  # of the batch that fills
 
     def give_back(self, destination: Destination) -> None:
         """A queue was read to its end: has its twins charged nothing for it any more."""
+        if not self._read:
+            self._worker.loop.call_soon(self._give_back_all)
+        self._read.append(destination.text)
+
+    def _give_back_all(self) -> None:
+        """After a restart thousands of queues are read at once: they share a request."""
         worker = self._worker
         kept_s = 2 * worker.options.queue.retention_s
-        command = charging.command("release", kept_s, [destination.text])
         now = worker.loop.time()
-        worker.commit.add_extra(command, lambda reply: charging.tell(reply, self.charged, now))
+        read, self._read = self._read, []
+        for first in range(0, len(read), GIVEN_BACK):
+            command = charging.command("release", kept_s, read[first : first + GIVEN_BACK])
+            worker.commit.add_extra(command, lambda reply: charging.tell(reply, self.charged, now))
 
     # --- what is known ------------------------------------------------------------------------
 
