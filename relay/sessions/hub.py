@@ -22,9 +22,9 @@ REFUSED_S: Final = 0.2
 """Pause before everything is subscribed to again on a new connection."""
 
 GATHER_S: Final = 0.005
-"""How long after a command the next one is sent at the earliest. Sessions claim their keys when their
-subscriptions are confirmed: in a rush they do so together, and Redis takes half of the time for each.
-The first one does not wait."""
+"""How long after a command the next one is sent at the earliest. Sessions claim their keys when
+their subscriptions are confirmed: in a rush they do so together, and Redis takes half of the time
+for each. The first one does not wait."""
 
 Listener = Callable[[bytes], None]
 
