@@ -31,6 +31,7 @@ from uvicorn.config import STARTUP_FAILURE
 
 from relay.server.client_address import name_clients
 from relay.server.collecting import GC_THRESHOLDS
+from relay.server.crowd import Crowd
 from relay.server.frame_protocol import FrameProtocol
 from relay.server.http_protocol import http_protocol
 from relay.server.lifeline import tell_ready, watch_parent
@@ -71,6 +72,7 @@ class DrainingServer(uvicorn.Server):
         super().__init__(config)
         self._on_ready = on_ready
         self._tls_handshake_timeout_s = tls_handshake_timeout_s
+        self._crowds: list[Crowd] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         # As uvicorn's own, which leaves a client that stalls its TLS handshake for a minute.
@@ -89,10 +91,14 @@ class DrainingServer(uvicorn.Server):
         if config.ssl is not None:
             tls = {"ssl": config.ssl, "ssl_handshake_timeout": self._tls_handshake_timeout_s}
         loop = asyncio.get_running_loop()
-        self.servers = [
-            await loop.create_server(protocol, sock=listener, backlog=config.backlog, **tls)
-            for listener in sockets or []
-        ]
+        self.servers = []
+        for listener in sockets or []:
+            crowd = Crowd(listener, protocol, tls)
+            self._crowds.append(crowd)
+            server = await loop.create_server(
+                crowd.accepted, sock=listener, backlog=config.backlog, **tls
+            )
+            self.servers.append(server)
         self.started = True
         if not self._on_ready():  # a SIGTERM that comes meanwhile says so itself
             self.should_exit = True
@@ -102,6 +108,8 @@ class DrainingServer(uvicorn.Server):
             server.close()
         for listener in sockets or []:
             listener.close()
+        for crowd in self._crowds:
+            crowd.close()
         await self.lifespan.shutdown()
         for connection in list(self.server_state.connections):
             connection.shutdown()
