@@ -14,6 +14,7 @@ from tests.bench import layout
 from tests.bench.bench import GENERATOR_LIMIT, Bench
 from tests.bench.figures import Figure, Row
 from tests.bench.generators import Generators
+from tests.bench.measure import DISTURBED_LIMIT
 from tests.bench.rows.queues import span_s
 from tests.bench.targets import Target, TargetError
 from tests.support.redis_servers import RedisServer
@@ -76,10 +77,12 @@ def _sign_in(target: Target, generators: Generators, twins: Sequence[int]) -> di
     shares = generators.share(twins)
     generators.each("prepare", [{"twins": share} for share in shares])
     before = {name: layout.cpu_s(pid) for name, pid in target.roots.items()}
+    busy = _Busy(target)
     at_once = IN_PROGRESS // len(shares)
     parts = generators.each(
         "rush", [{"url": target.url, "twins": share, "at_once": at_once} for share in shares]
     )
+    disturbed = busy.others(parts)
     time.sleep(REST_S)
     used = {name: layout.cpu_s(pid) - before[name] for name, pid in target.roots.items()}
     span = span_s(parts)
@@ -90,16 +93,39 @@ def _sign_in(target: Target, generators: Generators, twins: Sequence[int]) -> di
         "redis_us": used.get("redis", 0.0) / len(twins) * 1e6,
         "generators_us": sum(part["cpu_s"] for part in parts) / len(twins) * 1e6,
         "generator_busy": max(part["cpu_s"] for part in parts) / span,
+        "disturbed": disturbed,
     }
 
 
+class _Busy:
+    """What other programs and machines use of the cores, from now on."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._began_s = time.monotonic()
+        self._busy_s = layout.busy_s() - self._own_s()
+
+    def others(self, parts: Sequence[dict[str, Any]]) -> float:
+        """Cores they used, beside generators that did these parts."""
+        own_s = self._own_s() + sum(part["cpu_s"] for part in parts)
+        used_s = layout.busy_s() - own_s - self._busy_s
+        return max(0.0, float(used_s) / (time.monotonic() - self._began_s))
+
+    def _own_s(self) -> float:
+        return float(sum(map(layout.cpu_s, self._target.roots.values())))
+
+
 def _remarks(samples: dict[str, list[dict[str, Any]]]) -> list[str]:
-    busiest = {name: max(s["generator_busy"] for s in some) for name, some in samples.items()}
-    return [
-        f"{name}: a load generator was the limit ({busy:.0%} busy)"
-        for name, busy in busiest.items()
-        if busy > GENERATOR_LIMIT
-    ]
+    """What a reader must know about these measurements."""
+    found = []
+    for name, some in samples.items():
+        busy = max(sample.get("generator_busy", 0.0) for sample in some)
+        if busy > GENERATOR_LIMIT:
+            found.append(f"{name}: a load generator was the limit ({busy:.0%} busy)")
+        disturbed = max(sample["disturbed"] for sample in some)
+        if disturbed > DISTURBED_LIMIT:
+            found.append(f"{name}: others used up to {disturbed:.2f} cores meanwhile")
+    return found
 
 
 def reconnect(bench: Bench) -> Row:
@@ -140,7 +166,7 @@ def reconnect(bench: Bench) -> Row:
         Figure("load generators: CPU time of a restart", _median(samples, "generators_s"), "s"),
     ]  # fmt: skip
     title = f"{count:,} clients reconnect after a rolling restart, with mail"
-    return Row("reconnect", title, figures, {"ours": samples})
+    return Row("reconnect", title, figures, {"ours": samples}, _remarks({"ours": samples}))
 
 
 def _restart(
@@ -149,6 +175,7 @@ def _restart(
     """One rolling restart."""
     assert target.redis is not None
     before = {name: layout.cpu_s(pid) for name, pid in target.roots.items()}
+    busy = _Busy(target)
     began_ns = time.perf_counter_ns()
     os.kill(target.process.pid, signal.SIGHUP)
     if sum(generators.all("rush_closed", timeout_s=RESTART_TIMEOUT_S)):
@@ -163,6 +190,7 @@ def _restart(
         ],
     )
     ended_ns = max(part["ended_ns"] for part in parts)
+    disturbed = busy.others(parts)
     connect_ns = min(part["began_ns"] for part in parts)
     signed_in_ns = max(part["signed_in_ns"] for part in parts)
     used = {name: layout.cpu_s(pid) - before[name] for name, pid in target.roots.items()}
@@ -177,6 +205,7 @@ def _restart(
         "lost": sum(part["lost"] for part in parts),
         "doubled": sum(part["doubled"] + part["strays"] for part in parts),
         "absent": sum(part["absent"] for part in parts),
+        "disturbed": disturbed,
     }
 
 
