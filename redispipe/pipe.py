@@ -27,6 +27,7 @@ import hiredis
 
 from redispipe import resp
 from redispipe.address import Connect, RedisAddress
+from redispipe.errors import LinkLost
 
 log = logging.getLogger(__name__)
 
@@ -47,10 +48,6 @@ make room, and of PING."""
 _PING: Final = resp.command("PING")
 
 Callback = Callable[[Any], None]
-
-
-class LinkLost(ConnectionError):
-    """The reply will not come: the connection ended first. Whether it was executed is unknown."""
 
 
 def awaited() -> tuple[asyncio.Future[Any], Callback]:

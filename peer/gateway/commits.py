@@ -39,7 +39,8 @@ import hiredis
 from peer.gateway import keys
 from peer.gateway.batch import TEMPORARY, Batch, Limited, Push, Then, Why
 from peer.gateway.bounds import PIPE_BYTES
-from redispipe.pipe import LinkLost, RedisPipe
+from redispipe.errors import LinkLost
+from redispipe.pipe import RedisPipe
 from redispipe.resp import Argument, command
 
 log = logging.getLogger(__name__)

@@ -53,7 +53,7 @@ class Drainer:
         """Drains one shard for a while; blocks. Returns whether there is more for a successor.
 
         Raises:
-            redispipe.pipe.LinkLost: Redis went away.
+            redispipe.errors.LinkLost: Redis went away.
         """
         return asyncio.run_coroutine_threadsafe(self._drain(shard), self._running()).result()
 

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import hiredis
 
-from redispipe.pipe import LinkLost, RedisPipe
+from redispipe.errors import LinkLost
+from redispipe.pipe import RedisPipe
 from relay.federation import scripts
 from relay.ops.lease import new_token
 from relay.queues import keys

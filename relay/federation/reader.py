@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import hiredis
 
 from redispipe import resp
-from redispipe.pipe import LinkLost
+from redispipe.errors import LinkLost
 
 if TYPE_CHECKING:
     from relay.federation.sender import Link, Sender

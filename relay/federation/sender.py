@@ -51,7 +51,8 @@ from proto.federation import batch
 from proto.federation.domains import fold, spelled
 from redispipe import resp
 from redispipe.address import RedisAddress
-from redispipe.pipe import ANSWER_S, LinkLost, RedisPipe
+from redispipe.errors import LinkLost
+from redispipe.pipe import ANSWER_S, RedisPipe
 from relay.federation import counters, scripts
 from relay.federation.counters import Tally
 from relay.federation.destination import Destination

@@ -14,7 +14,8 @@ from collections import Counter
 from typing import Any, Final, NamedTuple
 
 from redispipe import resp
-from redispipe.pipe import LinkLost, RedisPipe
+from redispipe.errors import LinkLost
+from redispipe.pipe import RedisPipe
 from relay.federation import outbox, scripts
 from relay.federation.dead_letters import MAX_LETTERS
 from relay.federation.lane import Entry

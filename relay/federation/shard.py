@@ -18,7 +18,7 @@ import hiredis
 from proto.federation.delivery import choose
 from proto.federation.domains import reachable
 from proto.rmb.reasons import MessageReason
-from redispipe.pipe import LinkLost
+from redispipe.errors import LinkLost
 from relay.federation.endings import Endings
 from relay.federation.lane import Entry, Lane, Stage
 from relay.federation.lease import Lease

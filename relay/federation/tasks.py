@@ -7,7 +7,7 @@ import logging
 import hiredis
 from celery import shared_task
 
-from redispipe.pipe import LinkLost
+from redispipe.errors import LinkLost
 from relay.federation import watch as watching
 from relay.federation.drainer import drainer
 from relay.ops import background

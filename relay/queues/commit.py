@@ -29,7 +29,8 @@ import hiredis
 
 from proto.rmb.types_pb2 import Envelope
 from redispipe import resp
-from redispipe.pipe import ANSWER_S, DISK_FULL, LinkLost, RedisPipe
+from redispipe.errors import LinkLost
+from redispipe.pipe import ANSWER_S, DISK_FULL, RedisPipe
 from relay.queues import keys
 from relay.queues.batch import (
     COMMIT_TTL_S,

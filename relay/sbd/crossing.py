@@ -26,7 +26,8 @@ import hiredis
 from proto.sbd.bounds import HEADER_BYTES, KEY_BYTES, MAX_MESSAGE_BYTES
 from redispipe import resp, scripts
 from redispipe.address import Connect
-from redispipe.pipe import LinkLost, RedisPipe
+from redispipe.errors import LinkLost
+from redispipe.pipe import RedisPipe
 from relay.queues.keys import SBD_KEYS
 from relay.sbd.options import EndReason, LossReason
 from relay.sbd.sharing import CHANNEL, Sharing

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from proto.limits.addresses import BannedNetworks
 from proto.sbd.rate import byte_nanos_of
 from redispipe.address import RedisAddress
-from redispipe.pipe import LinkLost
+from redispipe.errors import LinkLost
 from relay.sbd import decisions
 from relay.sbd.crossing import Crossing
 from relay.sbd.options import SbdOptions

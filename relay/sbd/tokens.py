@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from proto.sbd.bounds import NONCE_BYTES
-from redispipe.pipe import LinkLost
+from redispipe.errors import LinkLost
 from relay.sbd.hook import HookClient
 from relay.sbd.options import AuthReason
 

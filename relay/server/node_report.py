@@ -21,7 +21,8 @@ from typing import Any, Final
 
 import hiredis
 
-from redispipe.pipe import LinkLost, RedisPipe
+from redispipe.errors import LinkLost
+from redispipe.pipe import RedisPipe
 from relay.queues import keys
 from relay.server.memory import machine_bytes
 

@@ -25,7 +25,7 @@ from proto.rmb.address import from_message
 from proto.rmb.reasons import MessageReason
 from proto.rmb.types_pb2 import Envelope
 from redispipe import resp
-from redispipe.pipe import LinkLost
+from redispipe.errors import LinkLost
 from relay.queues import keys
 from relay.queues.entries import entry_payload, has_expired, readable
 from relay.queues.held import pack

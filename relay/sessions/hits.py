@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import hiredis
 
-from redispipe.pipe import LinkLost
+from redispipe.errors import LinkLost
 from relay.queues import keys
 from relay.sessions import scripts
 

@@ -20,7 +20,7 @@ from proto.limits.window import Limit
 from proto.rmb.bounds import Bounds
 from redispipe import resp
 from redispipe.address import RedisAddress
-from redispipe.pipe import LinkLost
+from redispipe.errors import LinkLost
 from relay.federation.inbound import Inbound
 from relay.federation.outbox import OutboxBounds
 from relay.federation.wake import Starter

@@ -23,7 +23,7 @@ import hiredis
 from proto.rmb.reasons import MessageReason, SessionReason
 from proto.rmb.types_pb2 import Envelope
 from redispipe import resp
-from redispipe.pipe import LinkLost
+from redispipe.errors import LinkLost
 from relay.queues.destination import Destination
 from relay.queues.entries import Removal, entry_payload, fingerprint, has_expired, readable
 from relay.sessions import rewind

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from proto.rmb.reasons import SessionReason
 from redispipe import resp
-from redispipe.pipe import LinkLost
+from redispipe.errors import LinkLost
 from relay.sessions import scripts
 from relay.sessions.rewind import remove_if_same
 

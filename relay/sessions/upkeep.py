@@ -21,7 +21,8 @@ import hiredis
 
 from proto.rmb.reasons import MessageReason, SessionReason
 from redispipe import resp
-from redispipe.pipe import DISK_FULL, LinkLost
+from redispipe.errors import LinkLost
+from redispipe.pipe import DISK_FULL
 from relay.queues import batch, keys
 from relay.queues.commit import TEMPORARY
 from relay.sessions import charges, scripts

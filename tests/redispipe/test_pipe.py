@@ -13,7 +13,8 @@ import uvloop
 
 from redispipe import resp
 from redispipe.address import SEND_BUFFER_BYTES, RedisAddress
-from redispipe.pipe import LOOKS, LinkLost, RedisPipe
+from redispipe.errors import LinkLost
+from redispipe.pipe import LOOKS, RedisPipe
 from tests.support.certificates import make_certificate
 from tests.support.redis_servers import RedisServer
 from tests.support.stream_server import stream_server

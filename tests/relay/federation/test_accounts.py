@@ -8,7 +8,7 @@ from typing import Any
 
 import hiredis
 
-from redispipe.pipe import LinkLost
+from redispipe.errors import LinkLost
 from relay.federation.accounts import LOOK_S, Account, Accounts, Charge
 from relay.federation.outbox import OutboxBounds
 from relay.queues import keys

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from redispipe.pipe import LinkLost
+from redispipe.errors import LinkLost
 from relay.sbd import tokens
 from relay.sbd.options import AuthReason
 from relay.sbd.tokens import MAX_BODY_BYTES, MAX_HOOK_BYTES, Answer, HookError, Tokens

@@ -9,7 +9,7 @@ import hiredis
 import pytest
 from redis import Redis
 
-from redispipe.pipe import LinkLost
+from redispipe.errors import LinkLost
 from relay.queues import keys
 from relay.queues.destination import Destination
 from relay.sessions import published_rates, rates
