@@ -173,9 +173,10 @@ class FrameReader:
                 if len(messages) >= MAX_CALL_FRAMES:
                     self._stop_for_now()
                     break
-            if position < end and not self._ended:
+            holds = position < end and not self._ended
+            if holds:
                 self._hold(source, position, end)
-            if self.charged_bytes or self._held is not None or self._fragments is not None:
+            if holds or self.charged_bytes or self._fragments is not None:
                 self._charge()
         except FrameError as error:
             self._refuse(error.fault)

@@ -185,8 +185,7 @@ class Sender:
                 else:
                     self._route(destination, payload, envelope, UNASKED)
             elif reason is not None:
-                self._refuse_input(envelope, reason, detail)
-                if self.ended:
+                if self._refuse_input(envelope, reason, detail):
                     break
             elif envelope is not None:
                 self._ping(payload, envelope)
@@ -334,13 +333,15 @@ class Sender:
 
     def _refuse_input(
         self, envelope: Envelope | None, reason: MessageReason, detail: str | None
-    ) -> None:
+    ) -> bool:
+        """Whether the session has ended with it."""
         if reason is MessageReason.UNPARSABLE:
             self._write_ready()  # the socket closes behind what it is told
             self.worker.drop(self, None, reason)
             self.worker.end(self.session, SessionReason.UNPARSABLE)
         else:
             self.refuse(envelope, reason, detail)
+        return self.ended
 
     def refuse(
         self, envelope: Envelope | None, reason: MessageReason, detail: str | None = None
