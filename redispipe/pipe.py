@@ -31,7 +31,7 @@ from redispipe.errors import LinkLost
 
 log = logging.getLogger(__name__)
 
-RETRY_S: Final = (0.02, 0.05, 0.1, 0.2)
+RETRY_S: Final[tuple[float, ...]] = (0.02, 0.05, 0.1, 0.2)
 """Pauses between attempts to connect: the relay is back well within a second of Redis."""
 TOLD_REASONS: Final = 8
 """Different reasons that are logged while a connection does not come up."""
