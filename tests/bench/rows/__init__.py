@@ -37,6 +37,7 @@ ROWS: dict[str, Callable[[Bench], Row]] = {
     "large": throughput.large,
     "fan-in": throughput.fan_in,
     "single": throughput.single,
+    "compiled": throughput.compiled,
     "append-only": throughput.append_only,
     "traced": traced.traced,
     "recorder": recorder.recorder,

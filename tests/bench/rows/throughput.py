@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from relay import compiled as compiled_form
 from tests.bench.bench import (
     Bench,
     as_json,
@@ -14,6 +15,7 @@ from tests.bench.bench import (
 )
 from tests.bench.figures import Figure, Row
 from tests.bench.measure import Load, Sample, median, median_ratio, pair_load
+from tests.bench.targets import TargetError
 from tests.bench.twins import FIRST_TWIN
 
 FIRST_ROW = pair_load(50, window=8)
@@ -111,6 +113,32 @@ def single(bench: Bench) -> Row:
         Figure("p99", median_ratio(mine, theirs, p99), "B", must=3.0, lower_is_better=True),
     ]
     return _row("single", "one pair, window 1", targets, mine, theirs)
+
+
+def compiled(bench: Bench) -> Row:
+    """The first row: the compiled form of the hot path beside the pure one."""
+    if not compiled_form.in_use():
+        raise TargetError(f"there is nothing to compare with: {compiled_form.state()}")
+    with (
+        bench.relay(FIRST_ROW.twins) as fast,
+        bench.relay(FIRST_ROW.twins, {compiled_form.SWITCH: "0"}) as pure,
+        bench.generators(2) as generators,
+    ):
+        mine, theirs = bench.compare(fast, pure, generators, FIRST_ROW)
+    targets = [
+        Figure("rate", rate_ratio(mine, theirs), "of pure Python", must=1.3, goal=1.8),
+        Figure(
+            "messages per core of the server",
+            median_ratio(mine, theirs, lambda each: each.messages_per_s / each.server_busy),
+            "of pure Python",
+        ),
+        *described("compiled", mine),
+        *described("pure", theirs),
+        faults([*mine, *theirs]),
+    ]
+    title = "the first row, the compiled hot path beside pure Python"
+    samples = as_json(compiled=mine, pure=theirs)
+    return Row("compiled", title, targets, samples, remarks(mine, theirs))
 
 
 def append_only(bench: Bench) -> Row:
