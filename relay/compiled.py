@@ -1,0 +1,153 @@
+"""The compiled form of the hot path: which modules it has, where it is, whether it is in use.
+
+    make compile  ->  relay/_compiled/manifest.json, relay/_compiled/build-*/
+    import relay  ->  enable(): imports of `MODULES` load the build, if it is of these very sources
+
+The Python sources stay the reference: without a build, with an old one, or on any failure the
+relay runs them as they are. All of the modules are compiled or none is, as compiled ones know the
+layout of each other's objects. `relay.compiling` makes the build; this module needs nothing but the
+standard library.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
+from types import ModuleType
+from typing import Any, Final
+
+MODULES: Final = (
+    *("proto.limits.window", "proto.rmb.address", "proto.rmb.blocks", "proto.rmb.fields"),
+    *("proto.rmb.inbound", "proto.rmb.routing", "proto.rmb.tags", "proto.websocket.frames"),
+    *("redispipe.pipe", "redispipe.resp"),
+    *("relay.queues.batch", "relay.queues.commit", "relay.queues.destination"),
+    *("relay.queues.entries", "relay.queues.keys"),
+    *("relay.server.acknowledgement", "relay.server.frame_protocol"),
+    *("relay.sessions.meters", "relay.sessions.pages", "relay.sessions.router"),
+    *("relay.sessions.sender", "relay.sessions.session", "relay.sessions.worker"),
+)
+"""What a message passes on its way from one session to another."""
+
+GROUP: Final = "rmb_hot"
+LIBRARY: Final = f"{GROUP}__mypyc"
+"""The extension module that holds the code of all others, which only point to it."""
+
+SWITCH: Final = "RMB_COMPILED"
+FOLDER_VARIABLE: Final = "RMB_COMPILED_DIR"
+MANIFEST: Final = "manifest.json"
+SUFFIX: Final = EXTENSION_SUFFIXES[0]
+"""Names the version of Python and the platform."""
+
+ROOT: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+NOT_BUILT: Final = "not built; run make compile"
+SWITCHED_OFF: Final = f"switched off by {SWITCH}=0"
+CHANGED: Final = "built from other sources; run make compile"
+
+_reason = "not enabled"
+
+
+class _Finder:
+    """Finds the compiled modules in their build."""
+
+    def __init__(self, files: Mapping[str, str]) -> None:
+        self._files = files
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the extension module of a compiled module; None for all others."""
+        file = self._files.get(name)
+        if file is None:
+            return None
+        spec = ModuleSpec(name, ExtensionFileLoader(name, file), origin=file)
+        spec.has_location = True
+        return spec
+
+
+def enable() -> None:
+    """Load the compiled modules from now on, if there is a build that fits."""
+    global _reason
+    try:
+        _reason = _enable()
+    except Exception as error:  # the sources work without
+        _reason = f"{type(error).__name__}: {error}"
+
+
+def in_use() -> bool:
+    """Whether this process runs the compiled form."""
+    return not _reason
+
+
+def state() -> str:
+    """The form that this process runs, and why not the compiled one."""
+    return f"pure Python: {_reason}" if _reason else "compiled"
+
+
+def folder() -> str:
+    """Where builds are."""
+    return os.environ.get(FOLDER_VARIABLE) or os.path.join(ROOT, "relay", "_compiled")
+
+
+def misfit(manifest: Mapping[str, Any]) -> str:
+    """Why a build cannot be used here; empty: it can."""
+    if manifest["suffix"] != SUFFIX:
+        return f"built for Python {manifest['python']}; run make compile"
+    if manifest["modules"] != list(MODULES):
+        return CHANGED
+    try:
+        same = digest(manifest["sources"]) == manifest["digest"]
+    except OSError:
+        same = False
+    return "" if same else CHANGED
+
+
+def digest(sources: Iterable[str]) -> str:
+    """Of the contents of source files, named by their paths from the root.
+
+    Raises:
+        OSError: One cannot be read.
+    """
+    found = hashlib.sha256()
+    for name in sources:
+        with open(os.path.join(ROOT, name), "rb", buffering=0) as file:
+            found.update(hashlib.sha256(file.read()).digest())
+    return found.hexdigest()
+
+
+def read_manifest() -> dict[str, Any] | None:
+    """What the present build is of; None: there is no build."""
+    try:
+        with open(os.path.join(folder(), MANIFEST), "rb") as file:
+            found: dict[str, Any] = json.loads(file.read())
+    except FileNotFoundError:
+        return None
+    return found
+
+
+def _enable() -> str:
+    """Returns why the compiled form is not in use; empty: it is."""
+    if os.environ.get(SWITCH) == "0":
+        return SWITCHED_OFF
+    if (manifest := read_manifest()) is None:
+        return NOT_BUILT
+    if reason := misfit(manifest):
+        return reason
+    if early := next((name for name in MODULES if name in sys.modules), None):
+        return f"{early} was imported before"
+    build = os.path.join(folder(), manifest["build"])
+    files = {name: os.path.join(build, *name.split(".")) + SUFFIX for name in (*MODULES, LIBRARY)}
+    if missing := next((file for file in files.values() if not os.path.exists(file)), None):
+        return f"{missing} is missing; run make compile"
+    finder = _Finder(files)
+    sys.meta_path.insert(0, finder)
+    try:
+        __import__(LIBRARY)  # holds the code, also if the build is replaced meanwhile
+    except BaseException:
+        sys.meta_path.remove(finder)
+        raise
+    return ""

@@ -1,0 +1,337 @@
+"""`make compile`: build the compiled form of the hot path (`relay.compiled`).
+
+    sources -> mypyc -> C compiler -> one library and a pointer to it per module -> trial import
+      -> relay/_compiled/build-*, then manifest.json, which makes the next start use it
+
+Needs a C compiler, Python's headers, mypy and setuptools. Without one of them, or where mypyc
+refuses the sources, nothing changes. A running relay keeps the build that it has loaded: files of a
+build are never written again, and the last build before this one stays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import fcntl
+import functools
+import importlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from relay import compiled
+
+FAILED: Final = 1
+LOW_PRIORITY: Final = 19
+"""The relay that runs beside it goes first."""
+
+FAILURE: Final = "failed.json"
+"""Of which sources, so that nobody tries them again in the background."""
+PACKAGES: Final = ("proto", "redispipe", "relay")
+BUILD: Final = "build-"
+UNFINISHED: Final = ".unfinished-"
+
+DESCRIPTION: Final = """\
+Compile the hot path of the relay: the modules that each message passes. The relay uses the result
+from its next start on; RMB_COMPILED=0 in its environment switches it off. Takes about a minute.
+"""
+EPILOG: Final = """\
+needs a C compiler (Debian, Ubuntu: apt install gcc), Python's headers (python3-dev), mypy and
+setuptools; `make compile` installs the last two.
+
+exit code: 0 compiled, 1 not compiled; the last line says why
+"""
+
+# No type checks are wanted of mypy, only types: the checks have a configuration and stubs that are
+# not needed here.
+MYPY: Final = ("--config-file=", f"--cache-dir={os.devnull}", "--ignore-missing-imports")
+
+TRIAL: Final = """\
+import importlib, os
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "rmbsite.settings")
+from relay import compiled
+assert compiled.in_use(), compiled.state()
+import django
+django.setup()
+for name in compiled.MODULES:
+    assert importlib.import_module(name).__spec__.origin.endswith(compiled.SUFFIX), name
+"""
+
+
+class CompileError(Exception):
+    """It cannot be compiled here; the text says why in one line."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Build, or show the state; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m relay.compiling",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--check", action="store_true", help="show the state; compile nothing")
+    parser.add_argument("--force", action="store_true", help="compile again what is up to date")
+    parser.add_argument("--wanted", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.check:
+        print(f"hot path: {compiled.state()}")
+        return 0 if compiled.in_use() else FAILED
+    if options.wanted:
+        return 0 if _wanted() else FAILED
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        print(compile_modules(force=options.force))
+    except CompileError as error:
+        print(f"not compiled: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def compile_modules(*, force: bool = False) -> str:
+    """Make a build and put it in place; returns what was done.
+
+    Raises:
+        CompileError: It cannot be done.
+    """
+    folder = Path(compiled.folder())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(folder):
+            present = _present()
+            if present is not None and not force and not compiled.misfit(present):
+                return "the compiled hot path is up to date"
+            _require_tools()
+            os.nice(LOW_PRIORITY)
+            return _build(folder, present)
+    except OSError as error:
+        raise CompileError(f"cannot write to {folder}: {error.strerror or error}") from None
+
+
+def _build(folder: Path, present: dict[str, Any] | None) -> str:
+    for left in folder.glob(f"{UNFINISHED}*"):  # by one that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    names = sources()
+    manifest = {
+        "suffix": compiled.SUFFIX,
+        "python": ".".join(map(str, sys.version_info[:2])),
+        "modules": list(compiled.MODULES),
+        "sources": names,
+        "digest": compiled.digest(names),
+    }
+    with tempfile.TemporaryDirectory(dir=folder, prefix=UNFINISHED) as work:
+        try:
+            build = Path(work, "lib")
+            _run(
+                f"from relay import compiling; compiling.run_mypyc({str(build)!r}, {work!r})",
+                os.environ,
+            )
+            _try(Path(work), build, manifest)
+        except CompileError as error:
+            failure = {"digest": manifest["digest"], "reason": str(error)}
+            _write(folder / FAILURE, failure)
+            raise
+        if sources() != names or compiled.digest(names) != manifest["digest"]:
+            raise CompileError("the sources have changed meanwhile; run it again")
+        place = Path(tempfile.mkdtemp(dir=folder, prefix=BUILD))
+        place.chmod(0o755)  # the relay may run as another user
+        build.rename(place)
+    _write(folder / compiled.MANIFEST, manifest | {"build": place.name})
+    kept = {place.name, present["build"] if present else ""}
+    for old in folder.glob(f"{BUILD}*"):
+        if old.name not in kept:
+            shutil.rmtree(old, ignore_errors=True)
+    (folder / FAILURE).unlink(missing_ok=True)
+    return f"compiled {len(compiled.MODULES)} modules; the next start of the relay uses them"
+
+
+def sources() -> list[str]:
+    """The files that a build depends on, from the root: compiled code has the constants of others.
+
+    These are the modules, and those from which they import names.
+    """
+    found = {path for name in compiled.MODULES if (path := _source(name))}
+    for path in tuple(found):
+        for module, name, _ in _imported(path):
+            found.update(_origins(module, name))
+    return sorted(found)
+
+
+def _origins(module: str, name: str) -> Iterator[str]:
+    """The files of an imported name, also of the module that it comes from in the end."""
+    if path := _source(f"{module}.{name}"):
+        yield path
+    elif path := _source(module):
+        yield path
+        for origin, its_name, own_name in _imported(path):
+            if own_name == name:
+                yield from _origins(origin, its_name)
+
+
+@functools.cache
+def _imported(path: str) -> tuple[tuple[str, str, str], ...]:
+    """What a file imports: module, name there, and name here."""
+    found: list[tuple[str, str, str]] = []
+    for node in ast.walk(ast.parse(Path(compiled.ROOT, path).read_text())):
+        if isinstance(node, ast.Import):
+            found += [(each.name, "", "") for each in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found += [(node.module, each.name, each.asname or each.name) for each in node.names]
+    return tuple(found)
+
+
+def _source(module: str) -> str:
+    """The file of a module of the project, from the root; empty for all else."""
+    base = module.replace(".", "/")
+    if base.partition("/")[0] in PACKAGES:
+        for path in (f"{base}.pyi", f"{base}.py", f"{base}/__init__.py"):
+            if Path(compiled.ROOT, path).is_file():
+                return path
+    return ""
+
+
+def run_mypyc(target: str, work: str) -> None:
+    """Compile in this process; exits with what mypyc or the C compiler says."""
+    build = importlib.import_module("mypyc.build")
+    extensions = build.mypycify(
+        [*MYPY, *(_source(name) for name in compiled.MODULES)],
+        opt_level="3",
+        debug_level="0",
+        multi_file=False,
+        group_name=compiled.GROUP,
+        target_dir=f"{work}/c",
+    )
+    distribution = importlib.import_module("setuptools").Distribution({"ext_modules": extensions})
+    command = distribution.get_command_obj("build_ext")
+    command.build_lib, command.build_temp = target, f"{work}/objects"
+    distribution.run_command("build_ext")
+
+
+def _try(work: Path, build: Path, manifest: dict[str, Any]) -> None:
+    """Import the modules from a build that is not in place yet, with settings of its own."""
+    _write(work / compiled.MANIFEST, manifest | {"build": build.name})
+    own = {name: value for name, value in os.environ.items() if not name.startswith("RMB_")}
+    _run(TRIAL, own | {"RMB_DATA__DIR": str(work / "data"), compiled.FOLDER_VARIABLE: str(work)})
+
+
+def _run(program: str, environment: Mapping[str, str]) -> None:
+    """Run a program of Python's at the root of the sources, and end with it all that it started.
+
+    Raises:
+        CompileError: It failed; what it said was printed.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=compiled.ROOT,  # mypyc names modules by their paths from here
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        told, _ = process.communicate()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    if process.returncode:
+        print(told, file=sys.stderr)
+        lines = told.strip().splitlines() or [f"exit code {process.returncode}"]
+        errors = [line for line in lines if "error:" in line]
+        raise CompileError(errors[0] if errors else lines[-1])
+
+
+def _wanted() -> bool:
+    """Whether a build could help the next start, and these sources have not failed already."""
+    if os.environ.get(compiled.SWITCH) == "0" or compiled.in_use():
+        return False
+    present = _present()
+    if present is not None and not compiled.misfit(present):
+        return False
+    try:
+        _require_compiler()
+        failed = json.loads(Path(compiled.folder(), FAILURE).read_text())
+    except CompileError:
+        return False
+    except (OSError, ValueError):
+        return True
+    return bool(failed["digest"] != compiled.digest(sources()))
+
+
+def _require_compiler() -> None:
+    """
+    Raises:
+        CompileError: A tool of the system is missing.
+    """
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
+    if shutil.which(compiler) is None:
+        raise CompileError(f"no C compiler ({compiler}); Debian, Ubuntu: apt install gcc")
+    headers = Path(sysconfig.get_path("include"))
+    if not (headers / "Python.h").exists():
+        raise CompileError(
+            f"no Python headers in {headers}; Debian, Ubuntu: apt install python3-dev"
+        )
+
+
+def _require_tools() -> None:
+    """
+    Raises:
+        CompileError: Something is missing; the text says how to install it.
+    """
+    _require_compiler()
+    for name in ("mypyc", "setuptools"):
+        if find_spec(name) is None:
+            raise CompileError(f"the package of {name} is missing; run make compile")
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder alone, inside.
+
+    Raises:
+        CompileError: Another process holds it.
+    """
+    with open(folder / "lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CompileError("another process compiles at the moment") from None
+        yield
+
+
+def _present() -> dict[str, Any] | None:
+    try:
+        return compiled.read_manifest()
+    except (OSError, ValueError):
+        return None
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    """Write a file that others may read at any time."""
+    draft = path.with_name(f"{UNFINISHED}{path.name}")
+    draft.write_text(json.dumps(content, indent=1) + "\n")
+    draft.replace(path)
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())
