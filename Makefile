@@ -24,28 +24,50 @@ LOCKED  := --no-compile --require-hashes
 RELAY   := $(VENV)/.relay-installed
 DEV     := $(VENV)/.dev-installed
 ANALYTICS := $(VENV)/.analytics-installed
+COMPILER := $(VENV)/.compiler-installed
+COMPILE_LOG := $(VENV)/compile.log
 PEERS   := tests/interop/js
 COMPILE := uv pip compile --universal --generate-hashes --python-version 3.11 --no-annotate \
              --no-header --no-emit-index-url --no-emit-find-links
 
+# In the background, at low priority and after the relay has started. Without a compiler, or with
+# sources that it refused already, nothing happens.
+COMPILE_LATER = if [ "$${RMB_COMPILED:-1}" != 0 ] && command -v $${CC:-cc} >/dev/null; then \
+	    [ -e relay/_compiled/manifest.json ] || [ -e relay/_compiled/failed.json ] || \
+	        echo 'Compiling the hot path in the background, for the next start; log: $(COMPILE_LOG)'; \
+	    (MAKEFLAGS= nohup sh -c 'sleep 10; $(BIN)/python -m relay.compiling --wanted && \
+	        exec nice -n 19 make --no-print-directory VENV=$(VENV) compile' \
+	        >$(COMPILE_LOG) 2>&1 </dev/null &); fi
+
 AS_ROOT := as_root=$$([ "$$(id -u)" = 0 ] || echo 'sudo -n')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-analytics run demo test lint types cover bench fuzz docs screenshots fmt proto requirements \
-        browser proxies java peers spark-classes system-deps clean
+.PHONY: help setup setup-analytics run demo compile wheel test lint types cover bench fuzz docs \
+        screenshots fmt proto requirements browser proxies java peers spark-classes system-deps clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(DEV) ## Make the virtual environment with everything for development
+	@$(COMPILE_LATER)
 
 setup-analytics: $(ANALYTICS) java spark-classes ## Add what `manage.py rmb_analytics` needs: Spark, Arrow, DuckDB, Java
 
 run: $(RELAY) ## Run a relay that needs no service; DATA=folder, ARGS="more options"
+	@$(COMPILE_LATER)
 	@exec $(BIN)/python manage.py runrelay --embedded --data $(DATA) $(ARGS)
 
 demo: $(RELAY) ## Let demo twins talk through the relay of `make run`
 	@exec $(BIN)/python -m relay.demo --data $(DATA)
+
+compile: $(COMPILER) ## Compile the hot path: more messages a second; needs a C compiler, a minute
+	@$(BIN)/python -m relay.compiling
+
+wheel: $(RELAY) ## Build a wheel in dist/, with the compiled hot path where there is a C compiler
+	@$(MAKE) --no-print-directory compile || echo 'The wheel has the Python sources only'
+	@rm -rf build
+	@$(BIN)/python -m pip --disable-pip-version-check wheel --quiet \
+	    --no-deps --no-build-isolation --wheel-dir dist . && ls dist/*.whl
 
 # Three processes run end-to-end tests, which wait more than they work, and one the others, which do
 # not (tests/support/two_ends.py): so two cores stay busy.
@@ -103,6 +125,7 @@ requirements: ## Resolve the requirement files again (needs uv)
 	$(COMPILE) --group java -o requirements-java.txt
 	$(COMPILE) --group node -o requirements-node.txt
 	$(COMPILE) pyproject.toml --extra analytics --group dev -o requirements-dev.txt
+	$(COMPILE) --group compile --constraints requirements-dev.txt -o requirements-compile.txt
 
 # Without a browser its tests fail: none is skipped.
 browser:
@@ -146,7 +169,8 @@ system-deps: ## Install the browser of the browser tests (Debian, Ubuntu)
 	$$as_root apt-get -q install --no-install-recommends -y chromium >/dev/null
 
 clean: ## Remove the virtual environment and all caches; data stays
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage build *.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage build dist *.egg-info \
+	    relay/_compiled
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -169,9 +193,14 @@ $(ANALYTICS): requirements-analytics.txt | $(RELAY)
 	@$(PIP) $(LOCKED) -r requirements-analytics.txt
 	@touch $@
 
+$(COMPILER): requirements-compile.txt | $(RELAY)
+	@echo 'Installing what compiling needs'
+	@$(PIP) --quiet $(LOCKED) -r requirements-compile.txt
+	@touch $@
+
 # The development files hold the relay's own at the same versions, so the relay is complete too.
 $(DEV): requirements-dev.txt pyproject.toml | $(BIN)/python
 	@echo 'Installing what development needs'
 	@$(PIP) $(LOCKED) -r requirements-dev.txt
 	@$(PIP) --quiet --no-build-isolation --editable .
-	@touch $@ $(RELAY) $(ANALYTICS)
+	@touch $@ $(RELAY) $(ANALYTICS) $(COMPILER)

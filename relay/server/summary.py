@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from relay import compiled
 from relay.server.listen import ListenAddress
 from relay.server.open_files import current_limit
 
@@ -51,6 +52,7 @@ class Summary:
             f"twins     {self.config.twins.source}, {self.prepared['twins']} known",
             *([f"chain     {', '.join(self.config.substrate.urls)}"] if self._on_chain else []),
             f"celery    {self._background()}",
+            f"hot path  {compiled.state()}",
             *([f"events    {self._events()}"] if self.config.analytics.record else []),
             f"limits    {self._limits()}; {self.open_files}",
         ]

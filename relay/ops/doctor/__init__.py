@@ -33,6 +33,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     machine.accept_queue,
     machine.memory,
     machine.data_folder,
+    machine.hot_path,
     machine.contradictions,
     certificates.own_certificate,
     certificates.authorities,

@@ -13,6 +13,7 @@ from typing import Final
 from django.conf import settings
 from django.core import checks
 
+from relay import compiled
 from relay.ops.doctor.finding import Finding, Level, fault, ok, warning
 from relay.server.summary import SPARE_FILES
 
@@ -106,6 +107,11 @@ def data_folder() -> Iterator[Finding]:
         yield warning("machine.disk", text, remedy)
     else:
         yield ok("machine.disk", text)
+
+
+def hot_path() -> Iterator[Finding]:
+    """The form in which a start of the relay would run it; both work."""
+    yield ok("machine.hot-path", f"hot path: {compiled.state()}")
 
 
 def contradictions() -> Iterator[Finding]:
