@@ -46,6 +46,7 @@ ROOT: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 NOT_BUILT: Final = "not built; run make compile"
 SWITCHED_OFF: Final = f"switched off by {SWITCH}=0"
+TESTED: Final = f"pytest tests the sources unless {SWITCH}=1"
 CHANGED: Final = "built from other sources; run make compile"
 
 _reason = "not enabled"
@@ -131,8 +132,11 @@ def read_manifest() -> dict[str, Any] | None:
 
 def _enable() -> str:
     """Returns why the compiled form is not in use; empty: it is."""
-    if os.environ.get(SWITCH) == "0":
+    # pytest loads the settings before any file of ours could set the switch.
+    if (switch := os.environ.get(SWITCH)) == "0":
         return SWITCHED_OFF
+    if switch is None and "PYTEST_VERSION" in os.environ:
+        return TESTED
     if (manifest := read_manifest()) is None:
         return NOT_BUILT
     if reason := misfit(manifest):

@@ -33,8 +33,7 @@ from typing import Any, Final, NoReturn
 from relay import compiled
 
 FAILED: Final = 1
-LOW_PRIORITY: Final = 19
-"""The relay that runs beside it goes first."""
+INTERRUPTED: Final = 130
 
 FAILURE: Final = "failed.json"
 """Of which sources, so that nobody tries them again in the background."""
@@ -97,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"not compiled: {error}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     return 0
 
 
@@ -115,7 +114,6 @@ def compile_modules(*, force: bool = False) -> str:
             if present is not None and not force and not compiled.misfit(present):
                 return "the compiled hot path is up to date"
             _require_tools()
-            os.nice(LOW_PRIORITY)
             return _build(folder, present)
     except OSError as error:
         raise CompileError(f"cannot write to {folder}: {error.strerror or error}") from None
@@ -224,7 +222,8 @@ def _try(work: Path, build: Path, manifest: dict[str, Any]) -> None:
     """Import the modules from a build that is not in place yet, with settings of its own."""
     _write(work / compiled.MANIFEST, manifest | {"build": build.name})
     own = {name: value for name, value in os.environ.items() if not name.startswith("RMB_")}
-    _run(TRIAL, own | {"RMB_DATA__DIR": str(work / "data"), compiled.FOLDER_VARIABLE: str(work)})
+    own |= {compiled.SWITCH: "1", compiled.FOLDER_VARIABLE: str(work)}
+    _run(TRIAL, own | {"RMB_DATA__DIR": str(work / "data")})
 
 
 def _run(program: str, environment: Mapping[str, str]) -> None:

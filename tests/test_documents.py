@@ -17,7 +17,7 @@ from tests.screenshots import IMAGES, MAX_BYTES, SHOTS
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 VERBS = {
-    *("setup", "run", "demo", "test", "lint", "types", "cover"),
+    *("setup", "run", "demo", "compile", "wheel", "test", "lint", "types", "cover"),
     *("bench", "fuzz", "docs", "screenshots", "fmt", "proto", "clean"),
 }
 

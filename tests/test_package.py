@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("chain", "lattice", "peer", "proto", "relay", "rmbsite")
 # The build needs these beside the packages.
-SOURCES = ("pyproject.toml", "README.md", "LICENSE")
+SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 
 
 def test_the_wheel_is_complete(tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_the_wheel_is_complete(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
     for name in PACKAGES:
-        ignored = shutil.ignore_patterns("__pycache__")
+        ignored = shutil.ignore_patterns("__pycache__", "_compiled")
         shutil.copytree(ROOT / name, source / name, ignore=ignored)
     shutil.copytree(ROOT / "docs", source / "docs", ignore=shutil.ignore_patterns("history"))
     for name in SOURCES:
@@ -32,7 +32,7 @@ def test_the_wheel_is_complete(tmp_path: Path) -> None:
         check=True,
         capture_output=True,
     )
-    (wheel,) = tmp_path.glob("*.whl")
+    (wheel,) = tmp_path.glob("*-py3-none-any.whl")
     packed = set(zipfile.ZipFile(wheel).namelist())
     files = {
         path.relative_to(source).as_posix() for name in PACKAGES for path in _files(name, source)

@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from relay import compiled
 from relay.server import warm, warm_main
 from relay.server.warm_request import MAX_MESSAGE_BYTES, Request
 
@@ -29,6 +30,15 @@ ROOT = Path(__file__).parents[2]
 WITHOUT_TELEMETRY = Path(__file__).with_name("without_telemetry")
 PRELOADED = "tests.support.preloaded"
 MANAGE = str(ROOT / "manage.py")
+
+
+def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """An environment without the relay's variables, but those of the form of the hot path."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name.startswith(compiled.SWITCH) or not name.startswith("RMB_")
+    }
 
 
 class Forked(subprocess.Popen[Any]):
@@ -93,7 +103,7 @@ def run(
 
 def environment() -> dict[str, str]:
     """Return that of the warm parent: this process's, without what is set for a relay."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("RMB_")}
+    inherited = without_settings(os.environ)
     inherited.pop("DJANGO_SETTINGS_MODULE", None)
     path = [str(WITHOUT_TELEMETRY), str(ROOT), *filter(None, [inherited.get("PYTHONPATH")])]
     return {**inherited, "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(path)}

@@ -34,6 +34,7 @@ from relay.queues import keys
 from tests.support import forking
 from tests.support.forking import ROOT as ROOT
 from tests.support.forking import WITHOUT_TELEMETRY as WITHOUT_TELEMETRY
+from tests.support.forking import without_settings
 from tests.support.identities import TEST_DOMAIN
 from tests.support.redis_servers import RedisServer, free_port
 from tests.support.secrets_in_logs import assert_none
@@ -50,7 +51,7 @@ def command_environment(folder: Path, settings: Mapping[str, str]) -> dict[str, 
 
     Without OpenTelemetry, unless it is told where to send traces.
     """
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("RMB_")}
+    inherited = without_settings(os.environ)
     if "otel.endpoint" not in settings:
         path = [str(WITHOUT_TELEMETRY), *filter(None, [inherited.get("PYTHONPATH")])]
         inherited["PYTHONPATH"] = os.pathsep.join(path)

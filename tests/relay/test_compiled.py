@@ -1,0 +1,120 @@
+"""`relay.compiled`: which build is taken, and that anything else leaves the Python sources."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import proto.rmb.address  # one of the modules, for what must come before it
+from relay import compiled
+from tests.support.forking import ROOT, without_settings
+
+SOURCES = ["proto/rmb/address.py", "proto/rmb/bounds.py"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder for builds, and the switch on."""
+    monkeypatch.setenv(compiled.FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(compiled.SWITCH, "1")
+    monkeypatch.setattr(compiled, "_reason", compiled._reason)
+    return tmp_path
+
+
+def make_build(folder: Path, **changed: Any) -> None:
+    """Write a build whose extension modules are no such thing."""
+    manifest = {
+        "suffix": compiled.SUFFIX,
+        "python": "3.11",
+        "modules": list(compiled.MODULES),
+        "sources": SOURCES,
+        "digest": compiled.digest(SOURCES),
+        "build": "build-1",
+    }
+    (folder / compiled.MANIFEST).write_text(json.dumps(manifest | changed))
+    for name in (*compiled.MODULES, compiled.LIBRARY):
+        file = Path(folder, "build-1", *name.split(".")).with_suffix(compiled.SUFFIX)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"not an extension module")
+
+
+def state() -> str:
+    compiled.enable()
+    return compiled.state()
+
+
+def test_this_process_runs_the_form_it_was_asked_for() -> None:
+    """`test_compiled_form` runs this with the switch on."""
+    asked = os.environ.get(compiled.SWITCH) == "1"
+    origin = str(proto.rmb.address.__spec__ and proto.rmb.address.__spec__.origin)
+    assert compiled.in_use() is asked, compiled.state()
+    assert origin.endswith(compiled.SUFFIX if asked else ".py")
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"digest": "0"}, "built from other sources; run make compile"),
+        ({"sources": ["proto/rmb/removed.py"]}, "built from other sources; run make compile"),
+        ({"modules": ["proto.rmb.address"]}, "built from other sources; run make compile"),
+        ({"suffix": ".so", "python": "3.9"}, "built for Python 3.9; run make compile"),
+    ],
+)
+def test_a_build_that_does_not_fit_is_not_used(
+    folder: Path, changed: dict[str, Any], reason: str
+) -> None:
+    make_build(folder, **changed)
+    assert state() == f"pure Python: {reason}"
+
+
+def test_without_a_build(folder: Path) -> None:
+    assert state() == "pure Python: not built; run make compile"
+
+
+def test_the_switch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_build(folder)
+    monkeypatch.setenv(compiled.SWITCH, "0")
+    assert state() == "pure Python: switched off by RMB_COMPILED=0"
+    monkeypatch.delenv(compiled.SWITCH)
+    assert state() == "pure Python: pytest tests the sources unless RMB_COMPILED=1"
+
+
+def test_all_modules_are_compiled_or_none(folder: Path) -> None:
+    make_build(folder)
+    first = next(name for name in compiled.MODULES if name in sys.modules)
+    assert state() == f"pure Python: {first} was imported before"
+
+
+def test_a_broken_manifest(folder: Path) -> None:
+    (folder / compiled.MANIFEST).write_text("{")
+    assert state().startswith("pure Python: JSONDecodeError: ")
+    (folder / compiled.MANIFEST).write_text("{}")
+    assert state() == "pure Python: KeyError: 'suffix'"
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_broken_build_leaves_the_sources(folder: Path, missing: bool) -> None:
+    make_build(folder)
+    if missing:
+        next(folder.rglob(f"address{compiled.SUFFIX}")).unlink()
+    program = (
+        "import relay, proto.rmb.address as module; "
+        "print(relay.compiled.state(), module.__file__, sep='\\n')"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**without_settings(os.environ), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    wrong = "is missing; run make compile" if missing else "ImportError: "
+    assert told[0].startswith("pure Python: ") and wrong in told[0]
+    assert told[1].endswith("address.py")

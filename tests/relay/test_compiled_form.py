@@ -1,0 +1,57 @@
+"""The tests of the hot path once more, in its compiled form (`relay.compiled`).
+
+The build is that of the checkout if it is of the present sources; otherwise one in the cache of
+pytest, which further runs use.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from relay import compiled, compiling
+from tests.support.forking import ROOT
+
+TESTS = (
+    "tests/relay/test_compiled.py",
+    "tests/proto/websocket",
+    "tests/proto/rmb",
+    "tests/redispipe",
+    "tests/relay/queues",
+)
+TIMEOUT_S = 900.0
+
+
+@pytest.fixture
+def build(
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Have the environment name a folder with a build of the present sources."""
+    monkeypatch.delenv(compiled.FOLDER_VARIABLE, raising=False)
+    manifest = compiled.read_manifest()
+    if manifest is None or compiled.misfit(manifest):
+        cache = getattr(request.config, "cache", None)  # there is none where it is switched off
+        folder: Path = cache.mkdir("compiled") if cache else tmp_path_factory.mktemp("compiled")
+        monkeypatch.setenv(compiled.FOLDER_VARIABLE, str(folder))
+        print(compiling.compile_modules())
+
+
+@pytest.mark.usefixtures("build")
+def test_the_hot_path_passes_its_tests_in_the_compiled_form() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-x", *TESTS],
+        cwd=ROOT,
+        env={**os.environ, compiled.SWITCH: "1"},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    summary = done.stdout.strip().rpartition("\n")[2]
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in summary and "failed" not in summary and "skipped" not in summary
