@@ -24,11 +24,12 @@ MODULES: Final = (
     *("proto.limits.window", "proto.rmb.address", "proto.rmb.blocks", "proto.rmb.fields"),
     *("proto.rmb.inbound", "proto.rmb.routing", "proto.rmb.tags", "proto.websocket.frames"),
     *("redispipe.pipe", "redispipe.resp"),
-    *("relay.queues.batch", "relay.queues.commit", "relay.queues.destination"),
-    *("relay.queues.entries", "relay.queues.keys"),
+    *("relay.queues.batch", "relay.queues.charging", "relay.queues.commit"),
+    *("relay.queues.destination", "relay.queues.entries", "relay.queues.keys"),
     *("relay.server.acknowledgement", "relay.server.frame_protocol"),
-    *("relay.sessions.meters", "relay.sessions.pages", "relay.sessions.router"),
-    *("relay.sessions.sender", "relay.sessions.session", "relay.sessions.worker"),
+    *("relay.sessions.counters", "relay.sessions.meters", "relay.sessions.pages"),
+    *("relay.sessions.room", "relay.sessions.router", "relay.sessions.sender"),
+    *("relay.sessions.session", "relay.sessions.worker"),
 )
 """What a message passes on its way from one session to another."""
 

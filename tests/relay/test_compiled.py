@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +119,10 @@ def test_a_broken_build_leaves_the_sources(folder: Path, missing: bool) -> None:
     wrong = "is missing; run make compile" if missing else "ImportError: "
     assert told[0].startswith("pure Python: ") and wrong in told[0]
     assert told[1].endswith("address.py")
+
+
+def test_mypy_looks_for_unreachable_code_in_what_is_compiled() -> None:
+    """mypyc removes it."""
+    settings = tomllib.loads(Path(ROOT, "pyproject.toml").read_text())["tool"]["mypy"]
+    (modules,) = (each["module"] for each in settings["overrides"] if "warn_unreachable" in each)
+    assert modules == list(compiled.MODULES)
