@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -28,10 +27,11 @@ import hiredis
 from redispipe import resp
 from redispipe.address import Connect, RedisAddress
 from redispipe.errors import LinkLost
+from redispipe.link import Link
 
 log = logging.getLogger(__name__)
 
-RETRY_S: Final[tuple[float, ...]] = (0.02, 0.05, 0.1, 0.2)
+RETRY_S: Final = (0.02, 0.05, 0.1, 0.2)
 """Pauses between attempts to connect: the relay is back well within a second of Redis."""
 TOLD_REASONS: Final = 8
 """Different reasons that are logged while a connection does not come up."""
@@ -45,7 +45,6 @@ LOOKS: Final = 10
 DISK_FULL: Final = "MISCONF"
 """How Redis' refusals begin while it cannot write to its disk: of all writes, also of those that
 make room, and of PING."""
-_PING: Final = resp.command("PING")
 
 Callback = Callable[[Any], None]
 
@@ -63,129 +62,6 @@ def awaited() -> tuple[asyncio.Future[Any], Callback]:
             future.set_result(reply)
 
     return future, answered
-
-
-class _Link(asyncio.Protocol):
-    """One connection: feeds replies to the requests that wait, in order."""
-
-    def __init__(self, pipe: RedisPipe) -> None:
-        self.pipe = pipe
-        self.reader = hiredis.Reader()
-        self.waiting: deque[list[Any]] = deque()  # [replies to skip, callback, first error]
-        self.transport: asyncio.Transport | None = None
-        self._loop = asyncio.get_running_loop()
-        self._heard = True  # since the last look
-        self._pinged = False
-        self._buffered = 0  # bytes, at the last look
-        self._quiet_since = self._loop.time()
-        self._gathered: list[bytes] = []  # of this turn, not yet written
-        self._in_pieces = False  # they are too large to be copied into one
-        self._why = "the connection to redis ended"
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport  # type: ignore[assignment]
-
-    def data_received(self, data: bytes) -> None:
-        self._heard = True
-        reader = self.reader
-        reader.feed(data)
-        gets = reader.gets
-        waiting = self.waiting
-        while True:
-            try:
-                reply = gets()
-            except hiredis.ProtocolError as error:
-                self._why = f"redis sent an answer that is not RESP: {error}"
-                if self.pipe.usable:  # else whoever opens the connection tells it
-                    log.error("%s", self._why)
-                self.drop()
-                return
-            if reply is False:
-                return
-            if not waiting:
-                if self.pipe.usable or not isinstance(reply, hiredis.ReplyError):
-                    self.pipe.push(reply)
-                else:  # why it is turned away
-                    self._why = str(reply)
-                continue
-            head = waiting[0]
-            if head[0]:
-                head[0] -= 1
-                if head[2] is None and isinstance(reply, hiredis.ReplyError):
-                    head[2] = reply
-                continue
-            waiting.popleft()
-            head[1](head[2] if head[2] is not None else reply)
-
-    def write(self, payload: bytes | list[bytes], at_once: bool) -> None:
-        """Writes commands in the order of the calls, at the end of this turn of the loop."""
-        gathered = self._gathered
-        first = not gathered
-        if isinstance(payload, bytes):
-            gathered.append(payload)
-        else:
-            gathered += payload
-            self._in_pieces = True
-        if at_once:
-            self._flush()
-        elif first:
-            self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        gathered = self._gathered
-        transport = self.transport
-        # What waits on a connection that ends is told `LinkLost`; uvloop's refuses writes then.
-        if gathered and transport is not None and not transport.is_closing():
-            self._gathered = []
-            if self._in_pieces:
-                self._in_pieces = False
-                transport.writelines(gathered)
-            else:
-                transport.write(gathered[0] if len(gathered) == 1 else b"".join(gathered))
-
-    @property
-    def flushed(self) -> bool:
-        transport = self.transport
-        return (
-            transport is not None
-            and not self._gathered
-            and self.buffered_bytes == 0
-            and transport.get_extra_info("sslcontext") is None
-        )
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        waiting, self.waiting = self.waiting, deque()
-        lost = LinkLost(f"{self._why}: {exc}" if exc else self._why)
-        self.pipe.lost(self)
-        for _, callback, refused in waiting:
-            callback(lost if refused is None else LinkLost(str(refused)))
-
-    def look(self, *, ping: bool) -> float:
-        """How many seconds it has given no sign although an answer is due, as far as looks tell.
-
-        Args:
-            ping: ask for an answer where none is due.
-        """
-        now = self._loop.time()
-        before, self._buffered = self._buffered, self.buffered_bytes
-        due = self.waiting or self._pinged
-        if self._heard or not due or self._buffered < before:
-            if ping and not due and not self._heard:
-                self._pinged = True
-                self.write(_PING, at_once=False)
-            else:
-                self._pinged = False
-            self._heard = False
-            self._quiet_since = now
-        return now - self._quiet_since
-
-    @property
-    def buffered_bytes(self) -> int:
-        return 0 if self.transport is None else self.transport.get_write_buffer_size()
-
-    def drop(self) -> None:
-        if self.transport is not None:
-            self.transport.abort()
 
 
 class RedisPipe:
@@ -227,7 +103,7 @@ class RedisPipe:
         self._answer_s = answer_s
         self._pings = pings
         self._quiet = quiet
-        self._link: _Link | None = None
+        self._link: Link | None = None
         self._task: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
         self._closing = False
@@ -334,7 +210,7 @@ class RedisPipe:
         if self._link is not None:
             self._link.drop()
 
-    def lost(self, link: _Link) -> None:
+    def lost(self, link: Link) -> None:
         """The link tells that it has ended."""
         if link is not self._link:
             return
@@ -422,9 +298,9 @@ class RedisPipe:
 
     async def _open(self) -> None:
         self._ended.clear()
-        transport = await self._connect(lambda: _Link(self))
+        transport = await self._connect(lambda: Link(self))
         link = transport.get_protocol()
-        if not isinstance(link, _Link) or self._ended.is_set():
+        if not isinstance(link, Link) or self._ended.is_set():
             raise ConnectionError("the connection ended at once")
         self._link = link
         if self._opening:

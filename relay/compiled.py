@@ -23,7 +23,7 @@ from typing import Any, Final
 MODULES: Final = (
     *("proto.limits.window", "proto.rmb.address", "proto.rmb.blocks", "proto.rmb.fields"),
     *("proto.rmb.inbound", "proto.rmb.routing", "proto.rmb.tags", "proto.websocket.frames"),
-    *("redispipe.pipe", "redispipe.resp"),
+    *("redispipe.link", "redispipe.resp"),
     *("relay.queues.batch", "relay.queues.charging", "relay.queues.commit"),
     *("relay.queues.destination", "relay.queues.entries", "relay.queues.keys"),
     *("relay.server.acknowledgement", "relay.server.frame_protocol"),

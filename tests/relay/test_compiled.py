@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -126,3 +127,17 @@ def test_mypy_looks_for_unreachable_code_in_what_is_compiled() -> None:
     settings = tomllib.loads(Path(ROOT, "pyproject.toml").read_text())["tool"]["mypy"]
     (modules,) = (each["module"] for each in settings["overrides"] if "warn_unreachable" in each)
     assert modules == list(compiled.MODULES)
+
+
+@pytest.mark.parametrize("module", compiled.MODULES)
+def test_compiled_coroutines_do_not_await_while_they_handle_an_error(module: str) -> None:
+    """The error would become that of whatever runs meanwhile."""
+    tree = ast.parse(Path(ROOT, *module.split(".")).with_suffix(".py").read_text())
+    handlers = [
+        part
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Try)
+        for part in (*node.handlers, *node.finalbody)
+    ]
+    waits = ast.Await | ast.AsyncWith | ast.AsyncFor
+    assert not [each for part in handlers for each in ast.walk(part) if isinstance(each, waits)]

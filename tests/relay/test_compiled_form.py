@@ -22,6 +22,13 @@ TESTS = (
     "tests/proto/rmb",
     "tests/redispipe",
     "tests/relay/queues",
+    "tests/relay/server/test_frame_protocol.py",
+    "tests/model/test_claims.py",
+    "tests/model/test_dead_links.py",
+    "tests/model/test_delivery_machine.py",
+    "tests/model/test_scenarios.py",
+    "tests/model/test_slow_readers.py",
+    "tests/e2e/test_routing.py",
 )
 TIMEOUT_S = 900.0
 
