@@ -67,7 +67,7 @@ wheel: $(RELAY) ## Build a wheel in dist/, with the compiled hot path where ther
 	@$(MAKE) --no-print-directory compile || echo 'The wheel has the Python sources only'
 	@rm -rf build
 	@$(BIN)/python -m pip --disable-pip-version-check wheel --quiet \
-	    --no-deps --no-build-isolation --wheel-dir dist . && ls dist/*.whl
+	    --no-deps --no-build-isolation --wheel-dir dist . && rm -rf build && ls dist/*.whl
 
 # Three processes run end-to-end tests, which wait more than they work, and one the others, which do
 # not (tests/support/two_ends.py): so two cores stay busy.

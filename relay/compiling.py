@@ -115,15 +115,15 @@ def compile_modules(*, force: bool = False) -> str:
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(folder):
             present = _present()
-            if present is not None and not force and not compiled.misfit(present):
+            if present and not force and not compiled.misfit(present):
                 return "the compiled hot path is up to date"
             _require_tools()
-            return _build(folder, present)
+            return _build(folder, former=present.get("build"))
     except OSError as error:
         raise CompileError(f"cannot write to {folder}: {error.strerror or error}") from None
 
 
-def _build(folder: Path, present: dict[str, Any] | None) -> str:
+def _build(folder: Path, *, former: str | None) -> str:
     for left in folder.glob(f"{UNFINISHED}*"):  # by one that was killed
         shutil.rmtree(left, ignore_errors=True)
     names = sources()
@@ -152,9 +152,8 @@ def _build(folder: Path, present: dict[str, Any] | None) -> str:
         place.chmod(0o755)  # the relay may run as another user
         build.rename(place)
     _write(folder / compiled.MANIFEST, manifest | {"build": place.name})
-    kept = {place.name, present["build"] if present else ""}
     for old in folder.glob(f"{BUILD}*"):
-        if old.name not in kept:
+        if old.name not in (place.name, former):
             shutil.rmtree(old, ignore_errors=True)
     (folder / FAILURE).unlink(missing_ok=True)
     return f"compiled {len(compiled.MODULES)} modules; the next start of the relay uses them"
@@ -227,7 +226,8 @@ def _try(work: Path, build: Path, manifest: dict[str, Any]) -> None:
     _write(work / compiled.MANIFEST, manifest | {"build": build.name})
     own = {name: value for name, value in os.environ.items() if not name.startswith("RMB_")}
     own |= {compiled.SWITCH: "1", compiled.FOLDER_VARIABLE: str(work)}
-    _run(TRIAL, own | {"RMB_DATA__DIR": str(work / "data")})
+    (settings := work / "rmb.toml").touch()
+    _run(TRIAL, own | {"RMB_DATA__DIR": str(work / "data"), "RMB_CONFIG": str(settings)})
 
 
 def _run(program: str, environment: Mapping[str, str]) -> None:
@@ -264,8 +264,7 @@ def _wanted() -> bool:
     """Whether a build could help the next start, and these sources have not failed already."""
     if os.environ.get(compiled.SWITCH) == "0" or compiled.in_use():
         return False
-    present = _present()
-    if present is not None and not compiled.misfit(present):
+    if (present := _present()) and not compiled.misfit(present):
         return False
     try:
         _require_compiler()
@@ -318,11 +317,14 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _present() -> dict[str, Any] | None:
+def _present() -> dict[str, Any]:
+    """What the present build is of; empty: there is none, or nobody can read what it is of."""
     try:
-        return compiled.read_manifest()
-    except (OSError, ValueError):
-        return None
+        if found := compiled.read_manifest():
+            compiled.misfit(found)
+        return found or {}
+    except (OSError, ValueError, KeyError):
+        return {}
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

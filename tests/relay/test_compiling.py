@@ -82,6 +82,12 @@ def test_what_is_up_to_date_is_not_compiled_again(
     assert compiling.main(["--wanted"]) == 1
 
 
+def test_a_manifest_that_cannot_be_read_is_no_build(folder: Path) -> None:
+    for text in ("{", "{}"):
+        (folder / compiled.MANIFEST).write_text(text)
+        assert compiling.main(["--wanted"]) == 0
+
+
 def test_sources_that_failed_are_not_tried_again_in_the_background(folder: Path) -> None:
     assert compiling.main(["--wanted"]) == 0
     digest = compiled.digest(compiling.sources())
