@@ -27,6 +27,7 @@ IN_A_TURN: Final = 16
 """Of those that were accepted, handed to the loop in one of its turns."""
 MOST_HELD: Final = 16_384
 """Accepted and not handed over; the others stay in the kernel's queue."""
+ESTABLISHED: Final = 1  # linux/tcp_states.h; the first byte of TCP_INFO
 _QUEUED: Final = struct.Struct("=24xI")  # linux/tcp.h, tcpi_unacked: of a listener, its queue
 
 
@@ -79,6 +80,10 @@ class Crowd:
     def _hand_over(self) -> None:
         for _ in range(min(IN_A_TURN, len(self.held))):
             connection = socket.socket(fileno=self.held.popleft())
+            # Who gave up has come again: served now, it would take the key from itself.
+            if connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != ESTABLISHED:
+                connection.close()
+                continue
             connection.setblocking(False)
             task = self._loop.create_task(self._serve(connection))
             self._tasks.add(task)

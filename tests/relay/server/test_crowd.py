@@ -112,6 +112,29 @@ def test_those_that_wait_are_cut_at_the_end(listener: socket.socket) -> None:
     uvloop.run(main())
 
 
+def test_who_gave_up_is_not_served(listener: socket.socket) -> None:
+    """Its next connection may have been: the belated one would take the session's key from it."""
+
+    async def main() -> None:
+        clients = connect(listener, CLIENTS)
+        crowd = Crowd(listener, Served, {})
+        server = await asyncio.get_running_loop().create_server(crowd.accepted, sock=listener)
+        while not crowd.held:
+            await asyncio.sleep(0)
+        waiting = len(crowd.held)
+        for client in clients:
+            client.close()
+        served = len(Served.made)
+        while crowd.held:
+            await asyncio.sleep(0)
+        assert waiting > DEEP / 2
+        assert len(Served.made) <= served + IN_A_TURN
+        server.close()
+        crowd.close()
+
+    uvloop.run(main())
+
+
 def test_one_that_does_not_speak_tls_harms_nobody(
     listener: socket.socket, certificate: tuple[str, str]
 ) -> None:
