@@ -7,7 +7,7 @@ import contextlib
 import socket
 import ssl
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,22 @@ def listener() -> Iterator[socket.socket]:
         yield listener
 
 
+@contextlib.asynccontextmanager
+async def serving(listener: socket.socket, **tls: Any) -> AsyncIterator[Crowd]:
+    """A server, which is ended with all its connections."""
+    crowd = Crowd(listener, Served, tls)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(crowd.accepted, sock=listener, **tls)
+    try:
+        yield crowd
+    finally:
+        server.close()
+        crowd.close()
+        for each in Served.made:
+            each.transport.abort()
+        await asyncio.sleep(0)
+
+
 def connect(listener: socket.socket, count: int) -> list[socket.socket]:
     clients = [socket.create_connection(listener.getsockname()) for _ in range(count)]
     for client in clients:
@@ -55,24 +71,21 @@ def test_a_crowd_leaves_the_kernels_queue_and_is_served(listener: socket.socket)
         loop = asyncio.get_running_loop()
         clients = connect(listener, CLIENTS)
         assert queued(listener) == CLIENTS
-        crowd = Crowd(listener, Served, {})
-        server = await loop.create_server(crowd.accepted, sock=listener)
-        most = 0
-        while len(Served.made) < CLIENTS:
-            await asyncio.sleep(0)
-            most = max(most, len(crowd.held))
-        assert most > DEEP / 2
-        assert queued(listener) == 0
-        assert not crowd.held
-        answers = [await loop.run_in_executor(None, client.recv, 99) for client in clients]
-        assert sorted(map(int, answers)) == list(range(1, CLIENTS + 1))
-        assert len({no_delay(each.transport) for each in Served.made}) == 1
-        for client in clients:
-            client.close()
-        while any(not each.transport.is_closing() for each in Served.made):
-            await asyncio.sleep(0)
-        server.close()
-        crowd.close()
+        async with serving(listener) as crowd:
+            most = 0
+            while len(Served.made) < CLIENTS:
+                await asyncio.sleep(0)
+                most = max(most, len(crowd.held))
+            assert most > DEEP / 2
+            assert queued(listener) == 0
+            assert not crowd.held
+            answers = [await loop.run_in_executor(None, client.recv, 99) for client in clients]
+            assert sorted(map(int, answers)) == list(range(1, CLIENTS + 1))
+            assert len({no_delay(each.transport) for each in Served.made}) == 1
+            for client in clients:
+                client.close()
+            while any(not each.transport.is_closing() for each in Served.made):
+                await asyncio.sleep(0)
 
     uvloop.run(main())
 
@@ -80,15 +93,12 @@ def test_a_crowd_leaves_the_kernels_queue_and_is_served(listener: socket.socket)
 def test_a_few_are_accepted_by_the_loop(listener: socket.socket) -> None:
     async def main() -> None:
         clients = connect(listener, DEEP // 2)
-        crowd = Crowd(listener, Served, {})
-        server = await asyncio.get_running_loop().create_server(crowd.accepted, sock=listener)
-        while len(Served.made) < len(clients):
-            await asyncio.sleep(0)
-            assert not crowd.held
-        for client in clients:
-            client.close()
-        server.close()
-        crowd.close()
+        async with serving(listener) as crowd:
+            while len(Served.made) < len(clients):
+                await asyncio.sleep(0)
+                assert not crowd.held
+            for client in clients:
+                client.close()
 
     uvloop.run(main())
 
@@ -96,18 +106,16 @@ def test_a_few_are_accepted_by_the_loop(listener: socket.socket) -> None:
 def test_those_that_wait_are_cut_at_the_end(listener: socket.socket) -> None:
     async def main() -> None:
         clients = connect(listener, CLIENTS)
-        crowd = Crowd(listener, Served, {})
-        server = await asyncio.get_running_loop().create_server(crowd.accepted, sock=listener)
-        while not crowd.held:
-            await asyncio.sleep(0)
-        server.close()
-        crowd.close()
-        await asyncio.sleep(0.01)
-        assert len(Served.made) <= CLIENTS - DEEP + IN_A_TURN
-        cut = clients[len(Served.made) :]
-        assert [client.recv(99) for client in cut[1:]] == [b""] * (len(cut) - 1)
-        for client in clients:
-            client.close()
+        async with serving(listener) as crowd:
+            while not crowd.held:
+                await asyncio.sleep(0)
+            crowd.close()
+            await asyncio.sleep(0.01)
+            assert len(Served.made) <= CLIENTS - DEEP + IN_A_TURN
+            cut = clients[len(Served.made) :]
+            assert [client.recv(99) for client in cut[1:]] == [b""] * (len(cut) - 1)
+            for client in clients:
+                client.close()
 
     uvloop.run(main())
 
@@ -117,20 +125,17 @@ def test_who_gave_up_is_not_served(listener: socket.socket) -> None:
 
     async def main() -> None:
         clients = connect(listener, CLIENTS)
-        crowd = Crowd(listener, Served, {})
-        server = await asyncio.get_running_loop().create_server(crowd.accepted, sock=listener)
-        while not crowd.held:
-            await asyncio.sleep(0)
-        waiting = len(crowd.held)
-        for client in clients:
-            client.close()
-        served = len(Served.made)
-        while crowd.held:
-            await asyncio.sleep(0)
-        assert waiting > DEEP / 2
-        assert len(Served.made) <= served + IN_A_TURN
-        server.close()
-        crowd.close()
+        async with serving(listener) as crowd:
+            while not crowd.held:
+                await asyncio.sleep(0)
+            waiting = len(crowd.held)
+            for client in clients:
+                client.close()
+            served = len(Served.made)
+            while crowd.held:
+                await asyncio.sleep(0)
+            assert waiting > DEEP / 2
+            assert len(Served.made) <= served + IN_A_TURN
 
     uvloop.run(main())
 
@@ -144,17 +149,12 @@ def test_one_that_does_not_speak_tls_harms_nobody(
         clients = connect(listener, CLIENTS)
         for client in clients:
             client.sendall(b"this is no TLS\r\n\r\n")
-        crowd = Crowd(listener, Served, {"ssl": context, "ssl_handshake_timeout": 5})
-        server = await asyncio.get_running_loop().create_server(
-            crowd.accepted, sock=listener, ssl=context, ssl_handshake_timeout=5
-        )
-        loop = asyncio.get_running_loop()
-        for client in clients:
-            with client:
-                await loop.run_in_executor(None, read_all, client)
-        assert not Served.made
-        server.close()
-        crowd.close()
+        async with serving(listener, ssl=context, ssl_handshake_timeout=5):
+            loop = asyncio.get_running_loop()
+            for client in clients:
+                with client:
+                    await loop.run_in_executor(None, read_all, client)
+            assert not Served.made
 
     uvloop.run(main())
 
