@@ -43,7 +43,8 @@ AS_ROOT := as_root=$$([ "$$(id -u)" = 0 ] || echo 'sudo -n')
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-analytics run demo compile wheel test lint types cover bench fuzz docs \
-        screenshots fmt proto requirements browser proxies java peers spark-classes system-deps clean
+        screenshots fmt proto requirements browser compiler proxies java peers spark-classes system-deps \
+        clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,7 +72,7 @@ wheel: $(RELAY) ## Build a wheel in dist/, with the compiled hot path where ther
 
 # Three processes run end-to-end tests, which wait more than they work, and one the others, which do
 # not (tests/support/two_ends.py): so two cores stay busy.
-test: $(DEV) browser proxies java peers spark-classes ## Run all tests; ARGS="-k name" for some, JOBS=1 one by one
+test: $(DEV) browser compiler proxies java peers spark-classes ## Run all tests; ARGS="-k name" for some, JOBS=1 one by one
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile \
 	    --no-loadscope-reorder $(ARGS)
 
@@ -132,6 +133,14 @@ browser:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
 	    $(MAKE) --no-print-directory system-deps || \
 	    echo 'Chromium is missing: install it, or the browser tests fail' >&2
+
+# The hot path's tests run in its compiled form as well.
+compiler: $(BIN)/python
+	@headers=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))'); \
+	if command -v $${CC:-cc} >/dev/null && [ -e "$$headers/Python.h" ]; then :; else \
+	    echo 'Installing a C compiler'; $(AS_ROOT); { $$as_root apt-get -q update && \
+	    $$as_root apt-get -q install --no-install-recommends -y gcc libc6-dev python3-dev; } >/dev/null || \
+	    echo "gcc or Python's headers are missing: install both, or a test fails" >&2; fi
 
 # The reverse proxies of the tests, unpacked and not installed: Debian's packages would start them.
 proxies: $(BIN)/python
