@@ -40,6 +40,8 @@ COMPILE_LATER = if [ "$${RMB_COMPILED:-1}" != 0 ] && command -v $${CC:-cc} >/dev
 	        >$(COMPILE_LOG) 2>&1 </dev/null &); fi
 
 AS_ROOT := as_root=$$([ "$$(id -u)" = 0 ] || echo 'sudo -n')
+APT_INSTALL := $(AS_ROOT); $$as_root apt-get -q update && \
+               $$as_root apt-get -q install --no-install-recommends -y
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-analytics run demo compile wheel test lint types cover bench fuzz docs \
@@ -136,11 +138,9 @@ browser:
 
 # The hot path's tests run in its compiled form as well.
 compiler: $(BIN)/python
-	@headers=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))'); \
-	if command -v $${CC:-cc} >/dev/null && [ -e "$$headers/Python.h" ]; then :; else \
-	    echo 'Installing a C compiler'; $(AS_ROOT); { $$as_root apt-get -q update && \
-	    $$as_root apt-get -q install --no-install-recommends -y gcc libc6-dev python3-dev; } >/dev/null || \
-	    echo "gcc or Python's headers are missing: install both, or a test fails" >&2; fi
+	@$(BIN)/python -c 'from relay.compiling import require_compiler; require_compiler()' 2>/dev/null || { \
+	    echo 'Installing a C compiler'; { $(APT_INSTALL) gcc libc6-dev python3-dev; } >/dev/null || \
+	    echo "gcc or Python's headers are missing: install both, or a test fails" >&2; }
 
 # The reverse proxies of the tests, unpacked and not installed: Debian's packages would start them.
 proxies: $(BIN)/python
@@ -174,8 +174,7 @@ spark-classes:
 
 system-deps: ## Install the browser of the browser tests (Debian, Ubuntu)
 	@echo 'Installing Chromium'
-	@$(AS_ROOT); $$as_root apt-get -q update && \
-	$$as_root apt-get -q install --no-install-recommends -y chromium >/dev/null
+	@$(APT_INSTALL) chromium >/dev/null
 
 clean: ## Remove the virtual environment and all caches; data stays
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage build dist *.egg-info \

@@ -27,10 +27,10 @@ class LinkOwner(Protocol):
     usable: bool
 
     def push(self, reply: Any) -> None:
-        """The link tells of a reply without a request."""
+        """Take a reply that no request waits for."""
 
     def lost(self, link: Link) -> None:
-        """The link tells that it has ended."""
+        """Note that the link has ended."""
 
 
 class Link(asyncio.Protocol):

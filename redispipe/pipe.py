@@ -211,7 +211,7 @@ class RedisPipe:
             self._link.drop()
 
     def lost(self, link: Link) -> None:
-        """The link tells that it has ended."""
+        """Note that the link has ended."""
         if link is not self._link:
             return
         self._link = None
@@ -222,7 +222,7 @@ class RedisPipe:
             self._on_down()
 
     def push(self, reply: Any) -> None:
-        """The link tells of a reply without a request."""
+        """Take a reply that no request waits for."""
         if self._on_push is not None:
             self._on_push(reply)
         else:

@@ -127,13 +127,7 @@ def _build(folder: Path, *, former: str | None) -> str:
     for left in folder.glob(f"{UNFINISHED}*"):  # by one that was killed
         shutil.rmtree(left, ignore_errors=True)
     names = sources()
-    manifest = {
-        "suffix": compiled.SUFFIX,
-        "python": ".".join(map(str, sys.version_info[:2])),
-        "modules": list(compiled.MODULES),
-        "sources": names,
-        "digest": compiled.digest(names),
-    }
+    manifest = manifest_of(names)
     with tempfile.TemporaryDirectory(dir=folder, prefix=UNFINISHED) as work:
         try:
             build = Path(work, "lib")
@@ -157,6 +151,17 @@ def _build(folder: Path, *, former: str | None) -> str:
             shutil.rmtree(old, ignore_errors=True)
     (folder / FAILURE).unlink(missing_ok=True)
     return f"compiled {len(compiled.MODULES)} modules; the next start of the relay uses them"
+
+
+def manifest_of(names: Sequence[str]) -> dict[str, Any]:
+    """Describe a build of these source files by this Python; `build` is to be added."""
+    return {
+        "suffix": compiled.SUFFIX,
+        "python": ".".join(map(str, sys.version_info[:2])),
+        "modules": list(compiled.MODULES),
+        "sources": list(names),
+        "digest": compiled.digest(names),
+    }
 
 
 def sources() -> list[str]:
@@ -267,7 +272,7 @@ def _wanted() -> bool:
     if (present := _present()) and not compiled.misfit(present):
         return False
     try:
-        _require_compiler()
+        require_compiler()
         failed = json.loads(Path(compiled.folder(), FAILURE).read_text())
     except CompileError:
         return False
@@ -276,8 +281,9 @@ def _wanted() -> bool:
     return bool(failed["digest"] != compiled.digest(sources()))
 
 
-def _require_compiler() -> None:
-    """
+def require_compiler() -> None:
+    """Check what the system must have.
+
     Raises:
         CompileError: A tool of the system is missing.
     """
@@ -296,7 +302,7 @@ def _require_tools() -> None:
     Raises:
         CompileError: Something is missing; the text says how to install it.
     """
-    _require_compiler()
+    require_compiler()
     for name in ("mypyc", "setuptools"):
         if find_spec(name) is None:
             raise CompileError(f"the package of {name} is missing; run make compile")
@@ -318,7 +324,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _present() -> dict[str, Any]:
-    """What the present build is of; empty: there is none, or nobody can read what it is of."""
+    """Return the manifest of the present build; empty without a build or if it is damaged."""
     try:
         if found := compiled.read_manifest():
             compiled.misfit(found)

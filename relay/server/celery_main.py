@@ -19,9 +19,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, Final
 
-import django
-from django.apps import apps
-
+from relay.server.django_setup import set_up_django
 from relay.server.lifeline import tell_ready, watch_parent
 
 APPLICATION: Final = "rmbsite.celery"
@@ -57,8 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     # It warns of root because pickled tasks would run as root; ours are JSON and nothing else.
     warnings.filterwarnings("ignore", category=SecurityWarning)
-    if not apps.ready:  # else the warm parent has, which forked this process
-        django.setup()
+    set_up_django()
     _free_leases(options.holder)
     app = importlib.import_module(APPLICATION).app
     ready_fd = options.ready_fd

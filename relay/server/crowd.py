@@ -19,6 +19,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
+from relay.server.accepted import AcceptedConnections
+
 LOOK_EVERY: Final = 8
 """Connections accepted by the loop between two looks at the queue, of a microsecond each."""
 DEEP: Final = 128
@@ -51,10 +53,9 @@ class Crowd:
         self._listener = listener.dup()
         self._listener.setblocking(False)
         self._make_protocol = make_protocol
-        self._tls = tls
+        self._serving = AcceptedConnections(make_protocol, tls)
         self._loop = asyncio.get_running_loop()
         self._accepted = 0
-        self._tasks: set[asyncio.Task[Any]] = set()
 
     def accepted(self) -> Any:
         """Make the protocol of a connection that the loop has accepted."""
@@ -84,19 +85,10 @@ class Crowd:
             if connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != ESTABLISHED:
                 connection.close()
                 continue
-            connection.setblocking(False)
-            task = self._loop.create_task(self._serve(connection))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._serving.serve(connection)
         if self.held:
             self._accept_all()
             self._loop.call_soon(self._hand_over)
-
-    async def _serve(self, connection: socket.socket) -> None:
-        try:
-            await self._loop.connect_accepted_socket(self._make_protocol, connection, **self._tls)
-        except OSError:  # the client has gone, or its TLS is wrong
-            connection.close()
 
 
 def queued(listener: socket.socket) -> int:

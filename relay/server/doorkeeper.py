@@ -12,7 +12,6 @@ again, and both would be read once there is a worker.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import select
@@ -22,6 +21,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from proto.federation.answers import InboundReason, refused
+from relay.server.accepted import AcceptedConnections
 from relay.server.handshake import http_answer
 
 MOST_CLIENTS: Final = 1_000
@@ -92,10 +92,9 @@ class Doorkeeper:
         """
         self._listeners = list(listeners)
         self._clients: set[_Client] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._accepted_fd, self.accepting_fd = os.pipe()
         self._loop = asyncio.get_running_loop()
-        self._tls: dict[str, Any] = {}
+        tls: dict[str, Any] = {}
         if relay.tls_cert:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             try:
@@ -103,7 +102,8 @@ class Doorkeeper:
             except OSError as error:
                 logger.debug("nobody is answered during the start: %s", error)
                 self._listeners = []  # the workers say what is wrong with it
-            self._tls = {"ssl": context, "ssl_handshake_timeout": relay.handshake_timeout_s}
+            tls = {"ssl": context, "ssl_handshake_timeout": relay.handshake_timeout_s}
+        self._serving = AcceptedConnections(lambda: _Client(self._clients), tls)
         for listener in self._listeners:
             listener.setblocking(False)
             self._loop.add_reader(listener.fileno(), self._accept, listener)
@@ -134,13 +134,4 @@ class Doorkeeper:
             logger.warning("nobody is answered during the start: %s", error)
             self.leave()
             return
-        connection.setblocking(False)
-        task = self._loop.create_task(self._serve(connection))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _serve(self, connection: socket.socket) -> None:
-        with contextlib.suppress(OSError):  # of TLS, too
-            await self._loop.connect_accepted_socket(
-                lambda: _Client(self._clients), connection, **self._tls
-            )
+        self._serving.serve(connection)

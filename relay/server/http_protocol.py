@@ -395,9 +395,8 @@ class RelayHttpProtocol(HttpToolsProtocol):
             self.handle_websocket_upgrade()
             self._leave()
             return
-        protocol = FrameProtocol(
-            self.server_state, self.transport, self.loop, self.limits, _remote(self.client)
-        )
+        remote = shown_client(*plain_client(self.client))
+        protocol = FrameProtocol(self.server_state, self.transport, self.loop, self.limits, remote)
         scope["type"] = "websocket"
         scope["asgi"] = {"version": self.asgi_version, "spec_version": "2.4"}
         scope["scheme"] = "wss" if self.scheme == "https" else "ws"
@@ -425,13 +424,6 @@ class RelayHttpProtocol(HttpToolsProtocol):
 def _host_and_port(name: Any) -> tuple[str, int] | None:
     """Of a socket's name; None where it has no such: a Unix socket, or nothing is known."""
     return (name[0], name[1]) if isinstance(name, tuple) else None
-
-
-def _remote(client: tuple[str, int] | None) -> str:
-    if client is None:
-        return "unix"
-    host, port = client
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def http_protocol(

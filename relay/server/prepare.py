@@ -16,8 +16,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
-import django
-from django.apps import apps
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
@@ -27,6 +25,7 @@ from redis.exceptions import RedisError
 
 from relay.ops import starting
 from relay.ops.redis_client import client
+from relay.server.django_setup import set_up_django
 from relay.server.listen import parse_listen
 from relay.server.redis_check import RedisRefusedError, inspect
 
@@ -59,8 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     gc.disable()  # what is imported stays, and this process does not
     try:
-        if not apps.ready:  # else the warm parent has, which forked this process
-            django.setup()
+        set_up_django()
         prepared = prepare(embedded=options.embedded)
     except (RefusedError, RedisRefusedError, ImproperlyConfigured) as error:
         print(error, file=sys.stderr)

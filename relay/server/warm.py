@@ -35,8 +35,8 @@ from relay.server.warm_request import MAX_MESSAGE_BYTES, Request
 MODULE: Final = warm_main.__name__
 NAME: Final = "warm parent"
 REST_S: Final = 30.0
-"""A warm parent that is asked for nothing for so long ends: it takes 20 MiB of its own, as children
-copy what they write to. The next child waits a second for another one."""
+"""Seconds without a request after which the warm parent ends. It takes 20 MiB of its own, because
+children copy the memory that they write to. The next child waits a second for another one."""
 ANSWER_S: Final = 60.0
 """It imports before it answers; one that takes longer hangs."""
 ATTEMPTS: Final = 2

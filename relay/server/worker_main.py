@@ -23,15 +23,14 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import django
 import uvicorn
-from django.apps import apps
 from django.conf import settings
 from uvicorn.config import STARTUP_FAILURE
 
 from relay.server.client_address import name_clients
 from relay.server.collecting import GC_THRESHOLDS
 from relay.server.crowd import Crowd
+from relay.server.django_setup import set_up_django
 from relay.server.frame_protocol import FrameProtocol
 from relay.server.http_protocol import http_protocol
 from relay.server.lifeline import tell_ready, watch_parent
@@ -137,8 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: stop_asked.set())
     gc.set_threshold(*GC_THRESHOLDS)
     os.environ["RMB_ROLE"] = options.role  # which applications the settings install
-    if not apps.ready:  # else the warm parent has, which forked this process
-        django.setup()
+    set_up_django()
     config = settings.RMB
     watch_parent(options.lifeline_fd, grace_s=config.relay.drain_s + ORPHAN_GRACE_S)
 

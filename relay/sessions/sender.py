@@ -157,10 +157,10 @@ class Sender:
         count = len(messages)
         total = sum(map(len, messages))
         self._ready = []
-        now_s = worker.wall_s() if self.meter.limited else 0.0
-        meter: Meter | None = None  # counts them one by one, where that makes a difference
-        if self.meter.limited and not self.meter.count_all(count, total, now_s):
-            meter = self.meter
+        limited = self.meter.limited
+        now_s = worker.wall_s() if limited else 0.0
+        # Counts them one by one, where that makes a difference.
+        meter = self.meter if limited and not self.meter.count_all(count, total, now_s) else None
         for payload in messages:
             envelope, key, reason, detail = examine(payload)
             if (

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 REFUSED_MESSAGES: Final = (MessageReason.TEXT_FRAME, MessageReason.TOO_LARGE)
 """Messages the frame reader refuses, which ends the session."""
 START: Final = b"-"
-NONE: Final[frozenset[bytes]] = frozenset()
+NO_ENTRIES: Final[frozenset[bytes]] = frozenset()
 SOCKET_PART: Final = 3 / 4
 """Of what a session may have in memory, for its socket: objects and gaps take the rest."""
 INFLIGHT_PART: Final = 32
@@ -134,7 +134,7 @@ class Session:
         self.had: rewind.Had | None = None  # before Redis went back in time
         self.full_since: float | None = None  # loop time since which a full socket took nothing
         self.full_bytes = 0  # what it held then
-        self.suspects: Set[bytes] = NONE  # unread entries the check saw once
+        self.suspects: Set[bytes] = NO_ENTRIES  # unread entries the check saw once
         self.took = self.took_bytes = 0  # of the stream, since it last had everything
         self.announced = False  # the recorder knows that it is open
         self.messages_in = self.bytes_in = self.messages_out = self.bytes_out = 0
@@ -415,7 +415,7 @@ class Session:
         if self.had is not None:
             return self.had
         if not (self.inflight or self.removals or self.removing):
-            return NONE
+            return NO_ENTRIES
         known = {entry_id for _, entry_id, _ in self.inflight}
         known.update(entry_id for entry_id, _ in self.removals)
         known.update(self.removing)
@@ -431,7 +431,7 @@ class Session:
     def unread(self, entries: list[Any]) -> Set[bytes]:
         """Those of the entries that this session has not delivered and is not about to read."""
         if not entries or not self.memory_mode or self._reading:
-            return NONE
+            return NO_ENTRIES
         known = self._known_ids()
         return {entry_id for entry_id, _ in entries if entry_id not in known}
 

@@ -30,7 +30,7 @@ from relay.sessions.burial import LINKS, bury
 from relay.sessions.control import Control
 from relay.sessions.rates import RateMeter
 from relay.sessions.recent import Recent
-from relay.sessions.session import NONE
+from relay.sessions.session import NO_ENTRIES
 
 if TYPE_CHECKING:
     from relay.sessions.session import Session
@@ -355,13 +355,13 @@ class Upkeep:
         if found:
             log.error("the check found %d entries of %s", len(found), session.destination.text)
             self._worker.metrics.check_found += len(found)
-            session.suspects = NONE
+            session.suspects = NO_ENTRIES
             session.read()
         elif unread:
             session.suspects = unread
             self._worker.loop.call_later(SECOND_LOOK_S, self._look, session)
         else:
-            session.suspects = NONE
+            session.suspects = NO_ENTRIES
 
     def compare_all(self) -> None:
         """Compares every held epoch with the directory."""

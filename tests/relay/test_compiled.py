@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import proto.rmb.address  # one of the modules, for what must come before it
-from relay import compiled
+from relay import compiled, compiling
 from tests.support.forking import ROOT, without_settings
 
 SOURCES = ["proto/rmb/address.py", "proto/rmb/bounds.py"]
@@ -31,14 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def make_build(folder: Path, **changed: Any) -> None:
     """Write a build whose extension modules are no such thing."""
-    manifest = {
-        "suffix": compiled.SUFFIX,
-        "python": "3.11",
-        "modules": list(compiled.MODULES),
-        "sources": SOURCES,
-        "digest": compiled.digest(SOURCES),
-        "build": "build-1",
-    }
+    manifest = compiling.manifest_of(SOURCES) | {"build": "build-1"}
     (folder / compiled.MANIFEST).write_text(json.dumps(manifest | changed))
     for name in (*compiled.MODULES, compiled.LIBRARY):
         file = Path(folder, "build-1", *name.split(".")).with_suffix(compiled.SUFFIX)

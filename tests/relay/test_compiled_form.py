@@ -43,7 +43,7 @@ def build(
     monkeypatch.delenv(compiled.FOLDER_VARIABLE, raising=False)
     manifest = compiled.read_manifest()
     if manifest is None or compiled.misfit(manifest):
-        cache = getattr(request.config, "cache", None)  # there is none where it is switched off
+        cache = getattr(request.config, "cache", None)  # None with -p no:cacheprovider
         folder: Path = cache.mkdir("compiled") if cache else tmp_path_factory.mktemp("compiled")
         monkeypatch.setenv(compiled.FOLDER_VARIABLE, str(folder))
         print(compiling.compile_modules())

@@ -22,14 +22,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def write_manifest(folder: Path) -> None:
     """Write that there is a build of the present sources."""
-    sources = compiling.sources()
-    manifest = {
-        "suffix": compiled.SUFFIX,
-        "modules": list(compiled.MODULES),
-        "sources": sources,
-        "digest": compiled.digest(sources),
-        "build": "build-1",
-    }
+    manifest = compiling.manifest_of(compiling.sources()) | {"build": "build-1"}
     (folder / compiled.MANIFEST).write_text(json.dumps(manifest))
 
 

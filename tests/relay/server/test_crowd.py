@@ -17,7 +17,9 @@ import uvloop
 from relay.server.crowd import DEEP, IN_A_TURN, Crowd, queued
 
 CLIENTS = DEEP + 100
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nobody tells the queue's length")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux reports the length of the queue"
+)
 
 
 class Served(asyncio.Protocol):
