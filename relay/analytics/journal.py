@@ -262,7 +262,8 @@ class Journal:
         elif not 0 <= now_us - self._told_us < MARK_US and self.all_written:
             self._submit(None, 0, now_us)
         age_us = now_us - self._segment_us
-        if self._segment_bytes and not 0 <= age_us < self._rhythm.segment_s * 1e6:
+        due = self._segment_bytes and not 0 <= age_us < self._rhythm.segment_s * 1e6
+        if due and not self.at:  # rows that wait for a buffer have names of this segment
             self._submit(None, 0, now_us, close=True)
 
     @property

@@ -91,6 +91,21 @@ async def test_under_pressure_events_are_dropped_and_counted(tmp_path: Path) -> 
     assert journal.figures()['relay_analytics_lost_total{reason="pressure"}'] == 2 * BUFFER_RECORDS
 
 
+async def test_a_segment_does_not_end_while_its_rows_wait_for_a_buffer(tmp_path: Path) -> None:
+    """The numbers of their names are those of this segment, not of the next."""
+    clock = Clock()
+    journal = _journal(tmp_path, clock, Rhythm(flush_s=3600, segment_s=10))
+    _put(journal, (MAX_BUFFERS - 1) * BUFFER_RECORDS + 1)
+    journal.put(Kind.SESSION_OPEN, journal.now_us(), 1, 1, 0, session="waits")
+    clock.now += 11
+    journal.flush()
+    journal.put(Kind.SESSION_OPEN, journal.now_us(), 2, 1, 0, session="comes later")
+    journal.start()
+    await journal.close()
+    named = [row.session for row in rows(tmp_path) if row.session]
+    assert named == ["waits", "comes later"]
+
+
 async def test_a_full_disk_loses_nothing_that_fits_into_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

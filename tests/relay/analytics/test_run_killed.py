@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from glob import glob  # unlike that of `Path` it bears folders that vanish meanwhile
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,11 @@ def the_driver_is_killed(folder: Path) -> None:
 def the_scratch_folder_is_full(folder: Path) -> None:
     """For Spark alone, before any result is written: the database notes why."""
     scratch = lake_of(folder).cache / "spark"
-    with running(folder, "rollup", begun=lambda: set(scratch.rglob("blockmgr-*"))) as started:
+
+    def begun() -> set[Path]:
+        return set(map(Path, glob(f"{scratch}/**/blockmgr-*", recursive=True)))
+
+    with running(folder, "rollup", begun=begun) as started:
         driver, java = started
         resource.prlimit(java.pid, resource.RLIMIT_FSIZE, (0, 0))
         printed, complaints = driver.communicate(timeout=RUN_S)
