@@ -33,9 +33,9 @@ COMPILE := uv pip compile --universal --generate-hashes --python-version 3.11 --
 # In the background, at low priority and after the relay has started. Without a compiler, or with
 # sources that it refused already, nothing happens.
 COMPILE_LATER = if [ "$${RMB_COMPILED:-1}" != 0 ] && command -v $${CC:-cc} >/dev/null; then \
-	    [ -e relay/_compiled/manifest.json ] || [ -e relay/_compiled/failed.json ] || \
+	    [ -e hotpath/_compiled/manifest.json ] || [ -e hotpath/_compiled/failed.json ] || \
 	        echo 'Compiling the hot path in the background, for the next start; log: $(COMPILE_LOG)'; \
-	    (MAKEFLAGS= nohup sh -c 'sleep 10; $(BIN)/python -m relay.compiling --wanted && \
+	    (MAKEFLAGS= nohup sh -c 'sleep 10; $(BIN)/python -m hotpath.compiling --wanted && \
 	        exec nice -n 19 make --no-print-directory VENV=$(VENV) compile' \
 	        >$(COMPILE_LOG) 2>&1 </dev/null &); fi
 
@@ -64,7 +64,7 @@ demo: $(RELAY) ## Let demo twins talk through the relay of `make run`
 	@exec $(BIN)/python -m relay.demo --data $(DATA)
 
 compile: $(COMPILER) ## Compile the hot path: more messages a second; needs a C compiler, a minute
-	@$(BIN)/python -m relay.compiling
+	@$(BIN)/python -m hotpath.compiling
 
 wheel: $(RELAY) ## Build a wheel in dist/, with the compiled hot path where there is a C compiler
 	@$(MAKE) --no-print-directory compile || echo 'The wheel has the Python sources only'
@@ -138,7 +138,7 @@ browser:
 
 # The hot path's tests run in its compiled form as well.
 compiler: $(BIN)/python
-	@$(BIN)/python -c 'from relay.compiling import require_compiler; require_compiler()' 2>/dev/null || { \
+	@$(BIN)/python -c 'from hotpath.compiling import require_compiler; require_compiler()' 2>/dev/null || { \
 	    echo 'Installing a C compiler'; { $(APT_INSTALL) gcc libc6-dev python3-dev; } >/dev/null || \
 	    echo "gcc or Python's headers are missing: install both, or a test fails" >&2; }
 
@@ -178,7 +178,7 @@ system-deps: ## Install the browser of the browser tests (Debian, Ubuntu)
 
 clean: ## Remove the virtual environment and all caches; data stays
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage build dist *.egg-info \
-	    relay/_compiled
+	    hotpath/_compiled
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

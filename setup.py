@@ -14,7 +14,7 @@ from setuptools import Distribution, setup
 
 sys.path.insert(0, str(Path.cwd()))
 
-from relay import compiled
+from hotpath import compiled
 
 
 class Relay(Distribution):
@@ -26,7 +26,7 @@ class Relay(Distribution):
         if compiled.in_use():
             own: dict[str, Any] = self.package_data
             build = (compiled.read_manifest() or {})["build"]
-            own["relay"] = [f"_compiled/{compiled.MANIFEST}", f"_compiled/{build}/**/*"]
+            own["hotpath"] = [f"_compiled/{compiled.MANIFEST}", f"_compiled/{build}/**/*"]
 
     def has_ext_modules(self) -> bool:
         """Whether the wheel is for one platform."""

@@ -4,3 +4,5 @@
 connection up and calls back with each reply. The relay's commits and the gateway's queues stand on
 it; everything else uses redis-py.
 """
+
+import hotpath  # noqa: F401 - the first to be imported

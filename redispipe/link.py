@@ -1,7 +1,7 @@
 """One connection to Redis under a `RedisPipe`: what passes it, request by request.
 
 Apart from the pipe, which opens it again and again, because it is part of the hot path
-(`relay.compiled`): compiled coroutines that await inside `except` leave its error to others.
+(`hotpath.compiled`): compiled coroutines that await inside `except` leave its error to others.
 """
 
 from __future__ import annotations

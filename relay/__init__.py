@@ -1,5 +1,3 @@
-"""The relay. Its hot path is compiled where there is a build (`relay.compiled`)."""
+"""The relay."""
 
-from relay import compiled
-
-compiled.enable()
+import hotpath  # noqa: F401 - the first to be imported

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("relay", "peer", "chain", "proto", "redispipe", "lattice", "rmbsite")
+PACKAGES = ("relay", "peer", "chain", "proto", "redispipe", "lattice", "hotpath", "rmbsite")
 DOCUMENTS = ("README.md", "CHANGELOG.md", "docs/**/*.md", "docs/**/*.json", "contrib/**/*.md")
 TEMPLATES = ("relay/**/templates/**/*.html", "rmbsite/**/*.html")
 RECORDS = ("docs/bench/history/",)

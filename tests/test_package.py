@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("chain", "lattice", "peer", "proto", "relay", "rmbsite")
+PACKAGES = ("chain", "hotpath", "lattice", "peer", "proto", "redispipe", "relay", "rmbsite")
 # The build needs these beside the packages.
 SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 

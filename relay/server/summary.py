@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from relay import compiled
+from hotpath import compiled
 from relay.server.listen import ListenAddress
 from relay.server.open_files import current_limit
 

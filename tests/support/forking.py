@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from relay import compiled
+from hotpath import compiled
 from relay.server import warm, warm_main
 from relay.server.warm_request import MAX_MESSAGE_BYTES, Request
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-FIRST: Final = "tests/relay/test_compiled_form.py"
+FIRST: Final = "tests/hotpath/test_compiled_form.py"
 """It compiles for a minute, and then runs other tests."""
 FRONT: Final = ("tests/e2e/", "tests/peer/")
 """They start relays, gateways and browsers."""

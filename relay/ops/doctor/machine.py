@@ -13,7 +13,7 @@ from typing import Final
 from django.conf import settings
 from django.core import checks
 
-from relay import compiled
+from hotpath import compiled
 from relay.ops.doctor.finding import Finding, Level, fault, ok, warning
 from relay.server.summary import SPARE_FILES
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from relay import compiled as compiled_form
+from hotpath import compiled as compiled_form
 from tests.bench.bench import (
     Bench,
     as_json,

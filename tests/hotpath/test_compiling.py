@@ -1,4 +1,4 @@
-"""`relay.compiling`: what a build depends on, and what is said where there can be none."""
+"""`hotpath.compiling`: what a build depends on, and what is said where there can be none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from relay import compiled, compiling
+from hotpath import compiled, compiling
 
 
 @pytest.fixture

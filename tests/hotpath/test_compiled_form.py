@@ -1,4 +1,4 @@
-"""The tests of the hot path once more, in its compiled form (`relay.compiled`).
+"""The tests of the hot path once more, in its compiled form (`hotpath.compiled`).
 
 The build is that of the checkout if it is of the present sources; otherwise one in the cache of
 pytest, which further runs use.
@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from relay import compiled, compiling
+from hotpath import compiled, compiling
 from tests.support.forking import ROOT
 
 TESTS = (
-    "tests/relay/test_compiled.py",
+    "tests/hotpath/test_compiled.py",
     "tests/proto/websocket",
     "tests/proto/rmb",
     "tests/redispipe",

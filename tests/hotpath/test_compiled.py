@@ -1,4 +1,4 @@
-"""`relay.compiled`: which build is taken, and that anything else leaves the Python sources."""
+"""`hotpath.compiled`: which build is taken, and that anything else leaves the Python sources."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import proto.rmb.address  # one of the modules, for what must come before it
-from relay import compiled, compiling
+from hotpath import compiled, compiling
 from tests.support.forking import ROOT, without_settings
 
 SOURCES = ["proto/rmb/address.py", "proto/rmb/bounds.py"]
@@ -99,8 +99,8 @@ def test_a_broken_build_leaves_the_sources(folder: Path, missing: bool) -> None:
     if missing:
         next(folder.rglob(f"address{compiled.SUFFIX}")).unlink()
     program = (
-        "import relay, proto.rmb.address as module; "
-        "print(relay.compiled.state(), module.__file__, sep='\\n')"
+        "import hotpath, proto.rmb.address as module; "
+        "print(hotpath.compiled.state(), module.__file__, sep='\\n')"
     )
     told = subprocess.run(
         [sys.executable, "-c", program],

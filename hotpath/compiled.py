@@ -1,12 +1,12 @@
-"""The compiled form of the hot path: which modules it has, where it is, whether it is in use.
+"""Which modules have a compiled form, where it is, and whether it is in use.
 
-    make compile  ->  relay/_compiled/manifest.json, relay/_compiled/build-*/
-    import relay  ->  enable(): imports of `MODULES` load the build, if it is of these very sources
+    make compile    ->  hotpath/_compiled/manifest.json, hotpath/_compiled/build-*/
+    import hotpath  ->  enable(): imports of `MODULES` load the build, if it is of these sources
 
-The Python sources stay the reference: without a build, with an old one, or on any failure the
-relay runs them as they are. All of the modules are compiled or none is, as compiled ones know the
-layout of each other's objects. `relay.compiling` makes the build; this module needs nothing but the
-standard library.
+The Python sources stay the reference: without a build, with an old one, or on any failure they run
+as they are. All of the modules are compiled or none is, as compiled ones know the layout of each
+other's objects. `hotpath.compiling` makes the build; this module needs nothing but the standard
+library.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def state() -> str:
 
 def folder() -> str:
     """Where builds are."""
-    return os.environ.get(FOLDER_VARIABLE) or os.path.join(ROOT, "relay", "_compiled")
+    return os.environ.get(FOLDER_VARIABLE) or os.path.join(ROOT, "hotpath", "_compiled")
 
 
 def misfit(manifest: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
-"""`make compile`: build the compiled form of the hot path (`relay.compiled`).
+"""`make compile`: build the compiled form of the hot path (`hotpath.compiled`).
 
     sources -> mypyc -> C compiler -> one library and a pointer to it per module -> trial import
-      -> relay/_compiled/build-*, then manifest.json, which makes the next start use it
+      -> hotpath/_compiled/build-*, then manifest.json, which makes the next start use it
 
 Needs a C compiler, Python's headers, mypy and setuptools. Without one of them, or where mypyc
 refuses the sources, nothing changes. A running relay keeps the build that it has loaded: files of a
@@ -30,14 +30,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from relay import compiled
+from hotpath import compiled
 
 FAILED: Final = 1
 INTERRUPTED: Final = 130
 
 FAILURE: Final = "failed.json"
 """Of which sources, so that nobody tries them again in the background."""
-PACKAGES: Final = ("proto", "redispipe", "relay")
+PACKAGES: Final = ("peer", "proto", "redispipe", "relay")
 BUILD: Final = "build-"
 UNFINISHED: Final = ".unfinished-"
 
@@ -63,7 +63,7 @@ MYPY: Final = (
 TRIAL: Final = """\
 import importlib, os
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "rmbsite.settings")
-from relay import compiled
+from hotpath import compiled
 assert compiled.in_use(), compiled.state()
 import django
 django.setup()
@@ -79,7 +79,7 @@ class CompileError(Exception):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build, or show the state; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m relay.compiling",
+        prog="python -m hotpath.compiling",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -132,7 +132,7 @@ def _build(folder: Path, *, former: str | None) -> str:
         try:
             build = Path(work, "lib")
             _run(
-                f"from relay import compiling; compiling.run_mypyc({str(build)!r}, {work!r})",
+                f"from hotpath import compiling; compiling.run_mypyc({str(build)!r}, {work!r})",
                 os.environ,
             )
             _try(Path(work), build, manifest)
