@@ -21,17 +21,27 @@ from types import ModuleType
 from typing import Any, Final
 
 MODULES: Final = (
-    *("proto.limits.window", "proto.rmb.address", "proto.rmb.blocks", "proto.rmb.fields"),
-    *("proto.rmb.inbound", "proto.rmb.routing", "proto.rmb.tags", "proto.websocket.frames"),
-    *("redispipe.link", "redispipe.resp"),
+    *("peer.mux.session", "peer.mux.stream"),
+    *("proto.limits.window",),
+    *("proto.mux.connection", "proto.mux.frames", "proto.mux.stream", "proto.mux.varint"),
+    *("proto.rmb.address", "proto.rmb.blocks", "proto.rmb.fields", "proto.rmb.inbound"),
+    *("proto.rmb.routing", "proto.rmb.tags"),
+    *("proto.rpc.call", "proto.rpc.caller", "proto.rpc.framing", "proto.rpc.handler"),
+    *("proto.rpc.messages",),
+    *("proto.sbd.machine", "proto.sbd.rate"),
+    *("proto.websocket.frames",),
+    *("redispipe.link",),
+    *("redispipe.resp",),
+    *("relay.mux.wire",),
     *("relay.queues.batch", "relay.queues.charging", "relay.queues.commit"),
     *("relay.queues.destination", "relay.queues.entries", "relay.queues.keys"),
+    *("relay.sbd.connection", "relay.sbd.switch"),
     *("relay.server.acknowledgement", "relay.server.frame_protocol"),
     *("relay.sessions.counters", "relay.sessions.meters", "relay.sessions.pages"),
     *("relay.sessions.room", "relay.sessions.router", "relay.sessions.sender"),
     *("relay.sessions.session", "relay.sessions.worker"),
 )
-"""What a message passes on its way from one session to another."""
+"""What a message, packet, stream or call passes on its way."""
 
 GROUP: Final = "rmb_hot"
 LIBRARY: Final = f"{GROUP}__mypyc"

@@ -104,8 +104,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def compile_modules(*, force: bool = False) -> str:
+def compile_modules(*, force: bool = False, opt_level: str = "3") -> str:
     """Make a build and put it in place; returns what was done.
+
+    Args:
+        force: also if there is one that fits.
+        opt_level: of the C compiler.
 
     Raises:
         CompileError: It cannot be done.
@@ -118,12 +122,12 @@ def compile_modules(*, force: bool = False) -> str:
             if present and not force and not compiled.misfit(present):
                 return "the compiled hot path is up to date"
             _require_tools()
-            return _build(folder, former=present.get("build"))
+            return _build(folder, opt_level, former=present.get("build"))
     except OSError as error:
         raise CompileError(f"cannot write to {folder}: {error.strerror or error}") from None
 
 
-def _build(folder: Path, *, former: str | None) -> str:
+def _build(folder: Path, opt_level: str, *, former: str | None) -> str:
     for left in folder.glob(f"{UNFINISHED}*"):  # by one that was killed
         shutil.rmtree(left, ignore_errors=True)
     names = sources()
@@ -132,7 +136,8 @@ def _build(folder: Path, *, former: str | None) -> str:
         try:
             build = Path(work, "lib")
             _run(
-                f"from hotpath import compiling; compiling.run_mypyc({str(build)!r}, {work!r})",
+                "from hotpath import compiling; "
+                f"compiling.run_mypyc({str(build)!r}, {work!r}, {opt_level!r})",
                 os.environ,
             )
             _try(Path(work), build, manifest)
@@ -209,12 +214,12 @@ def _source(module: str) -> str:
     return ""
 
 
-def run_mypyc(target: str, work: str) -> None:
+def run_mypyc(target: str, work: str, opt_level: str) -> None:
     """Compile in this process; exits with what mypyc or the C compiler says."""
     build = importlib.import_module("mypyc.build")
     extensions = build.mypycify(
         [*MYPY, *(_source(name) for name in compiled.MODULES)],
-        opt_level="3",
+        opt_level=opt_level,
         debug_level="0",
         multi_file=False,
         group_name=compiled.GROUP,

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from peer.mux.session import ConnectionEndedError, MuxSession
-from peer.mux.stream import MuxStream, StreamFailedError
+from peer.mux.errors import ConnectionEndedError, StreamFailedError
+from peer.mux.session import MuxSession
+from peer.mux.stream import MuxStream
 from proto.mux.bounds import MuxBounds
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from picows import WSCloseCode, WSError, WSFrame, WSListener, WSMsgType, WSTrans
 
 from chain.urls import host_and_port, shown
 from peer.handshake import failure_of
-from peer.mux.session import ConnectionEndedError, Handler, MuxSession
+from peer.mux.errors import ConnectionEndedError
+from peer.mux.session import Handler, MuxSession
 from proto.mux.bounds import MAX_HEADER_BYTES, MuxBounds
 from proto.websocket.frames import masked_frame
 

@@ -11,13 +11,15 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol
 
-from peer.mux.stream import MuxStream, StreamFailedError
+from peer.mux.errors import ConnectionEndedError, StreamFailedError
+from peer.mux.stream import MuxStream
 from proto.mux.bounds import NORMAL_CLOSURE, PROTOCOL_ERROR, MuxBounds
 from proto.mux.connection import MuxConnection
-from proto.mux.errors import MuxError, StreamStateError
+from proto.mux.errors import StreamStateError
 from proto.mux.events import (
     Acknowledged,
     CloseDue,
@@ -48,10 +50,6 @@ DRAIN_S: Final = 10.0
 Handler = Callable[[MuxStream], Coroutine[Any, Any, None]]
 
 
-class ConnectionEndedError(MuxError):
-    """The connection has ended, or could not be made."""
-
-
 class Wire(Protocol):
     """A websocket, as far as a session needs it."""
 
@@ -67,6 +65,20 @@ class Wire(Protocol):
 
     def close(self, code: int, text: str) -> None:
         """Close it."""
+
+
+class _Opening:
+    """A stream for the length of a block."""
+
+    def __init__(self, session: MuxSession) -> None:
+        self._session = session
+
+    async def __aenter__(self) -> MuxStream:
+        self._stream = await self._session.open_stream()
+        return self._stream
+
+    async def __aexit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        self._stream.leave(kind is not None)
 
 
 class MuxSession:
@@ -113,16 +125,14 @@ class MuxSession:
         """The clock of the machine."""
         return time.monotonic_ns()
 
-    @contextlib.asynccontextmanager
-    async def open(self) -> AsyncIterator[MuxStream]:
+    def open(self) -> AbstractAsyncContextManager[MuxStream]:
         """Open a stream for the length of the block.
 
         Raises:
             StreamFailedError: the other side refused it, or did not accept it in time.
             ConnectionEndedError: the connection has ended.
         """
-        async with await self.open_stream() as stream:
-            yield stream
+        return _Opening(self)
 
     async def open_stream(self) -> MuxStream:
         """Open a stream, and return it when the other side has accepted it.

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from proto.mux.errors import MuxError
+from peer.mux.errors import StreamFailedError
 from proto.mux.events import FailReason
 from proto.mux.frames import Half
 from proto.mux.stream import ReadState, Stream, WriteState
@@ -17,22 +17,6 @@ if TYPE_CHECKING:
 HIGH_WATER_BYTES: Final = 256 * 1024
 """With more than this unsent `write` waits."""
 READ_BYTES: Final = 64 * 1024
-
-
-class StreamFailedError(MuxError):
-    """A half of a stream ended before its end.
-
-    Attributes:
-        code: of the other side; 0 for other reasons.
-        reason: why.
-    """
-
-    def __init__(self, half: Half, code: int, reason: FailReason) -> None:
-        doing = "reading" if half is Half.READ else "writing"
-        text = f"{doing}: {reason.value.replace('_', ' ')}"
-        super().__init__(f"{text}, code {code}" if reason is FailReason.PEER else text)
-        self.code = code
-        self.reason = reason
 
 
 class MuxStream:

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 from typing import Any
 
+from peer.mux.errors import StreamFailedError
 from peer.mux.session import MuxSession
-from peer.mux.stream import MuxStream, StreamFailedError
+from peer.mux.stream import MuxStream
 from proto.mux.frames import Half
 from proto.rpc.call import Abort, Cancel, End, Write
 from proto.rpc.caller import Caller

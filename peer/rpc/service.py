@@ -10,8 +10,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from peer.mux.errors import StreamFailedError
 from peer.mux.session import MuxSession
-from peer.mux.stream import MuxStream, StreamFailedError
+from peer.mux.stream import MuxStream
 from peer.rpc.driving import (
     Params,
     fail,

@@ -111,7 +111,7 @@ class Caller:
             TypeError: the parameters are not JSON.
             ValueError: the call is of a kind with one message, which was sent.
         """
-        if self._sent and self._kind in (*SENDS_ONE, Kind.RAW):
+        if self._sent and (self._kind is Kind.RAW or self._kind in SENDS_ONE):
             raise ValueError(f"a call of the kind {self._kind.name} sends one message")
         is_first = not self._sent
         written = messages.request(self._method, params, self._metadata if is_first else None)
@@ -151,8 +151,7 @@ class Caller:
                 self._receive_header_answer(data)
             else:
                 for value in self._reader.receive(data):
-                    self._receive_result(messages.read_response(value))
-                    if self.is_over:
+                    if not self._receive_result(messages.read_response(value)):
                         break
         except RpcError as error:
             self._fail(error)
@@ -163,7 +162,7 @@ class Caller:
             return
         if self._reader.is_within and not (self._kind is Kind.RAW and self._results):
             self._fail(RpcStreamError("the stream ended within a message"))
-        elif not self._results and self._kind in (*GETS_ONE, Kind.RAW):
+        elif not self._results and (self._kind is Kind.RAW or self._kind in GETS_ONE):
             self._fail(RpcStreamError("the stream ended without a response"))
         else:
             self._finish()
@@ -221,11 +220,14 @@ class Caller:
         if rest:
             self._events.append(BytesReceived(rest))
 
-    def _receive_result(self, result: Any) -> None:
+    def _receive_result(self, result: Any) -> bool:
+        """Tell the owner; returns whether more may come."""
         self._results += 1
         self._events.append(ResultReceived(result))
         if self._kind in GETS_ONE:
             self._finish()
+            return False
+        return True
 
     def _finish(self) -> None:
         self.is_over = True

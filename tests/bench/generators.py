@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -26,21 +28,21 @@ class GeneratorProcess:
         core: int | None,
         module: str = "tests.bench.load",
         command: Sequence[str] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """
         Args:
             core: for it; None: any.
             module: of Python.
             command: of another program that answers the same.
+            environment: variables in addition to those of the bench.
         """
         cores = frozenset() if core is None else frozenset({core})
         command = command or [sys.executable, "-m", module]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        if cores:
-            with on_cores(cores):
-                self._process = subprocess.Popen(command, **pipes)  # type: ignore[call-overload]
-        else:
-            self._process = subprocess.Popen(command, **pipes)  # type: ignore[call-overload]
+        options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        options["env"] = {**os.environ, **(environment or {})}
+        with on_cores(cores) if cores else contextlib.nullcontext():
+            self._process = subprocess.Popen(command, **options)  # type: ignore[call-overload]
 
     @property
     def pid(self) -> int:

@@ -123,6 +123,12 @@ def test_mypy_looks_for_unreachable_code_in_what_is_compiled() -> None:
 
 
 @pytest.mark.parametrize("module", compiled.MODULES)
+def test_compiled_modules_do_not_ask_where_they_are(module: str) -> None:
+    """They are in their build, where no other files are."""
+    assert "__file__" not in Path(ROOT, *module.split(".")).with_suffix(".py").read_text()
+
+
+@pytest.mark.parametrize("module", compiled.MODULES)
 def test_compiled_coroutines_do_not_await_while_they_handle_an_error(module: str) -> None:
     """The error would become that of whatever runs meanwhile."""
     tree = ast.parse(Path(ROOT, *module.split(".")).with_suffix(".py").read_text())

@@ -18,10 +18,16 @@ from tests.support.forking import ROOT
 
 TESTS = (
     "tests/hotpath/test_compiled.py",
-    "tests/proto/websocket",
+    "tests/proto/mux",
     "tests/proto/rmb",
+    "tests/proto/rpc/test_calls.py",
+    "tests/proto/sbd",
+    "tests/proto/websocket",
+    "tests/peer/mux/test_connecting.py",
+    "tests/peer/test_rpc_sessions.py",
     "tests/redispipe",
     "tests/relay/queues",
+    "tests/relay/sbd/test_two_workers.py",
     "tests/relay/server/test_frame_protocol.py",
     "tests/model/test_claims.py",
     "tests/model/test_dead_links.py",
@@ -46,7 +52,7 @@ def build(
         cache = getattr(request.config, "cache", None)  # None with -p no:cacheprovider
         folder: Path = cache.mkdir("compiled") if cache else tmp_path_factory.mktemp("compiled")
         monkeypatch.setenv(compiled.FOLDER_VARIABLE, str(folder))
-        print(compiling.compile_modules())
+        print(compiling.compile_modules(opt_level="0"))  # takes half of the time
 
 
 @pytest.mark.usefixtures("build")

@@ -25,7 +25,7 @@ from tests.bench.rows.sessions import (
     open_bare,
     worker_memory,
 )
-from tests.bench.rows.throughput import FIRST_ROW, LOADS, p99
+from tests.bench.rows.throughput import FIRST_ROW, LOADS, beside_pure, p99
 from tests.bench.targets import Target
 
 SETTINGS = {
@@ -85,6 +85,12 @@ def single(bench: Bench) -> Row:
     ratio = median_ratio(mine, theirs, lambda sample: sample.latency.p50_us)
     targets = [Figure("p50", ratio, "B", must=1.2, goal=1.0, lower_is_better=True)]
     return _row("sbd-single", "SBD: one pair, window 1, 256 B", targets, mine, theirs)
+
+
+def compiled(bench: Bench) -> Row:
+    """The first row's load as packets: the compiled form beside the pure one."""
+    title = "SBD: 50 pairs, window 8, 256 B, one worker"
+    return beside_pure(bench, "sbd-compiled", title, "sbd", SETTINGS, must=1.2)
 
 
 def idle(bench: Bench) -> Row:

@@ -7,6 +7,7 @@ is measured once more with TLS beside it.
 from __future__ import annotations
 
 import contextlib
+import os
 import statistics
 import subprocess
 import sys
@@ -17,18 +18,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hotpath.compiled import SWITCH
 from tests.bench import layout
 from tests.bench.bench import Bench
 from tests.bench.figures import Figure, Row
 from tests.bench.generators import GeneratorProcess
 from tests.bench.measure import DISTURBED_LIMIT
+from tests.bench.rows.throughput import require_build
 from tests.bench.streams.program import CHUNK_BYTES, MESSAGE_BYTES, PARAMS
 from tests.bench.targets import TargetError
 from tests.support.certificates import make_certificate
 from tests.support.node import PEERS, node
 
 OURS, GRPC, OURS_TLS, JS = "ours", "grpc.aio", "ours, TLS", "JavaScript"
-BASES = {GRPC: OURS, JS: OURS_TLS}
+PURE = "pure Python"
+BASES = {GRPC: OURS, JS: OURS_TLS, PURE: OURS}
 """What ours is compared with, and which of ours."""
 GAIN_ON_JS = (3.0, 5.0)
 IDLE_STREAMS = 20_000
@@ -71,9 +75,16 @@ def _pair(name: str, certificate: tuple[Path, Path]) -> Iterator[Pair]:
     if name == JS:
         client = [node(), str(PEERS / "bench.js")]
         server = [*client, "serve", key, path]
+    form = {SWITCH: "0"} if name == PURE else {}
     with layout.on_cores(layout.layout().server):
-        process = subprocess.Popen(server, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        generator = GeneratorProcess(None, command=client)
+        process = subprocess.Popen(
+            server,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **form},
+        )
+        generator = GeneratorProcess(None, command=client, environment=form)
     try:
         assert process.stdout is not None
         ports = [int(each) for each in process.stdout.readline().split()]
@@ -140,7 +151,7 @@ def _compared(
     with _pairs([OURS, GRPC, OURS_TLS, JS]) as pairs:
         for workers in loads:
             found = _in_turns(bench, pairs, kind, workers)
-            for base in BASES:
+            for base in (GRPC, JS):
                 must, goal = bounds if base == GRPC else GAIN_ON_JS
                 what = f"{workers} at once{', TLS' if base == JS else ''}"
                 figures.append(Figure(what, found.ratio(base), base, must, goal))
@@ -177,6 +188,24 @@ def calls(bench: Bench) -> Row:
     title = f"unary calls with {len(str(PARAMS))} B of JSON each way"
     bounds = (1.0, 2.0)
     return _compared(bench, "calls", title, "calls", "/s", (1, 100), bounds)
+
+
+def compiled(bench: Bench) -> Row:
+    """The loads of the other rows, client and server in the compiled form and in the pure one."""
+    require_build()
+    figures, samples, remarks = [], {}, []
+    with _pairs([OURS, PURE]) as pairs:
+        for kind, workers in (("chunks", 1), ("messages", 100), ("calls", 1), ("calls", 100)):
+            found = _in_turns(bench, pairs, kind, workers)
+            what = f"{kind}, {workers} at once"
+            figures.append(Figure(what, found.ratio(PURE), "of pure Python", must=1.2, goal=2.0))
+            per_cpu_s = found.ratio(PURE, "per_cpu_s")
+            figures.append(Figure(f"{what}, per CPU second", per_cpu_s, "of pure Python"))
+            samples |= {f"{pair.name}: {what}": found.samples[pair.name] for pair in pairs}
+            if found.disturbed > DISTURBED_LIMIT:
+                remarks.append(f"{what}: others used up to {found.disturbed:.2f} cores")
+    title = "streams and calls, compiled beside pure"
+    return Row("streams-compiled", title, figures, samples, remarks)
 
 
 def idle(bench: Bench) -> Row:

@@ -117,16 +117,24 @@ def single(bench: Bench) -> Row:
 
 def compiled(bench: Bench) -> Row:
     """The first row: the compiled form of the hot path beside the pure one."""
-    if not compiled_form.in_use():
-        raise TargetError(f"there is nothing to compare with: {compiled_form.state()}")
+    return beside_pure(bench, "compiled", "the first row", "rmb", {}, must=1.3)
+
+
+def beside_pure(
+    bench: Bench, name: str, title: str, protocol: str, settings: dict[str, str], must: float
+) -> Row:
+    """The first row's load in the compiled form, beside the same in pure Python."""
+    require_build()
+    twins = FIRST_ROW.twins if protocol == "rmb" else []
     with (
-        bench.relay(FIRST_ROW.twins) as fast,
-        bench.relay(FIRST_ROW.twins, {compiled_form.SWITCH: "0"}) as pure,
+        bench.relay(twins, settings) as fast,
+        bench.relay(twins, {**settings, compiled_form.SWITCH: "0"}) as pure,
         bench.generators(2) as generators,
     ):
-        mine, theirs = bench.compare(fast, pure, generators, FIRST_ROW)
-    targets = [
-        Figure("rate", rate_ratio(mine, theirs), "of pure Python", must=1.3, goal=1.8),
+        targets = (replace(each, protocol=protocol) for each in (fast, pure))
+        mine, theirs = bench.compare(*targets, generators, FIRST_ROW)
+    figures = [
+        Figure("rate", rate_ratio(mine, theirs), "of pure Python", must=must, goal=1.8),
         Figure(
             "messages per core of the server",
             median_ratio(mine, theirs, lambda each: each.messages_per_s / each.server_busy),
@@ -136,9 +144,17 @@ def compiled(bench: Bench) -> Row:
         *described("pure", theirs),
         faults([*mine, *theirs]),
     ]
-    title = "the first row, the compiled hot path beside pure Python"
     samples = as_json(compiled=mine, pure=theirs)
-    return Row("compiled", title, targets, samples, remarks(mine, theirs))
+    return Row(name, f"{title}, compiled beside pure", figures, samples, remarks(mine, theirs))
+
+
+def require_build() -> None:
+    """
+    Raises:
+        TargetError: there is no compiled form to measure.
+    """
+    if not compiled_form.in_use():
+        raise TargetError(f"there is nothing to compare with: {compiled_form.state()}")
 
 
 def append_only(bench: Bench) -> Row:
