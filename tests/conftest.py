@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
-from tests.support import two_ends
+from tests.support import collecting, two_ends
 from tests.support.postgres_server import PostgresServer
 from tests.support.redis_servers import RedisServer, start_redis62, start_valkey
 
@@ -30,6 +30,14 @@ hypothesis_settings.load_profile("suite")
 # What a shell without job control runs in its background ignores Ctrl-C; children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Collect with less work (`tests.support.collecting`)."""
+    with collecting.without_garbage():
+        collecting.import_share(session.config)
+        return (yield)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
