@@ -7,17 +7,32 @@
 -- ARGV: kind of the entries (one byte, put before each), bytes to take at most (one entry always
 --       passes), a field for each entry
 -- Returns the entries, in the order of the fields.
+local most_bytes = tonumber(ARGV[2])
 local taken = {}
 local bytes = 0
-for i = 3, #ARGV do
-  local entry = redis.call('RPOP', KEYS[1])
-  if not entry then
+-- Eight at a time: one call for each would take most of the script's time, and all at once may be
+-- gigabytes.
+while #taken < #ARGV - 2 and bytes < most_bytes do
+  local count = math.min(8, #ARGV - 2 - #taken)
+  local entries = redis.call('RPOP', KEYS[1], count)
+  if not entries then
     break
   end
-  redis.call('HSET', KEYS[2], ARGV[i], ARGV[1] .. entry)
-  taken[#taken + 1] = entry
-  bytes = bytes + #entry
-  if bytes >= tonumber(ARGV[2]) then
+  local kept = {}
+  local used = 0
+  while used < #entries and bytes < most_bytes do
+    used = used + 1
+    local entry = entries[used]
+    kept[#kept + 1] = ARGV[3 + #taken]
+    kept[#kept + 1] = ARGV[1] .. entry
+    taken[#taken + 1] = entry
+    bytes = bytes + #entry
+  end
+  redis.call('HSET', KEYS[2], unpack(kept))
+  for i = #entries, used + 1, -1 do
+    redis.call('RPUSH', KEYS[1], entries[i])
+  end
+  if #entries < count then
     break
   end
 end

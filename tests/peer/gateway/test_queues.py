@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from peer.gateway import keys, queues
-from peer.gateway.bounds import TAKE_ENTRIES
+from peer.gateway.bounds import TAKE_BYTES, TAKE_ENTRIES
 from peer.gateway.queues import Fields, SystemQueue
 from tests.support.redis_servers import RedisServer
 from tests.support.relay_process import eventually
@@ -76,6 +76,21 @@ async def test_entries_come_in_order(
     assert reader.taken == entries
     assert 0 < reader.reads < len(entries)
     assert valkey.run("HLEN", keys.PROCESSING) == len(entries)
+
+
+async def test_large_entries_are_taken_a_few_at_a_time(
+    valkey: RedisServer, queue: SystemQueue, reader: Reader
+) -> None:
+    entries = [bytes([ord("a") + number]) * (TAKE_BYTES * 2 // 3) for number in range(9)]
+    valkey.run("LPUSH", keys.LOCAL, *entries)
+    left: list[int] = []
+    reader.on_taken = lambda entry: left.append(valkey.run("LLEN", keys.LOCAL))
+    async with running(queue):
+        await eventually(lambda: len(reader.taken) >= len(entries))
+    assert reader.taken == entries
+    assert left == [7, 7, 5, 5, 3, 3, 1, 1, 0]  # two are above the bound of one step
+    held = valkey.run("HGETALL", keys.PROCESSING)
+    assert [value for _, value in sorted(held.items())] == [b"r" + each for each in entries]
 
 
 async def test_nothing_is_taken_during_a_pause(
