@@ -63,8 +63,12 @@ class Record(NamedTuple):
     envelope: bytes
 
 
-def encode(relay_id: bytes, records: Sequence[Record]) -> bytes:
+def encode(relay_id: bytes, records: Sequence[tuple[bytes, bool, bytes]]) -> bytes:
     """Writes the body of a batch.
+
+    Args:
+        relay_id: of the relay that sends it.
+        records: as `Record`; plain tuples are made faster.
 
     Raises:
         BatchBound: an id, the number of records or the whole is above its bound.

@@ -71,18 +71,19 @@ def examine(raw: bytes, bounds: Bounds = DEFAULT_BOUNDS) -> Examined:
     return envelope, (twin, key[1]), source, None
 
 
-def is_too_old(envelope: pb.Envelope, now_s: float, retention_s: int) -> bool:
+def is_too_old(timestamp: int, expiration_s: int, now_s: float, retention_s: int) -> bool:
     """Return whether a message is older than its life and what clocks may differ by.
 
     Without a bound, whoever has read a message could bring it again for ever.
 
     Args:
-        envelope: with a source.
+        timestamp: of an envelope with a source.
+        expiration_s: its own; 0: it names none.
         now_s: unix time.
         retention_s: the life of one that names none.
     """
-    life_s = min(envelope.expiration or retention_s, MAX_LIFE_S)
-    return envelope.timestamp + life_s + MAX_CLOCK_OFF_S < now_s
+    life_s = min(expiration_s or retention_s, MAX_LIFE_S)
+    return timestamp + life_s + MAX_CLOCK_OFF_S < now_s
 
 
 def _has_large_field(

@@ -114,6 +114,23 @@ class WindowCount:
         self.new_bytes += size_bytes
         return True
 
+    def is_roomy(self, messages: int, size_bytes: int, limit: Limit, now: float) -> bool:
+        """Whether so much more leaves half of the limit free, as far as is known."""
+        if not self.merged or int(now // WINDOW_S) != self.window:
+            return False
+        max_messages, max_bytes = limit
+        return (not max_messages or 2 * (self.messages + messages) <= max_messages) and (
+            not max_bytes or 2 * (self.size_bytes + size_bytes) <= max_bytes
+        )
+
+    def uncount(self, size_bytes: int, window: int) -> None:
+        """Takes back one message that was counted in a window; nothing if that is over."""
+        if window == self.window:
+            self.messages -= 1
+            self.size_bytes -= size_bytes
+            self.new_messages -= 1  # below zero where it was reported already
+            self.new_bytes -= size_bytes
+
     def take(self) -> Increment | None:
         """Hands out what the shared counter does not have yet; None when there is nothing.
 

@@ -30,7 +30,7 @@ from proto.rmb.types_pb2 import Envelope
 from relay.analytics.packing import ENDS, ROW, ROWS_OF_ONE, SUFFIX, Tail, Taken, pack
 from relay.analytics.records import NO_NAME, REASON_CODE, RECORD_BYTES, Kind
 from relay.analytics.uids import KIND_SEEDS, message_uid, pair_seed, session_uid
-from relay.federation.inbound_intake import Arrival
+from relay.federation.arrival import Arrival
 from relay.queues.entries import entry_payload
 from relay.sessions.recorder import Recorder
 

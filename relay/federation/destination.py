@@ -245,7 +245,7 @@ class Destination:
             prefix = lane.shard.prefix
             for entry in entries:
                 assert entry.payload is not None
-                records.append(batch.Record(prefix + entry.id, entry.doubtful, entry.payload))
+                records.append((prefix + entry.id, entry.doubtful, entry.payload))
         body = batch.encode(sender.relay_id.encode(), records)
         return await sender.http.post(
             domain, batch.PATH, sender.headers, body, timeout_s, 2 * len(records), asker

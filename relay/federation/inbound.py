@@ -20,6 +20,7 @@ from proto.federation.errors import BatchBound, BatchError
 from proto.limits.bucket import TokenBuckets
 from proto.rmb.reasons import MessageReason
 from proto.websocket.bounds import PartialBudget
+from relay.federation.arrival import Arrival
 from relay.federation.inbound_body import (
     AsgiClient,
     BodyError,
@@ -32,7 +33,7 @@ from relay.federation.inbound_body import (
     send_answer,
     send_early_answer,
 )
-from relay.federation.inbound_intake import Arrival, Intake
+from relay.federation.inbound_intake import Intake
 from relay.federation.inbound_partners import InboundPartners, Partner
 from relay.federation.verification import Verification
 from relay.ops.metric_names import series

@@ -18,7 +18,7 @@ from proto.limits.window import WINDOW_S
 from proto.rmb.reasons import MessageReason
 
 if TYPE_CHECKING:
-    from relay.federation.inbound_intake import Arrival
+    from relay.federation.arrival import Arrival
     from relay.queues.destination import Destination
     from relay.sessions.meters import Meter
     from relay.sessions.worker import Worker
@@ -67,7 +67,7 @@ class InboundAdmission:
             worker.room.holds(destination, source)
             arrival.refuse(full)
             return
-        over = self._over_limit(source, len(arrival.payload), now_s)
+        over = self._over_limit(arrival, now_s)
         if over is not None:
             worker.recorder.limited(arrival.key, arrival.envelope, over)
             arrival.refuse(over, int(WINDOW_S - now_s % WINDOW_S) + 1)
@@ -101,8 +101,8 @@ class InboundAdmission:
         elif not partner.trusted and not self._notices.take(partner.place, worker.loop.time()):
             arrival.refuse(InboundReason.ADDRESS_LIMIT)
 
-    def _over_limit(self, source: int, size_bytes: int, now_s: float) -> MessageReason | None:
-        book = self._worker.meters
+    def _over_limit(self, arrival: Arrival, now_s: float) -> MessageReason | None:
+        book, source = self._worker.meters, arrival.key[0]
         window = int(now_s // WINDOW_S)
         if window != self._meters_window:
             self._meters_window = window
@@ -114,8 +114,12 @@ class InboundAdmission:
             if not book.limits(source):
                 return None
             meter = self._meters[source] = book.acquire(source, connection=False)
-        over = meter.count(size_bytes, now_s) if meter.limited else None
-        if over is not None:
+        if not meter.limited:
+            return None
+        over = meter.count(len(arrival.payload), now_s)
+        if over is None:
+            arrival.meter, arrival.window = meter, window
+        else:
             self._worker.metrics.limit_hits += 1
             self._worker.hits.message(source, "")
             if meter.first_hit():

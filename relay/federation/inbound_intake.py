@@ -25,20 +25,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from proto.federation.answers import REPEATED, TAKEN, Answer, InboundReason, Reason, refused
-from proto.federation.inbound import examine, is_too_old
-from proto.rmb.challenge import challenge
+from proto.federation.answers import REPEATED, TAKEN, InboundReason
+from proto.federation.inbound import is_too_old
 from proto.rmb.reasons import MessageReason
 from proto.rmb.routing import Facts, Step, Twin, route
-from proto.rmb.tags import has_fail_fast
+from relay.federation.arrival import Arrival
 from relay.federation.inbound_admission import InboundAdmission
-from relay.federation.inbound_body import Client
-from relay.federation.inbound_memory import Memory, look, signed_mark, trusted_mark
+from relay.federation.inbound_memory import Memory, look
 from relay.federation.inbound_partners import InboundPartners, Partner
 from relay.federation.verification import Check, Verification
 from relay.queues import keys
@@ -47,7 +44,6 @@ from relay.twins.look_ups import LookUps
 from relay.twins.source import TwinRecord
 
 if TYPE_CHECKING:
-    from proto.rmb.types_pb2 import Envelope
     from relay.queues.batch import Batch
     from relay.sessions.worker import Worker
 
@@ -58,72 +54,8 @@ SLICE: Final = 64
 LARGE_BYTES: Final = 256 << 10
 """Hashing so much takes half a millisecond and more: a thread does it beside the loop."""
 
-Slices = list[list["Arrival"]]
+Slices = list[list[Arrival]]
 Records = dict[int, TwinRecord | TwinLookupError | None]
-
-
-class Arrival:
-    """One message on its way in.
-
-    Attributes:
-        payload: its bytes.
-        partner: who brought it.
-        client: who waits for its answer.
-        digest: what its source twin signed, unless the partner is trusted.
-        mark: what it is remembered by, once it was examined; empty too where it is stored without.
-        begun: its mark is among those under way, as long as it is being decided.
-        answer: once it is decided.
-        envelope, destination: once it was examined.
-        key: of its sender's session then; its twin is 0 for an error made by a relay.
-        relays: of the source twin.
-    """
-
-    __slots__ = (
-        "answer",
-        "begun",
-        "client",
-        "destination",
-        "digest",
-        "envelope",
-        "key",
-        "mark",
-        "partner",
-        "payload",
-        "relays",
-    )
-
-    def __init__(self, payload: bytes, partner: Partner, client: Client) -> None:
-        self.payload = payload
-        self.partner = partner
-        self.client = client
-        self.digest = b""
-        self.mark = b""
-        self.begun = False
-        self.answer: Answer | None = None
-        self.envelope: Envelope | None = None
-        self.key: keys.SessionKey = (0, None)
-        self.destination: keys.SessionKey = (0, None)
-        self.relays: tuple[str, ...] = ()
-
-    def refuse(self, reason: Reason, retry_after_s: int = 0) -> None:
-        """Ends it without being stored."""
-        self.answer = refused(reason, retry_after_s)
-
-    @property
-    def gone(self) -> bool:
-        """Whether nobody waits for its answer any more."""
-        return self.client.disconnected
-
-    def not_stored(self) -> None:
-        """Another worker has stored it meanwhile, or its client went."""
-        if self.gone:
-            self.refuse(InboundReason.CLIENT_GONE)
-        else:
-            self.answer = REPEATED
-
-    def refuse_stored(self, envelope: Envelope, reason: MessageReason) -> None:
-        """The group commit could not store it."""
-        self.refuse(reason)
 
 
 class _Commits:
@@ -178,18 +110,17 @@ class Intake:
         others to be decided with. `take` has to follow in any case.
         """
         self._examine(arrival)
-        envelope = arrival.envelope
-        if arrival.answer is not None or envelope is None:
+        if arrival.answer is not None:
             return True
         if len(arrival.payload) >= LARGE_BYTES:
             return False
-        self._begin(arrival, envelope)
+        self._begin(arrival)
         twins = self._worker.twins
         source = arrival.key[0]
         return (
             twins.get(arrival.destination[0]) is not MISSING
             and (not source or twins.get(source) is not MISSING)
-            and not has_fail_fast(envelope.tags)
+            and not arrival.fail_fast
         )
 
     async def take(self, arrivals: list[Arrival], *, in_order: bool = True) -> None:
@@ -204,14 +135,13 @@ class Intake:
             slices = [arrivals[at : at + SLICE] for at in range(0, len(arrivals), SLICE)]
             for part in slices:
                 for arrival in part:
-                    if arrival.envelope is None:
+                    if not arrival.examined:
                         self._examine(arrival)
-                    envelope = arrival.envelope
-                    if envelope is None or arrival.answer is not None or arrival.begun:
+                    if arrival.answer is not None or arrival.begun:
                         continue
                     if len(arrival.payload) >= LARGE_BYTES and not arrival.partner.trusted:
-                        arrival.digest = await asyncio.to_thread(challenge, envelope)
-                    self._begin(arrival, envelope)
+                        await asyncio.to_thread(arrival.hash)
+                    self._begin(arrival)
                 if part is not slices[-1]:
                     await asyncio.sleep(0)
             asked = self._ask_for_repeats(_open(arrivals))
@@ -224,55 +154,60 @@ class Intake:
             self.under_way -= 1
 
     def _examine(self, arrival: Arrival) -> None:
-        envelope, destination, source, reason = examine(
-            arrival.payload, self._worker.envelope_bounds
-        )
-        arrival.envelope = envelope
-        if reason is not None:
-            arrival.refuse(reason)
-        elif envelope is not None and destination is not None:
-            worker = self._worker
-            if source and is_too_old(envelope, worker.wall_s(), worker.commit.policy.retention_s):
+        worker = self._worker
+        arrival.examine(worker.envelope_bounds)
+        if arrival.answer is None and arrival.key[0]:
+            retention_s = worker.commit.policy.retention_s
+            if is_too_old(arrival.timestamp, arrival.expiration, worker.wall_s(), retention_s):
                 arrival.refuse(InboundReason.TOO_OLD)
-                return
-            arrival.destination = destination
-            connection = envelope.source.connection
-            arrival.key = (source, connection if envelope.source.HasField("connection") else None)
 
     # --- repeats ------------------------------------------------------------------------------
 
-    def _begin(self, arrival: Arrival, envelope: Envelope) -> None:
-        if arrival.partner.trusted:
-            mark = trusted_mark(arrival.payload)
-        else:
-            arrival.digest = arrival.digest or challenge(envelope)
-            mark = signed_mark(envelope, arrival.digest)
-        arrival.mark = mark
-        if mark in self.memory.under_way:
+    def _begin(self, arrival: Arrival) -> None:
+        arrival.note_mark()
+        under_way = self.memory.under_way
+        if arrival.mark in under_way:
             arrival.refuse(InboundReason.UNDER_WAY)
         else:
-            self.memory.under_way.add(mark)
+            under_way.add(arrival.mark)
             arrival.begun = True
 
     def _ask_for_repeats(self, arrivals: list[Arrival]) -> asyncio.Future[set[bytes] | None]:
         """The answer has the marks that were stored lately; None: they are not known.
 
-        Asked for are those that could be charged to their source, or refused: the script that
-        stores messages finds the others.
+        Asked for are those that might be refused, or charged for a queue: the script that stores
+        messages finds the others.
         """
         worker = self._worker
         answered: asyncio.Future[set[bytes] | None] = worker.loop.create_future()
-        marks = [arrival.mark for arrival in arrivals if self._is_judged(arrival)]
+        size_bytes = sum([len(arrival.payload) for arrival in arrivals])
+        now_s = worker.wall_s()
+        marks = [
+            arrival.mark
+            for arrival in arrivals
+            if self._is_judged(arrival, len(arrivals), size_bytes, now_s)
+        ]
         if marks:
-            look(marks, worker.wall_s(), worker.commit.submit, partial(_settle, answered))
+            look(marks, now_s, worker.commit.submit, partial(_settle, answered))
         else:
             answered.set_result(set())
         return answered
 
-    def _is_judged(self, arrival: Arrival) -> bool:
-        """Whether it may be charged to its source: to a limit, or for a queue that waits."""
+    def _is_judged(self, arrival: Arrival, messages: int, size_bytes: int, now_s: float) -> bool:
+        """Whether a limit may refuse it, or its source be charged for a queue that waits.
+
+        What counts for a limit that is not near is taken back where a message turns out to be a
+        repeat (`Arrival.not_stored`).
+
+        Args:
+            arrival: one of a request.
+            messages: how many the request has; all may be of one source.
+            size_bytes: of all of them.
+            now_s: unix time.
+        """
         worker = self._worker
-        if worker.meters.limits(arrival.key[0]) or not arrival.key[0]:
+        source = arrival.key[0]
+        if not source or not worker.meters.is_roomy(source, messages, size_bytes, now_s):
             return True
         queue = worker.destinations.get(arrival.destination)
         if queue is None or (queue.session is None and not queue.present):
@@ -368,15 +303,15 @@ class Intake:
         shares = self._verification.shares
         try:
             for arrival in arrivals:
-                record, envelope = records.get(arrival.key[0]), arrival.envelope
+                record = records.get(arrival.key[0])
                 # An error made by a relay has no source, and nobody who could have signed it.
-                if not isinstance(record, TwinRecord) or envelope is None or arrival.answer:
+                if not isinstance(record, TwinRecord) or arrival.answer is not None:
                     continue
                 if not shares.take(arrival.partner.place):
                     arrival.refuse(InboundReason.CHECKS_FULL)
                     continue
                 checked.append(arrival)
-                checks.append(Check(record.account, arrival.digest, envelope.signature))
+                checks.append((record.account, arrival.digest, arrival.signature))
             verdicts = await self._verification.verify(checks)
         finally:
             for arrival in checked:
@@ -392,8 +327,7 @@ class Intake:
         asked: dict[keys.SessionKey, asyncio.Future[bool]] = {}
         urgent: list[Arrival] = []
         for arrival in arrivals:
-            envelope = arrival.envelope
-            if envelope is None or not has_fail_fast(envelope.tags):
+            if not arrival.fail_fast:
                 continue
             destination = worker.destination(arrival.destination)
             if destination.session is not None or destination.text in worker.guests.everywhere:
@@ -427,13 +361,26 @@ class Intake:
             if part is not slices[-1]:
                 await asyncio.sleep(0)
         await commits.decided()
-        heard: Counter[tuple[Partner, tuple[str, ...]]] = Counter()
+        self._accept(stored)
+
+    def _accept(self, stored: list[Arrival]) -> None:
+        heard: dict[tuple[str, ...], int] = {}
+        partner: Partner | None = None  # who brought these
         for arrival in stored:
-            if arrival.answer is None:
-                arrival.answer = TAKEN
-                heard[arrival.partner, arrival.relays] += 1
-        for (partner, relays), count in heard.items():
-            self._partners.heard(partner, relays, count)
+            if arrival.answer is not None:
+                continue
+            arrival.answer = TAKEN
+            if arrival.partner is not partner:
+                self._note_heard(partner, heard)
+                partner = arrival.partner
+            heard[arrival.relays] = heard.get(arrival.relays, 0) + 1
+        self._note_heard(partner, heard)
+
+    def _note_heard(self, partner: Partner | None, heard: dict[tuple[str, ...], int]) -> None:
+        if partner is not None:
+            for relays, count in heard.items():
+                self._partners.heard(partner, relays, count)
+        heard.clear()
 
     def _store_slice(
         self,
@@ -450,7 +397,7 @@ class Intake:
                 arrival.refuse(InboundReason.CLIENT_GONE)
             elif arrival.answer is None and held_back and twin in held_back:
                 arrival.refuse(InboundReason.BEFORE_REFUSED)
-            elif arrival.answer is None and arrival.envelope is not None:
+            elif arrival.answer is None:
                 self._admission.admit(arrival, now_s)
                 if arrival.answer is None:
                     if not self.memory.has_room(now_s):
@@ -463,11 +410,9 @@ class Intake:
                         source, size_bytes = arrival.key[0], len(arrival.payload)
                         worker.room.note(batch, destination, source, size_bytes)
                     stored.setdefault(batch, []).append(arrival)
-                    if worker.following:
+                    if worker.following and (envelope := arrival.envelope) is not None:
                         size_bytes = len(arrival.payload)
-                        worker.recorder.accepted(
-                            arrival, destination, arrival.envelope, size_bytes, batch
-                        )
+                        worker.recorder.accepted(arrival, destination, envelope, size_bytes, batch)
             if held_back is not None and arrival.answer is not None and arrival.answer.temporary:
                 held_back.add(twin)
         for batch in stored:

@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from itertools import chain, compress
 from typing import Any, Final
 
-from proto.rmb.types_pb2 import Envelope
 from redispipe import resp
 from relay.queues import keys
 from relay.queues.batch import TAKEN_PERIOD_S, TAKEN_PERIODS
@@ -31,16 +30,17 @@ REMEMBERED_PER_MINUTE: Final = 500_000
 """By one worker: 40 to 64 bytes each in Redis. Above it a repeat may be stored twice."""
 
 
-def signed_mark(envelope: Envelope, digest: bytes) -> bytes:
+def signed_mark(source: int, destination: int, digest: bytes, signature: bytes) -> bytes:
     """Return the mark of a message.
 
     Args:
-        envelope: the message.
+        source: its twin.
+        destination: the twin it is for.
         digest: what its source twin signed.
+        signature: of that.
     """
     # The digest has no separators, so the twins are named once more.
-    twins = b"%d>%d:" % (envelope.source.twin, envelope.destination.twin)
-    return _hash(b"%b%b%b" % (twins, digest, envelope.signature))
+    return _hash(b"%d>%d:%b%b" % (source, destination, digest, signature))
 
 
 def trusted_mark(payload: bytes) -> bytes:

@@ -8,9 +8,9 @@ task `federation.deliver` started, from a thread; what it misses the beat finds 
 **Draining.** The task takes the shard's *lease* (`lease.py`): one drainer at a time, which looks at
 its clock before each request and ends after a minute; its successor takes over. All shards that a
 process drains run on one event loop in one thread (`drainer.py`) and share what is here: a
-connection to Redis, the HTTP connections, the twins, and what is known about other relays. A
-`Shard` (`shard.py`) reads new entries as they come, blocked in Redis, so a fresh message is on its
-way within a millisecond.
+connection to Redis, the HTTP connections, the twins, and what is known about other relays. New
+entries are read as they come, blocked in Redis, for each `Shard` (`draining.py`, `shard.py`), so a
+fresh message is on its way within a millisecond.
 
 **Lanes.** Messages to one twin form a `Lane` (`lane.py`). One request at a time is under way for
 it, so its order is kept. The twin is looked up as the workers do, and the relay is chosen by the
@@ -53,7 +53,7 @@ from redispipe import resp
 from redispipe.address import RedisAddress
 from redispipe.errors import LinkLost
 from redispipe.pipe import ANSWER_S, RedisPipe
-from relay.federation import counters, scripts
+from relay.federation import counters, draining, scripts
 from relay.federation.counters import Tally
 from relay.federation.destination import Destination
 from relay.federation.http_client import HttpClient
@@ -243,7 +243,7 @@ class Sender:
         shard = Shard(self, number)
         self._shards.add(shard)
         try:
-            return await shard.drain()
+            return await draining.drain(self, shard)
         finally:
             self._shards.discard(shard)
 

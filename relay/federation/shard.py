@@ -1,4 +1,4 @@
-"""Draining one shard of the outbox, from taking its lease to giving it back.
+"""The messages of one shard of the outbox, from being read to their end.
 
 New messages are read as they come (`reader.py`) and sorted into lanes, one for each destination
 twin. What of them is in memory is the business of `window.py`; here it is decided what a lane does
@@ -32,14 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LIFE_S: Final = 60.0
-"""A drainer ends after so long: whatever it got wrong, its successor begins anew."""
-IDLE_S: Final = 10.0
-"""It ends sooner when nothing comes for so long."""
-LOOK_S: Final = 0.25
-"""How often it is seen whether it is time to leave."""
-SETTLED_S: Final = 5.0
-"""The last messages are settled by then, or left to the successor."""
 MAX_LANES: Final = 10_000
 """Kept for the relay they used last; those with messages are kept anyway."""
 SWEEP_S: Final = 0.25
@@ -61,6 +53,9 @@ class Shard:
         prefix: of the ids of its deliveries.
         lanes: by destination twin.
         stream: the shard's stream in Redis.
+        leaving: nothing is sent any more.
+        lease: of this drainer.
+        answered: set whenever a request is over, while it leaves.
     """
 
     def __init__(self, sender: Sender, number: int) -> None:
@@ -70,76 +65,49 @@ class Shard:
         self.leaving = False
         self.stream = keys.outbox(number).encode()
         self._sender = sender
-        self._lease = Lease(sender.pipe, number)
+        self.lease = Lease(sender.pipe, number)
         self._window = Window(sender, self.stream)
-        self._endings = Endings(sender, number, self._window, self._lease)
-        self._news = 0.0
-        self._answered = asyncio.Event()
+        self._endings = Endings(sender, number, self._window, self.lease)
+        self.answered = asyncio.Event()
+        self._news = time.monotonic()
         self._next_deadline = float("inf")
         self._prune_at = MAX_LANES
         self._timer: asyncio.TimerHandle | None = None
 
     # --- life ---------------------------------------------------------------------------------
 
-    async def drain(self) -> bool:
-        """Delivers what comes, for a while.
+    def idle_s(self) -> float:
+        """How long nothing has come, with nothing left to send."""
+        return 0.0 if self._window.tracked else time.monotonic() - self._news
 
-        Returns:
-            Whether there is something left for a successor.
-
-        Raises:
-            LinkLost: Redis went away at the start or at the end.
-        """
-        if not self._sender.stopping():
-            if not await self._lease.take():
-                return False
-            self._sender.reader.add(self)
-            try:
-                await self._live()
-            finally:
-                await self._leave()
-        return bool(await self._sender.pipe.call("XLEN", self.stream))
-
-    async def _live(self) -> None:
-        started = self._news = time.monotonic()
-        while self._lease.held and not self._sender.stopping():
-            now = time.monotonic()
-            if now - started >= LIFE_S or (not self._window.tracked and now - self._news >= IDLE_S):
-                return
-            await asyncio.sleep(LOOK_S)
-
-    async def _leave(self) -> None:
+    def begin_to_leave(self) -> None:
+        """Send nothing more."""
         self.leaving = True
         if self._timer is not None:
             self._timer.cancel()
         for lane in self.lanes.values():
             lane.wake()
-        self._sender.reader.remove(self)
-        try:
-            async with asyncio.timeout(self._sender.options.timeout_s + SETTLED_S):
-                while any(lane.sending for lane in self.lanes.values()):
-                    self._answered.clear()
-                    await self._answered.wait()
-                await self._sender.settler.quiet(self.number)
-        except TimeoutError:
-            log.warning("federation shard %d: not everything was settled in time", self.number)
-        doubtful = [
+
+    @property
+    def sending(self) -> bool:
+        """Whether a request is under way."""
+        return any(lane.sending for lane in self.lanes.values())
+
+    def doubtful(self) -> list[bytes]:
+        """Ids of messages that may have been accepted."""
+        found = [
             entry.id
             for lane in self.lanes.values()
             for entry in lane.entries
             if entry.doubtful and not entry.over
         ]
         for lane in self.lanes.values():
-            doubtful += lane.notes.doubtful()
-        under_way = any(lane.sending for lane in self.lanes.values())
-        if under_way or self._sender.settler.waiting(self.number) or not self._lease.held:
-            self._lease.abandon()
-        else:
-            await self._lease.release(doubtful, self.read_up_to)
+            found += lane.notes.doubtful()
+        return found
 
     def may_send(self) -> bool:
         """Whether messages of this shard may be sent now."""
-        return not self.leaving and self._lease.held
+        return not self.leaving and self.lease.held
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -163,7 +131,7 @@ class Shard:
         self._news = time.monotonic()
         lanes, awake, broken = self.lanes, [], []
         nearest = self._next_deadline
-        for twin, entry in self._window.entries(page, self._lease):
+        for twin, entry in self._window.entries(page, self.lease):
             if not twin:
                 broken.append(entry)
                 continue
@@ -203,7 +171,7 @@ class Shard:
         lane.wake()
         lane.stage = Stage.IDLE
         if self.leaving:
-            self._answered.set()
+            self.answered.set()
             return
         sender, now = self._sender, self._sender.clock()
         while (head := lane.head()) is not None and head.deadline <= now:
@@ -316,7 +284,7 @@ class Shard:
         if self._timer is not None:
             self._timer.cancel()
         delay_s = max(0.0, deadline - self._sender.clock())
-        self._timer = self._sender.loop.call_later(min(delay_s, LIFE_S), self._sweep)
+        self._timer = self._sender.loop.call_later(min(delay_s, LONGEST_WAIT_S), self._sweep)
 
     def _sweep(self) -> None:
         """Gives up what expired, wherever it waits. What is on its way may be taken all the same:

@@ -15,7 +15,7 @@ import logging
 import socket
 import subprocess
 from collections import deque
-from typing import Final, NamedTuple
+from typing import Final
 
 from proto.identity.bounds import ACCOUNT_BYTES, SIGNATURE_BYTES
 from proto.limits.shares import Shares
@@ -40,18 +40,9 @@ STALL_S: Final = 2.0
 STOP_S: Final = 2.0
 
 
-class Check(NamedTuple):
-    """One signature to be checked.
-
-    Attributes:
-        account: public key of who should have signed.
-        digest: what was signed, 16 bytes.
-        signature: of any length; one that has not 65 bytes does not fit.
-    """
-
-    account: bytes
-    digest: bytes
-    signature: bytes
+Check = tuple[bytes, bytes, bytes]
+"""Public key of who should have signed, what was signed (16 bytes), and the signature: one that has
+not 65 bytes does not fit."""
 
 
 class Verification:
@@ -164,8 +155,8 @@ class Checker(asyncio.Protocol):
         if not self._unsent:
             loop.call_soon(self._flush)  # what other requests of this turn ask goes with it
         well_formed = [
-            len(check.account) == ACCOUNT_BYTES and len(check.signature) == SIGNATURE_BYTES
-            for check in checks
+            len(account) == ACCOUNT_BYTES and len(signature) == SIGNATURE_BYTES
+            for account, _, signature in checks
         ]
         for check, whole in zip(checks, well_formed, strict=True):
             if whole:

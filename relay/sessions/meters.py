@@ -86,6 +86,15 @@ class Meter:
         self._counted()
         return True
 
+    def uncount(self, size_bytes: int, window: int) -> None:
+        """Takes back a message that was counted in a window, and was not stored."""
+        self.window.uncount(size_bytes, window)
+        self._counted()
+
+    def is_roomy(self, messages: int, size_bytes: int, now_s: float) -> bool:
+        """Whether so much more leaves half of the limit free, as far as is known."""
+        return not self.limited or self.window.is_roomy(messages, size_bytes, self.limit, now_s)
+
     def _counted(self) -> None:
         window = self.window
         if (
@@ -155,6 +164,13 @@ class MeterBook:
     def limits(self, twin: int) -> bool:
         """Whether a twin has a limit at all."""
         return self._limit(twin) != UNLIMITED
+
+    def is_roomy(self, twin: int, messages: int, size_bytes: int, now_s: float) -> bool:
+        """Whether so much more of a twin leaves half of its limit free, as far as is known."""
+        meter = self._meters.get(twin)
+        if meter is None:
+            return not self.limits(twin)
+        return meter.is_roomy(messages, size_bytes, now_s)
 
     def change(self, default: Limit, overrides: dict[int, Limit]) -> None:
         """Puts changed limits into force, for connections that are there too."""

@@ -17,7 +17,7 @@ from proto.federation.answers import Reason
 from proto.rmb.address import SessionKey, from_message
 from proto.rmb.reasons import MessageReason
 from proto.rmb.types_pb2 import Envelope
-from relay.federation.inbound_intake import Arrival
+from relay.federation.arrival import Arrival
 from relay.sessions.recorder import EVERYBODY, Recorder
 from relay.trace.bounds import MAX_OPEN
 from relay.trace.events import Stage

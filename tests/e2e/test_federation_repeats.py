@@ -14,6 +14,7 @@ from relay.queues.batch import TAKEN_PERIOD_S, TAKEN_PERIODS
 from tests.support.federation_client import FederationClient, federation, queued, record, signed
 from tests.support.raw_http import tcp
 from tests.support.relay_process import RelayProcess, eventually
+from tests.support.rmb_client import session
 from tests.support.waiting import fresh_window
 from tests.support.world import ELSEWHERE_TWIN as FAR
 from tests.support.world import fresh_twins
@@ -179,6 +180,24 @@ async def test_repeats_are_charged_to_nobody(start_relay) -> None:
             assert await other.deliver_batch([record(number, sent[0])]) == (208,)
         assert [(await other.post(each)).status for each in sent[1:]] == [202] * 4
         assert (await other.post(signed(author, (one.id, None)))).status == 503
+
+
+async def test_repeats_for_a_connected_session_are_charged_to_nobody(start_relay) -> None:
+    """With much of a limit left, a repeat is found when it would be stored, and not counted."""
+    relay = start_relay(settings={"limits.count": "40", "limits.size": "1000000"})
+    one, author = fresh_twins(2)
+    await fresh_window(20)
+    async with session(relay.url, one) as client, federation(relay.port) as other:
+        await client.barrier()
+        sent = [signed(author, client.key, b"%d" % number) for number in range(41)]
+        for envelope in sent[:3]:
+            assert (await other.post(envelope)).status == 202
+        for number in range(60):
+            assert await other.deliver_batch([record(number, sent[number % 3])]) == (208,)
+        statuses = [(await other.post(each)).status for each in sent[3:]]
+        assert statuses == [202] * 37 + [503]
+        received = await client.receive_many(40)
+    assert [each.plain for each in received] == [b"%d" % number for number in range(40)]
 
 
 async def test_what_finds_no_room_is_charged_to_nobody(start_server, start_relay) -> None:

@@ -52,7 +52,7 @@ def test_any_bytes_have_one_verdict(raw: bytes) -> None:
 )
 def test_age(life_s: int, age_s: int, too_old: bool) -> None:
     sent = envelope(timestamp=NOW_S - age_s, expiration=life_s)
-    assert is_too_old(sent, NOW_S, RETENTION_S) is too_old
+    assert is_too_old(sent.timestamp, sent.expiration, NOW_S, RETENTION_S) is too_old
 
 
 @given(strategies.envelopes())

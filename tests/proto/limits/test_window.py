@@ -160,3 +160,38 @@ def test_many_at_once_are_admitted_if_each_of_them_would_be(
         assert _admit(together, limit, *sizes) == verdicts, "nothing was counted before"
     assert (together.messages, together.size_bytes) == (one_by_one.messages, one_by_one.size_bytes)
     assert together.take() == one_by_one.take()
+
+
+def test_what_is_taken_back_was_not_counted() -> None:
+    count, limit = WindowCount(), Limit(messages=2, size_bytes=100)
+    _admit(count, limit, 10, 20)
+    increment = count.take()
+    assert increment is not None and increment[1:] == (2, 30)
+    count.uncount(20, count.window)
+    count.merge(count.window, 2, 30)  # as it was reported
+    assert (count.messages, count.size_bytes) == (1, 10)
+    assert count.take() == (count.window, -1, -20)
+    count.merge(count.window, 1, 10)
+    assert _admit(count, limit, 90, 1) == ["ok", "COUNT"]
+
+
+def test_nothing_is_taken_back_of_another_window() -> None:
+    count, limit = WindowCount(), Limit(messages=1)
+    _admit(count, limit, 1)
+    former = count.window
+    _admit(count, limit, 1, now=START + 60)
+    count.uncount(1, former)
+    assert (count.messages, count.size_bytes, count.new_messages) == (1, 1, 1)
+
+
+def test_room_is_known_once_the_others_were_heard_of() -> None:
+    count, limit = WindowCount(), Limit(messages=10, size_bytes=100)
+    _admit(count, limit, 10)
+    assert not count.is_roomy(1, 1, limit, START), "other workers may have counted more"
+    count.take()
+    count.merge(count.window, 3, 30)
+    assert count.is_roomy(2, 20, limit, START)
+    assert not count.is_roomy(3, 1, limit, START)
+    assert not count.is_roomy(1, 21, limit, START)
+    assert count.is_roomy(1000, 1000, Limit(), START)
+    assert not count.is_roomy(1, 1, limit, START + 60), "of the next window nothing is known"

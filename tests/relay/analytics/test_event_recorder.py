@@ -22,7 +22,7 @@ from relay.analytics.places import Places
 from relay.analytics.recorder import EventRecorder
 from relay.analytics.uids import session_uid
 from relay.analytics.writer import BUFFER_RECORDS, SegmentWriter
-from relay.federation.inbound_intake import Arrival
+from relay.federation.arrival import Arrival
 from relay.queues.batch import Batch, QueuePolicy, encode
 from relay.queues.commit import BATCH_MESSAGES
 from relay.queues.destination import Destination

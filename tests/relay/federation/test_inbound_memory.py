@@ -13,7 +13,8 @@ from tests.support.world import ELSEWHERE_TWIN as FAR
 
 
 def _mark(envelope: pb.Envelope) -> bytes:
-    return signed_mark(envelope, challenge(envelope))
+    twins = envelope.source.twin, envelope.destination.twin
+    return signed_mark(*twins, challenge(envelope), envelope.signature)
 
 
 def test_the_mark_is_that_of_what_was_signed() -> None:

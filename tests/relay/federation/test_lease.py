@@ -38,7 +38,7 @@ async def test_nothing_is_sent_without_the_lease(out: Outgoing) -> None:
         out.put(twin, "first")
         await eventually(lambda: other.uids == ["first"])
         (shard,) = out.sender._shards
-        shard._lease._until = 0.0  # as after standing still
+        shard.lease._until = 0.0  # as after standing still
         out.put(twin, "second")
         (drain,) = out.drains
         async with asyncio.timeout(20):

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from relay.federation import drainer as drainers
-from relay.federation import shard, tasks
+from relay.federation import draining, tasks
 from relay.ops import background
 from tests.relay.federation.conftest import Outgoing
 from tests.support.partner_server import partner
@@ -24,7 +24,7 @@ def refused(out: Outgoing, monkeypatch: pytest.MonkeyPatch) -> list[tuple[object
         return False
 
     monkeypatch.setattr(background, "start", start)
-    monkeypatch.setattr(shard, "LIFE_S", 0.1)
+    monkeypatch.setattr(draining, "LIFE_S", 0.1)
     monkeypatch.setattr(drainers, "open_source", lambda config: out.twins)
     of_the_test = drainers.Drainer(lambda: out.options, background.stopping.is_set)
     monkeypatch.setattr(tasks, "drainer", of_the_test)

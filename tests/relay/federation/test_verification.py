@@ -26,16 +26,17 @@ SIGNERS = [
     twin(1).signing_key,
     SigningKey.from_mini_secret(twin(2).mini_secret, KeyType.ED25519),  # a test key
 ]
-GOOD = [Check(key.account, DIGEST, key.sign(DIGEST)) for key in SIGNERS]
+GOOD: list[Check] = [(key.account, DIGEST, key.sign(DIGEST)) for key in SIGNERS]
+ACCOUNT, _, SIGNATURE = GOOD[0]
 BAD = [
-    GOOD[0]._replace(digest=bytes(16)),
-    GOOD[0]._replace(account=GOOD[1].account),
-    GOOD[0]._replace(account=b""),
-    GOOD[0]._replace(signature=b""),
-    GOOD[0]._replace(signature=GOOD[0].signature[:64]),
-    GOOD[0]._replace(signature=GOOD[0].signature + b"x"),
-    GOOD[0]._replace(signature=b"x" + GOOD[0].signature[1:]),
-    GOOD[0]._replace(signature=b"e" + GOOD[0].signature[1:]),
+    (ACCOUNT, bytes(16), SIGNATURE),
+    (GOOD[1][0], DIGEST, SIGNATURE),
+    (b"", DIGEST, SIGNATURE),
+    (ACCOUNT, DIGEST, b""),
+    (ACCOUNT, DIGEST, SIGNATURE[:64]),
+    (ACCOUNT, DIGEST, SIGNATURE + b"x"),
+    (ACCOUNT, DIGEST, b"x" + SIGNATURE[1:]),
+    (ACCOUNT, DIGEST, b"e" + SIGNATURE[1:]),
 ]
 
 

@@ -152,3 +152,24 @@ def test_each_further_worker_overruns_a_limit_by_one_part_and_one_commit(
         shared.commit(books[worker])
         largest = max(largest, messages)
     assert admitted <= limit + 2 * (limit // SHARE + largest)
+
+
+def test_what_is_taken_back_is_reported() -> None:
+    shared, book = SharedCounter(), MeterBook(Limit(messages=10))
+    meter = book.acquire(TWIN)
+    for _ in range(3):
+        assert meter.count(100, NOW) is None
+    shared.commit(book)
+    assert book.is_roomy(TWIN, 2, 200, NOW) and not book.is_roomy(TWIN, 3, 300, NOW)
+    meter.uncount(100, int(NOW // WINDOW_S))
+    book.report_all(NOW)
+    shared.commit(book)
+    assert shared.messages == meter.window.messages == 2
+    assert book.is_roomy(TWIN, 3, 300, NOW)
+
+
+def test_room_of_twins_that_nobody_knows() -> None:
+    assert not MeterBook(Limit(messages=10)).is_roomy(TWIN, 1, 1, NOW)
+    book = MeterBook(Limit())
+    assert book.is_roomy(TWIN, 1, 1, NOW)
+    assert book.acquire(TWIN).is_roomy(1000, 1000, NOW)
