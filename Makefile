@@ -63,7 +63,7 @@ run: $(RELAY) ## Run a relay that needs no service; DATA=folder, ARGS="more opti
 demo: $(RELAY) ## Let demo twins talk through the relay of `make run`
 	@exec $(BIN)/python -m relay.demo --data $(DATA)
 
-compile: $(COMPILER) ## Compile the hot path: more messages a second; needs a C compiler, a minute
+compile: $(COMPILER) ## Compile the hot path: more messages a second; needs a C compiler, some minutes
 	@$(BIN)/python -m hotpath.compiling
 
 wheel: $(RELAY) ## Build a wheel in dist/, with the compiled hot path where there is a C compiler

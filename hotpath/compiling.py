@@ -43,7 +43,7 @@ UNFINISHED: Final = ".unfinished-"
 
 DESCRIPTION: Final = """\
 Compile the hot path of the relay: the modules that each message passes. The relay uses the result
-from its next start on; RMB_COMPILED=0 in its environment switches it off. Takes about a minute.
+from its next start on; RMB_COMPILED=0 in its environment switches it off. Takes some minutes.
 """
 EPILOG: Final = """\
 needs a C compiler (Debian, Ubuntu: apt install gcc), Python's headers (python3-dev), mypy and
