@@ -49,10 +49,6 @@ class Seals:
             now: unix seconds.
             expiration_s: time to live.
         """
-        if len(receivers) == 1 and not others:
-            twin_id, twin = receivers[0]
-            yield twin_id, self._request(uid, request, twin_id, twin, now, expiration_s)
-            return
         left = Counter(others)
         left.update(twin_id for twin_id, _ in receivers)
         for twin_id, twin in receivers:

@@ -50,7 +50,7 @@ class Outline:
         timestamp: unix time.
         expiration: seconds from then.
         tags: as they are written; ASCII.
-        signature: empty where there is none.
+        signature: empty if the envelope is not signed.
     """
 
     __slots__ = (

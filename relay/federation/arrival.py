@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from google.protobuf.message import DecodeError
-
 from proto.federation.answers import REPEATED, Answer, InboundReason, Reason, refused
 from proto.federation.inbound import examine
 from proto.federation.outline import Outline, outline
@@ -29,7 +27,7 @@ class Arrival:
     Attributes:
         payload: its bytes.
         partner: who brought it.
-        client: who waits for its answer.
+        client: the connection that gets its answer.
         answer: once it is decided.
         examined: its bytes were looked at; what follows is known then, unless it is refused.
         destination: session key it is for.
@@ -88,9 +86,9 @@ class Arrival:
 
     @property
     def envelope(self) -> Envelope | None:
-        """The parsed message; None where its bytes are none."""
+        """The parsed message; None if the bytes cannot be parsed."""
         if self._envelope is None and self._outline is not None:
-            self._envelope = _parsed(self.payload)
+            self._envelope = Envelope.FromString(self.payload)
         return self._envelope
 
     def examine(self, bounds: Bounds) -> None:
@@ -161,10 +159,3 @@ class Arrival:
     def refuse_stored(self, envelope: Envelope, reason: MessageReason) -> None:
         """The group commit could not store it."""
         self.refuse(reason)
-
-
-def _parsed(payload: bytes) -> Envelope | None:
-    try:
-        return Envelope.FromString(payload)
-    except DecodeError:
-        return None

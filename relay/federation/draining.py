@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LIFE_S: Final = 60.0
-"""A drainer ends after so long: whatever it got wrong, its successor begins anew."""
+"""Longest life of a drainer. Its successor starts with fresh state."""
 IDLE_S: Final = 10.0
-"""It ends sooner when nothing comes for so long."""
+"""Time without messages after which it ends sooner."""
 LOOK_S: Final = 0.25
 """How often it is seen whether it is time to leave."""
 SETTLED_S: Final = 5.0

@@ -361,26 +361,14 @@ class Intake:
             if part is not slices[-1]:
                 await asyncio.sleep(0)
         await commits.decided()
-        self._accept(stored)
-
-    def _accept(self, stored: list[Arrival]) -> None:
-        heard: dict[tuple[str, ...], int] = {}
-        partner: Partner | None = None  # who brought these
+        heard: dict[tuple[Partner, tuple[str, ...]], int] = {}
         for arrival in stored:
-            if arrival.answer is not None:
-                continue
-            arrival.answer = TAKEN
-            if arrival.partner is not partner:
-                self._note_heard(partner, heard)
-                partner = arrival.partner
-            heard[arrival.relays] = heard.get(arrival.relays, 0) + 1
-        self._note_heard(partner, heard)
-
-    def _note_heard(self, partner: Partner | None, heard: dict[tuple[str, ...], int]) -> None:
-        if partner is not None:
-            for relays, count in heard.items():
-                self._partners.heard(partner, relays, count)
-        heard.clear()
+            if arrival.answer is None:
+                arrival.answer = TAKEN
+                origin = arrival.partner, arrival.relays
+                heard[origin] = heard.get(origin, 0) + 1
+        for (partner, relays), count in heard.items():
+            self._partners.heard(partner, relays, count)
 
     def _store_slice(
         self,

@@ -29,7 +29,7 @@ def import_share(config: pytest.Config) -> None:
         return
     number = int(worker["workerid"].removeprefix("gw"))
     for module in modules(config.args)[number :: worker["workercount"]]:
-        with contextlib.suppress(Exception, pytest.skip.Exception):  # collecting tells of it
+        with contextlib.suppress(Exception, pytest.skip.Exception):  # pytest reports it later
             importlib.import_module(module)
 
 
