@@ -104,7 +104,10 @@ class RelayHttpProtocol(HttpToolsProtocol):
         self.limits.idle.remove(self)
         self.limits.unread.remove(self)
         self._disconnected()
-        super().connection_lost(exc)
+        if self._begun:
+            super().connection_lost(exc)
+        else:
+            self.connections.discard(self)
 
     def data_received(self, data: bytes) -> None:
         if not self._begun:

@@ -43,6 +43,7 @@ from tests.support.world import all_twins_csv
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 REQUEST_TIMEOUT_S = 40.0
+CALLBACK_FAILED = "asyncio: Exception in callback"
 POLL_S = 0.02
 
 
@@ -298,6 +299,7 @@ class RelayProcess:
         self._process = None
         RelayProcess.running.remove(self)
         assert_none(self.log())
+        assert CALLBACK_FAILED not in self.log()
         return process.returncode
 
     def kill(self) -> None:
@@ -323,7 +325,7 @@ class RelayProcess:
 
 
 async def eventually(
-    check: Callable[[], Any | Awaitable[Any]], timeout_s: float = 10.0, what: str = ""
+    check: Callable[[], Any | Awaitable[Any]], timeout_s: float = 60.0, what: str = ""
 ) -> Any:
     """Wait until `check` gives something true, for states no event tells of (metrics, /ready)."""
     deadline = time.monotonic() + timeout_s

@@ -89,9 +89,14 @@ class EchoApp:
 
 
 class Running:
-    """A started server."""
+    """A started server.
+
+    Attributes:
+        failures: what the loop was told of callbacks that raised an exception.
+    """
 
     def __init__(self, app: Any, limits: ServerLimits, address: Any) -> None:
+        self.failures: list[dict[str, Any]] = []
         self.app = app
         self.limits = limits
         self.address = address
@@ -127,7 +132,8 @@ async def running(
     """Serve `app` on a free port of a host, or on a Unix socket, and stop it in the end.
 
     `take_post` is offered small POSTs to `/`; `take_handshake` gets plain handshakes, unless this
-    is a place where they go `elsewhere`; `ws` gets websockets, as with uvicorn's option.
+    is a place where they go `elsewhere`; `ws` gets websockets, as with uvicorn's option. It fails
+    if there are `failures` in the end.
     """
     app = app or EchoApp()
     limits = limits or ServerLimits()
@@ -157,6 +163,9 @@ async def running(
     while not server.started:
         await asyncio.sleep(0)
     started = Running(app, limits, address)
+    asyncio.get_running_loop().set_exception_handler(
+        lambda loop, context: started.failures.append(context)
+    )
     try:
         yield started
     finally:
@@ -166,6 +175,7 @@ async def running(
             client.transport.abort()
             with contextlib.suppress(OSError):
                 await client.wait_closed()
+    assert not started.failures
 
 
 HANDSHAKE = (

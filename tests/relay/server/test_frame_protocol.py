@@ -250,6 +250,8 @@ def test_a_failing_receiver_costs_its_own_connection_only(
             async with connect(server.url) as other:
                 await other.send(b"still here")
                 assert await other.recv() == b"still here"
+            assert [str(each["exception"]) for each in server.failures] == ["on purpose"]
+            server.failures.clear()
 
     run(main())
 

@@ -47,6 +47,20 @@ def test_half_open_connections_end_in_time(run: Run) -> None:
     run(main())
 
 
+def test_connections_that_send_nothing_end_without_an_error(run: Run) -> None:
+    async def main() -> None:
+        limits = ServerLimits(handshake_timeout_s=30)
+        async with running(limits=limits) as server:
+            _, writer = await server.open()
+            while not len(limits.handshakes):
+                await asyncio.sleep(0)
+            writer.close()
+            while len(limits.handshakes):
+                await asyncio.sleep(0)
+
+    run(main())
+
+
 def test_a_second_request_has_the_same_time(run: Run) -> None:
     async def main() -> None:
         limits = ServerLimits(handshake_timeout_s=0.3)
