@@ -12,9 +12,11 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
-from tests.support import collecting, two_ends
+from tests.support import collecting, in_memory, two_ends
 from tests.support.postgres_server import PostgresServer
 from tests.support.redis_servers import RedisServer, start_redis62, start_valkey
+
+in_memory.use_memory_for_temporary_files()
 
 # How fast the machine is, and what else it does, is no property of what is tested.
 # Each run has other examples: many short runs find what a long one does, and `make fuzz` is long.

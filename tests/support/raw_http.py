@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 60.0
 UPGRADE_HEADERS = (
     "Host: localhost\r\n"
     "Connection: Upgrade\r\n"

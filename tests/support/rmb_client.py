@@ -22,7 +22,7 @@ from tests.support import envelopes
 from tests.support.envelopes import SessionKey
 from tests.support.identities import Twin
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 60.0
 
 
 class RmbClient:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from redis.connection import Connection
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from relay.access.actor import Actor, Face
@@ -27,7 +28,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 ACTOR = Actor("tester", Face.CLI, "", None)
 NOBODY = Actor("nobody", Face.REST, "", frozenset())
-LISTED_WITHIN_S = 2.0
 
 
 @pytest.fixture
@@ -108,16 +108,25 @@ def test_bad_questions(server: RedisServer) -> None:
     assert services.get_queue("7:").messages == 1
 
 
-def test_a_list_of_twenty_thousand_queues(site_redis: RedisServer) -> None:
+def test_a_list_of_twenty_thousand_queues(
+    site_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis is asked about many queues at a time."""
     with site_redis.client().pipeline(transaction=False) as pipe:
         for twin in range(1, 20_001):
             pipe.xadd(f"stream:{twin}", {"_": b"m"})
         pipe.execute()
-    began = time.monotonic()
+    sent: list[object] = []
+    send = Connection.send_packed_command
+
+    def counted(self: Connection, command: object, check_health: bool = True) -> None:
+        sent.append(command)
+        send(self, command, check_health)
+
+    monkeypatch.setattr(Connection, "send_packed_command", counted)
     page = services.list_queues(order="-messages", limit=50)
-    took_s = time.monotonic() - began
     assert len(page.items) == 50 and page.next
-    assert took_s < LISTED_WITHIN_S
+    assert 0 < len(sent) < 20_000 / 100
 
 
 def test_headers_by_pages(server: RedisServer) -> None:
