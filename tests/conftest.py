@@ -83,7 +83,9 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
     from django.db import connection
 
     from relay.audit import triggers
+    from tests.support import emptying
 
+    emptying.quicken()
     with django_db_blocker.unblock():
         triggers.remove(None, SimpleNamespace(connection=connection))
 
