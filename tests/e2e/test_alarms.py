@@ -131,7 +131,7 @@ async def test_what_happens_to_workers_queues_and_partners(
             "partner_down": 2,
             "outbox_age": 2,
             "worker_silent": 6,
-            "disk": 0.01,
+            "disk": 0.0,
             "check_found": None,
             "receiver_failing": 5,
         },

@@ -9,12 +9,12 @@ import pytest
 from lattice.connection import LatticeConnection
 from lattice.embedded import EmbeddedNats
 from lattice.options import LatticeOptions
-from tests.support.nats_server import fresh_lattice, nats_server
+from tests.support.nats_server import ROOMY, fresh_lattice, nats_server
 
 
 @pytest.fixture(scope="session")
 def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedNats]:
-    with nats_server(tmp_path_factory.mktemp("nats")) as server:
+    with nats_server(tmp_path_factory.mktemp("nats"), config=ROOMY) as server:
         yield server
 
 

@@ -12,6 +12,9 @@ from typing import Any
 from lattice.embedded import EmbeddedNats
 from tests.support.waiting import POLL_S
 
+ROOMY = "jetstream { max_file_store: 1TB }"
+"""Each object store reserves a part of it. Of itself a server has three quarters of its disk."""
+
 _numbers = itertools.count()
 
 

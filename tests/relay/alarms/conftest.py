@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,9 @@ from relay.alarms import delivery, evaluation
 from relay.alarms.bounds import PERIOD_S
 from relay.alarms.models import Alarm, Evaluation, Receiver, RuleOverride, State
 from relay.alarms.readings.take import take as take_readings
+
+ON_DISK = Path(__file__).parent
+"""A folder of a disk that is filled in part; temporary files may be in memory."""
 
 Evaluate = Callable[..., None]
 

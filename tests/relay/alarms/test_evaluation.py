@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from relay.alarms.readings import store
 from relay.ops import starting
 from relay.ops.redis_client import client
 from relay.queues import keys
-from tests.relay.alarms.conftest import Evaluate, configure, override, states, webhook
+from tests.relay.alarms.conftest import ON_DISK, Evaluate, configure, override, states, webhook
 from tests.relay.conftest import AddWorker, use_redis
 from tests.support.redis_servers import RedisServer
 
@@ -46,9 +45,9 @@ def told() -> list[tuple[str, str]]:
 
 
 def test_an_alarm_from_its_beginning_to_its_end(
-    evaluate: Evaluate, site_redis: RedisServer, settings: Any, tmp_path: Path
+    evaluate: Evaluate, site_redis: RedisServer, settings: Any
 ) -> None:
-    configure(settings, "data", dir=str(tmp_path))
+    configure(settings, "data", dir=str(ON_DISK))
     webhook("http://127.0.0.1:1/")
     override("disk", threshold=0.1)
     evaluate()

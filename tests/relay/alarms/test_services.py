@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +24,7 @@ from relay.alarms.models import (
 )
 from relay.audit.models import AuditEntry
 from relay.ops import background
-from tests.relay.alarms.conftest import Evaluate, configure, states, webhook
+from tests.relay.alarms.conftest import ON_DISK, Evaluate, configure, states, webhook
 from tests.support.receivers import hook
 from tests.support.redis_servers import RedisServer
 from tests.support.waiting import wait_until
@@ -105,9 +104,9 @@ def test_of_what_is_silenced_receivers_hear_no_acknowledgement_either(
 
 
 def test_a_changed_rule_counts_at_once(
-    evaluate: Evaluate, site_redis: RedisServer, settings: Any, tmp_path: Path
+    evaluate: Evaluate, site_redis: RedisServer, settings: Any
 ) -> None:
-    configure(settings, "data", dir=str(tmp_path))
+    configure(settings, "data", dir=str(ON_DISK))
     webhook("http://127.0.0.1:1/")
     evaluate()
     assert states("disk") == {}
