@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from proto.federation.batch import ACCEPTED, HAD_ALREADY
 from proto.limits.backoff import Backoff
 
-PASS_PAUSES_S: Final = (0.1, 0.2)
+PASS_PAUSES_S: Final[tuple[float, ...]] = (0.1, 0.2)
 """After the first and the second failure in a row: together three passes."""
 BACKOFF: Final = Backoff(first_s=3.0, longest_s=60.0, jitter=0.5)
 """From the third failure in a row on."""

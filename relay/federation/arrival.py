@@ -85,6 +85,16 @@ class Arrival:
         self._envelope: Envelope | None = None
 
     @property
+    def open(self) -> bool:
+        """Whether it is not decided yet."""
+        return self.answer is None
+
+    @property
+    def comes_again(self) -> bool:
+        """Whether it was refused for now only."""
+        return self.answer is not None and self.answer.temporary
+
+    @property
     def envelope(self) -> Envelope | None:
         """The parsed message; None if the bytes cannot be parsed."""
         if self._envelope is None and self._outline is not None:

@@ -182,7 +182,7 @@ class Inbound:
             return True
         if single:
             arrival = Arrival(body, partner, post)
-            if self._intake.at_hand(arrival) and arrival.answer is None:
+            if self._intake.at_hand(arrival) and arrival.open:
                 if not self._gathered and self._groups < GROUPS:
                     self._begin_group()
                 self._gathered.append((post, arrival))

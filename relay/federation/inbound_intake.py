@@ -110,7 +110,7 @@ class Intake:
         others to be decided with. `take` has to follow in any case.
         """
         self._examine(arrival)
-        if arrival.answer is not None:
+        if not arrival.open:
             return True
         if len(arrival.payload) >= LARGE_BYTES:
             return False
@@ -137,7 +137,7 @@ class Intake:
                 for arrival in part:
                     if not arrival.examined:
                         self._examine(arrival)
-                    if arrival.answer is not None or arrival.begun:
+                    if arrival.begun or not arrival.open:
                         continue
                     if len(arrival.payload) >= LARGE_BYTES and not arrival.partner.trusted:
                         await asyncio.to_thread(arrival.hash)
@@ -156,7 +156,7 @@ class Intake:
     def _examine(self, arrival: Arrival) -> None:
         worker = self._worker
         arrival.examine(worker.envelope_bounds)
-        if arrival.answer is None and arrival.key[0]:
+        if arrival.open and arrival.key[0]:
             retention_s = worker.commit.policy.retention_s
             if is_too_old(arrival.timestamp, arrival.expiration, worker.wall_s(), retention_s):
                 arrival.refuse(InboundReason.TOO_OLD)
@@ -246,7 +246,7 @@ class Intake:
         checks: list[asyncio.Task[None] | None] = []
         for part in slices:
             for arrival in part:
-                if arrival.answer is None:
+                if arrival.open:
                     self._place(arrival, records)
             unproved = [each for each in _open(part) if not each.partner.trusted]
             check = None
@@ -305,7 +305,7 @@ class Intake:
             for arrival in arrivals:
                 record = records.get(arrival.key[0])
                 # An error made by a relay has no source, and nobody who could have signed it.
-                if not isinstance(record, TwinRecord) or arrival.answer is not None:
+                if not isinstance(record, TwinRecord) or not arrival.open:
                     continue
                 if not shares.take(arrival.partner.place):
                     arrival.refuse(InboundReason.CHECKS_FULL)
@@ -355,7 +355,7 @@ class Intake:
             await self._ask_presence(_open(part))
             await self._admission.find_room(_open(part))
             for arrival in stored:
-                if arrival.answer is not None:  # storage was full, meanwhile
+                if not arrival.open:  # storage was full, meanwhile
                     held_back.add(arrival.destination[0])
             stored += self._store_slice(part, held_back if in_order else None, commits, now_s)
             if part is not slices[-1]:
@@ -363,7 +363,7 @@ class Intake:
         await commits.decided()
         heard: dict[tuple[Partner, tuple[str, ...]], int] = {}
         for arrival in stored:
-            if arrival.answer is None:
+            if arrival.open:
                 arrival.answer = TAKEN
                 origin = arrival.partner, arrival.relays
                 heard[origin] = heard.get(origin, 0) + 1
@@ -381,13 +381,13 @@ class Intake:
         stored: dict[Batch, list[Arrival]] = {}
         for arrival in arrivals:
             twin = arrival.destination[0]
-            if arrival.answer is None and arrival.gone:
+            if arrival.open and arrival.gone:
                 arrival.refuse(InboundReason.CLIENT_GONE)
-            elif arrival.answer is None and held_back and twin in held_back:
+            elif arrival.open and held_back and twin in held_back:
                 arrival.refuse(InboundReason.BEFORE_REFUSED)
-            elif arrival.answer is None:
+            elif arrival.open:
                 self._admission.admit(arrival, now_s)
-                if arrival.answer is None:
+                if arrival.open:
                     if not self.memory.has_room(now_s):
                         self.memory.under_way.discard(arrival.mark)
                         arrival.mark, arrival.begun = b"", False
@@ -401,7 +401,7 @@ class Intake:
                     if worker.following and (envelope := arrival.envelope) is not None:
                         size_bytes = len(arrival.payload)
                         worker.recorder.accepted(arrival, destination, envelope, size_bytes, batch)
-            if held_back is not None and arrival.answer is not None and arrival.answer.temporary:
+            if held_back is not None and arrival.comes_again:
                 held_back.add(twin)
         for batch in stored:
             commits.watch(batch)
@@ -410,7 +410,7 @@ class Intake:
 
 def _open(arrivals: Iterable[Arrival]) -> list[Arrival]:
     """Those that are not decided."""
-    return [arrival for arrival in arrivals if arrival.answer is None]
+    return [arrival for arrival in arrivals if arrival.open]
 
 
 def _settle_repeats(arrivals: Iterable[Arrival], known: set[bytes] | None) -> None:

@@ -60,9 +60,10 @@ class Memory:
         forgotten: messages that were stored without a mark, as there were too many.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, per_minute: int = REMEMBERED_PER_MINUTE) -> None:
         self.under_way: set[bytes] = set()
         self.forgotten = 0
+        self._per_minute = per_minute
         self._minute = 0
         self._noted = 0  # in this minute
 
@@ -72,7 +73,7 @@ class Memory:
         if minute != self._minute:
             self._minute = minute
             self._noted = 0
-        if self._noted >= REMEMBERED_PER_MINUTE:
+        if self._noted >= self._per_minute:
             self.forgotten += 1
             return False
         self._noted += 1

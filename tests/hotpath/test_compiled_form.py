@@ -18,6 +18,7 @@ from tests.support.forking import ROOT
 
 TESTS = (
     "tests/hotpath/test_compiled.py",
+    "tests/proto/federation",
     "tests/proto/mux",
     "tests/proto/rmb",
     "tests/proto/rpc/test_calls.py",
@@ -26,6 +27,9 @@ TESTS = (
     "tests/peer/mux/test_connecting.py",
     "tests/peer/test_rpc_sessions.py",
     "tests/redispipe",
+    "tests/relay/federation/test_accounts.py",
+    "tests/relay/federation/test_inbound_memory.py",
+    "tests/relay/federation/test_sending.py",
     "tests/relay/queues",
     "tests/relay/sbd/test_two_workers.py",
     "tests/relay/server/test_frame_protocol.py",
@@ -34,9 +38,11 @@ TESTS = (
     "tests/model/test_delivery_machine.py",
     "tests/model/test_scenarios.py",
     "tests/model/test_slow_readers.py",
+    "tests/e2e/test_federation_delivery.py",
+    "tests/e2e/test_federation_inbound_batch.py",
     "tests/e2e/test_routing.py",
 )
-TIMEOUT_S = 900.0
+TIMEOUT_S = 1800.0
 MODEL_EXAMPLES = "10"
 """A quarter of what the sources pass: what compiling breaks, it breaks in most examples."""
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from proto.rmb import types_pb2 as pb
 from proto.rmb.challenge import challenge
-from relay.federation import inbound_memory
 from relay.federation.inbound_memory import Memory, signed_mark
 from tests.support.federation_client import signed
 from tests.support.world import ELSEWHERE_TWIN as FAR
@@ -29,9 +26,8 @@ def test_the_mark_is_that_of_what_was_signed() -> None:
     assert _mark(signed(FAR, (7, "1"), b"payload")) != known
 
 
-def test_so_many_a_minute_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbound_memory, "REMEMBERED_PER_MINUTE", 2)
-    memory = Memory()
+def test_so_many_a_minute_are_remembered() -> None:
+    memory = Memory(per_minute=2)
     assert [memory.has_room(120 + n) for n in range(3)] == [True, True, False]
     assert memory.forgotten == 1
     assert memory.has_room(180)
