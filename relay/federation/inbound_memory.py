@@ -61,6 +61,10 @@ class Memory:
     """
 
     def __init__(self, per_minute: int = REMEMBERED_PER_MINUTE) -> None:
+        """
+        Args:
+            per_minute: messages to remember; more are counted as forgotten.
+        """
         self.under_way: set[bytes] = set()
         self.forgotten = 0
         self._per_minute = per_minute
