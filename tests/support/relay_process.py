@@ -298,8 +298,9 @@ class RelayProcess:
                 process.wait()
         self._process = None
         RelayProcess.running.remove(self)
-        assert_none(self.log())
-        assert CALLBACK_FAILED not in self.log()
+        log = self.log()
+        assert_none(log)
+        assert CALLBACK_FAILED not in log
         return process.returncode
 
     def kill(self) -> None:
