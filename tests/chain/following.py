@@ -11,7 +11,7 @@ from chain.follower import Follower, Progress
 from chain.head import Head
 from tests.chain.simulation import Mirror
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 class Following:

@@ -171,7 +171,7 @@ def test_a_node_that_comes_back(devchain: Devchain, caplog: pytest.LogCaptureFix
             return True
         return False
 
-    wait_until(back, 10)
+    wait_until(back)
     rotation.close()
     # Once each, however many look-ups there were.
     failed, answers = caplog.records

@@ -32,7 +32,7 @@ from tests.support.rmb_client import session, signing_session
 from tests.support.world import ELSEWHERE_TWIN, fresh_twins
 
 SECRET = "a TEST SECRET of the receiver"
-SOON_S = 40.0
+SOON_S = 60.0
 
 OVERRIDES = (
     "INSERT INTO relay_alarms_ruleoverride (rule, threshold, clear, hold_s, enabled, updated)"

@@ -82,7 +82,7 @@ def degraded(relay: RelayProcess, *, admin: bool) -> list[str]:
 
 async def imported(relay: RelayProcess) -> None:
     """Wait until all twins are in the mirror."""
-    await eventually(lambda: relay.metrics()["relay_chain_import_needed"] == 0, 30)
+    await eventually(lambda: relay.metrics()["relay_chain_import_needed"] == 0)
 
 
 async def test_the_chain_goes_away_and_comes_back(chain: Devchain, on_chain: StartOnChain) -> None:
@@ -115,8 +115,8 @@ async def test_the_chain_goes_away_and_comes_back(chain: Devchain, on_chain: Sta
         assert relay.counted("relay_messages_total", reason="unknown_twin") == 0
         chain.start()
         chain.put_twin(unknown)
-        await eventually(lambda: let_in(relay, unknown), 15)
-        await eventually(lambda: follows(relay), 20)
+        await eventually(lambda: let_in(relay, unknown))
+        await eventually(lambda: follows(relay))
         await eventually(lambda: not degraded(relay, admin=True))
         await eventually(lambda: not degraded(relay, admin=False))
         await sender.request(there.key, b"still here")
@@ -154,14 +154,14 @@ async def test_another_node_takes_over(chain: Devchain, on_chain: StartOnChain) 
         newcomer = twin(FIRST - 2)
         chain.put_twin(newcomer)
         began = time.monotonic()
-        await eventually(lambda: let_in(relay, newcomer), 30)
+        await eventually(lambda: let_in(relay, newcomer))
         # No head for 7 s, and the next node has its turn; look-ups leave the mute one after 4 s.
         assert time.monotonic() - began < 20
         assert await let_in(relay, known)
         left = 'events_listener_errors_total{stage="node"}'
-        await eventually(lambda: relay.metrics()[left] >= 1, 30)
+        await eventually(lambda: relay.metrics()[left] >= 1)
         block = chain.put_twin(twin(FIRST - 5))
-        await eventually(lambda: height(relay) >= block, 20)
+        await eventually(lambda: height(relay) >= block)
         assert relay.metrics()["relay_chain_flushes_total"] == 1, "what was missed was replayed"
 
 
@@ -180,7 +180,7 @@ async def test_two_relays_and_one_follower(
         alive = [relay for relay in relays if relay in RelayProcess.running]
         return {child.pid: relay for relay in alive for child in children(QUEUES, of=relay.pid)}
 
-    await eventually(lambda: len(followers()) == 2, 30)
+    await eventually(lambda: len(followers()) == 2)
     await eventually(lambda: follower() in followers())
     # Others are started and leave: there has never been a second one.
     for _ in range(4):

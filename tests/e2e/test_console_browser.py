@@ -39,7 +39,7 @@ DESK_PX = 1400
 PHONE_PX = 400
 # Each kind of page once; fewer would mean that the crawl ended early.
 MIN_PAGES = 55
-SHOWN_TIMEOUT_S = 20.0
+SHOWN_TIMEOUT_S = 60.0
 ROLES = ("viewer", "operator", "owner")
 MAKE_ACCOUNTS = f"""
 from django.contrib.auth.models import Group, User

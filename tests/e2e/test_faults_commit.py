@@ -120,9 +120,9 @@ async def _exchange(sender: RmbClient, receiver: RmbClient, number: int) -> None
     await sender.request(receiver.key, expected[0])
     await sender.barrier()
     await sender.request(receiver.key, expected[1])
-    await sender.barrier(15)
+    await sender.barrier()
     await sender.request(receiver.key, expected[2])
-    await sender.barrier(15)
+    await sender.barrier()
     got = [(await receiver.receive(15)).plain for _ in expected]
     assert got == expected
     assert receiver.inbox.empty()

@@ -50,7 +50,7 @@ async def test_a_half_open_receiver_reconnects_and_misses_nothing(relay: RelayPr
             assert taken == list(range(1, len(taken) + 1)), "the proxy's bytes are a beginning"
             assert len(taken) < 10, "the stall did not bite"
             first.got += [(page.number, number) for number in taken]
-            await eventually(lambda: not ledger.missing(), timeout_s=20)
+            await eventually(lambda: not ledger.missing())
             await newcomer.barrier()
             ledger.check(allow_duplicates=True)
             assert len(ledger.duplicates()) <= 2
@@ -82,7 +82,7 @@ async def test_a_receiver_reset_with_megabytes_under_way(relay: RelayProcess) ->
         async with session(relay.url, two) as back:
             again = ledger.receiver(back.key)
             back.on_message = again.take
-            await eventually(lambda: not ledger.missing(), timeout_s=20)
+            await eventually(lambda: not ledger.missing())
             await back.barrier()
             # Acknowledged after the last look at a socket that is dead now: allowed to come again.
             ledger.check(allow_duplicates=True)
@@ -106,7 +106,6 @@ async def test_a_reader_stopped_too_long_is_closed_and_misses_nothing(start_rela
         page.confirm(page.sent)
         await eventually(
             lambda: relay.counted("relay_session_evictions_total", reason="back_pressure") == 1,
-            timeout_s=10,
         )
         assert time.monotonic() - start > 1.5
         stopped.resume_reading()
@@ -114,7 +113,7 @@ async def test_a_reader_stopped_too_long_is_closed_and_misses_nothing(start_rela
         assert len(first.got) < page.sent
         async with session(relay.url, two) as back:
             back.on_message = ledger.receiver(back.key).take
-            await eventually(lambda: not ledger.missing(), timeout_s=20)
+            await eventually(lambda: not ledger.missing())
             await back.barrier()
             # What the kernels held at the end was not acknowledged then: it may come again.
             ledger.check(allow_duplicates=True)
@@ -134,7 +133,7 @@ async def test_a_reader_that_stops_and_goes_on_keeps_its_session(relay: RelayPro
             await sender.barrier()
             page.confirm(page.sent)
             lazy.resume_reading()
-            await eventually(lambda: not ledger.missing(), timeout_s=20)
+            await eventually(lambda: not ledger.missing())
         await lazy.barrier()
         ledger.check()
 

@@ -35,7 +35,7 @@ async def _is_back(relay: RelayProcess, killed: int) -> None:
         pids = relay.worker_pids().values()
         return killed not in pids and len(pids) == relay.processes
 
-    await eventually(replaced, timeout_s=30, what="the killed worker to be replaced")
+    await eventually(replaced, what="the killed worker to be replaced")
 
 
 async def test_a_worker_killed_under_load(start_server, start_relay) -> None:
@@ -96,7 +96,6 @@ async def test_a_rolling_restart_under_load(start_server, start_relay) -> None:
         relay.hang_up()
         await eventually(
             lambda: not before & set(relay.worker_pids().values()),
-            timeout_s=40,
             what="both workers to be replaced",
         )
         await work.run_until(300)

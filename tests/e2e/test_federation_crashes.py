@@ -77,7 +77,7 @@ async def test_the_senders_relay_dies_with_mail_in_its_outbox(trio: Trio, world:
         relay.wait_ready()
     async with signing_session(b.url, receiver) as client:
         client.on_message = ledger.receiver(key).take
-        await eventually(lambda: not ledger.missing(), timeout_s=30)
+        await eventually(lambda: not ledger.missing())
         await client.barrier()
         ledger.check()
     await eventually(lambda: a.held_for(b.domain) == 0)
@@ -140,16 +140,16 @@ async def test_an_answer_that_is_lost_doubles_nothing(trio: Trio, world: World) 
             before = taken()
             await send(20)
             # Drainers of a relay that was killed before hold their leases for a while.
-            await eventually(lambda before=before: taken() > before, timeout_s=30)
+            await eventually(lambda before=before: taken() > before)
             proxy.interceptor = None
-            await eventually(lambda: not ledger.missing(), timeout_s=20)
+            await eventually(lambda: not ledger.missing())
         # And one that only never comes, until it is waited for no more.
         await send(1)
         await eventually(lambda: not ledger.missing())
         proxy.stall(Direction.TO_CLIENT)
         await send(20)
-        await eventually(lambda: not ledger.missing(), timeout_s=20)
-        await eventually(lambda: a.held_for(world.domain("proxy")) == 0, timeout_s=20)
+        await eventually(lambda: not ledger.missing())
+        await eventually(lambda: a.held_for(world.domain("proxy")) == 0)
         ledger.check()
     assert b.counted("federation_inbound_repeated_total") > 0, "the case did not occur"
 

@@ -105,7 +105,7 @@ async def test_a_message_leaves_through_the_task(worker: Any, data_dir: Path) ->
         add_twins(data_dir, [TWIN], other.domain)
         put(server, TWIN, other.domain, "first")
         async with worker():
-            await eventually(lambda: other.uids == ["first"], 30.0)
+            await eventually(lambda: other.uids == ["first"])
             await settled(server, TWIN)
             # The drainer is there now and blocks in Redis.
             for number in range(20):
@@ -152,7 +152,7 @@ async def test_a_killed_worker_loses_and_doubles_nothing(
         add_twins(data_dir, twins, other.domain)
         put(server, TWIN, other.domain, "opens")
         async with worker():
-            await eventually(lambda: other.uids == ["opens"], 30.0)
+            await eventually(lambda: other.uids == ["opens"])
             pid = worker_pid()
             sent = 0
             while sent < 1000:
@@ -186,7 +186,7 @@ async def test_the_lease_of_a_killed_worker_is_not_waited_for(worker: Any, data_
         add_twins(data_dir, [TWIN, TWIN + 1], other.domain)
         put(server, TWIN, other.domain, "first")
         async with worker():
-            await eventually(lambda: other.uids == ["first"], 30.0)
+            await eventually(lambda: other.uids == ["first"])
             token = server.run("GET", mine)
             assert token.startswith(HOLDER.encode() + b"/")
             os.kill(worker_pid(), signal.SIGKILL)
@@ -204,7 +204,7 @@ async def test_redis_and_with_it_the_broker_restarts(worker: Any, data_dir: Path
         add_twins(data_dir, [TWIN], other.domain)
         put(server, TWIN, other.domain, "first")
         async with worker():
-            await eventually(lambda: other.uids == ["first"], 30.0)
+            await eventually(lambda: other.uids == ["first"])
             server.kill()
             server.restart()
             put(server, TWIN, other.domain, "second")
@@ -221,7 +221,7 @@ async def test_what_the_reference_relay_left_is_delivered(worker: Any, data_dir:
             server.run("XADD", keys.REFERENCE_OUTBOX, "*", "_", payload)
         server.run("XADD", keys.REFERENCE_OUTBOX, "*", "_", b"\xff")
         async with worker():
-            await eventually(lambda: other.uids == ["0", "1", "2"], 30.0)
+            await eventually(lambda: other.uids == ["0", "1", "2"])
             await settled(server, TWIN)
         assert server.run("XLEN", keys.REFERENCE_OUTBOX) == 0
         assert not server.run("KEYS", keys.held("*"))

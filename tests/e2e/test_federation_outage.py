@@ -253,7 +253,7 @@ async def test_one_that_recovers_gets_everything_once_in_order(
         payloads = [b"%d" % number for number in range(100)]
         for payload in payloads:
             await sender.request((receiver.id, None), payload)
-        await eventually(lambda: len(kind.accepted) == 100, timeout_s=20)
+        await eventually(lambda: len(kind.accepted) == 100)
         assert list(kind.payloads()) == payloads
 
 
@@ -270,7 +270,7 @@ async def test_rolled_back_to_the_reference_kind_in_mid_stream(
                 await eventually(lambda: kind.accepted)
                 kind.offer = False
             await sender.request((receiver.id, None), b"%d" % number)
-        await eventually(lambda: len(kind.accepted) == 400, timeout_s=20)
+        await eventually(lambda: len(kind.accepted) == 400)
         assert list(kind.payloads()) == [b"%d" % number for number in range(400)]
         assert any(delivery.batched for delivery in running.deliveries), "never tried as ours"
         assert not running.deliveries[-1].batched
@@ -310,7 +310,7 @@ async def test_a_twin_loses_its_three_relays_one_after_the_other(
         await sender.barrier()
         assert len(arrived()) == 60
         await lost[1].start()
-        await eventually(lambda: arrived() == list(range(80)), timeout_s=20)
+        await eventually(lambda: arrived() == list(range(80)))
         for kind in kinds:
             numbers = [int(payload) for payload in kind.payloads()]
             assert numbers == sorted(numbers)
@@ -388,8 +388,8 @@ async def test_back_after_a_minute(
         async with signing_session(outage.relay.url, speaker) as speaking:
             await speaking.request(sender.key, b"back again")
             # A relay that has just started is put off once or twice, a few seconds each.
-            assert (await sender.receive(timeout_s=40)).plain == b"back again"
-        await eventually(lambda: not ledger.missing(), timeout_s=30)
+            assert (await sender.receive()).plain == b"back again"
+        await eventually(lambda: not ledger.missing())
         key: SessionKey = (outage.receivers[0].id, None)
         await sender.request(key, (page := ledger.sender()).next_payload(key))
         page.confirm(1)

@@ -19,7 +19,7 @@ from tests.support.relay_process import RelayProcess
 from tests.support.rmb_client import session
 from tests.support.world import fresh_twins
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 REPLACED = SESSIONS[SessionReason.REPLACED].close_code
 LARGE = 100_000  # above what the relay grants a stream
 

@@ -162,7 +162,7 @@ async def serving(world: World) -> None:
     async def is_serving() -> bool:
         return any(each["twin"] == BRIDGE_TWIN.id for each in await world.rows("processes"))
 
-    await eventually(is_serving, timeout_s=30)
+    await eventually(is_serving)
 
 
 async def test_a_twin_calls_an_actor(world: World) -> None:
@@ -457,7 +457,7 @@ async def test_a_killed_bridge_of_two(world: World) -> None:
             rows = await world.rows("processes")
             return len({each["pid"] for each in rows} - {each["pid"] for each in held}) == 1
 
-        await eventually(restarted, timeout_s=30)
+        await eventually(restarted)
         assert await both_ways()
 
         # Bridges that are asked to end finish the calls that they have.

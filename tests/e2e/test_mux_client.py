@@ -23,7 +23,7 @@ from proto.mux.events import FailReason
 from tests.support.certificates import make_certificate
 from tests.support.node import js_server
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ async def test_what_operators_see_and_do(start_relay: StartRelay) -> None:
         assert streams[str(two.id)]["state"] == "open" and streams[str(two.id)]["credit"] > 0
 
         # Its sessions say what carries them.
-        await eventually(lambda: len(items("/sessions")) == 4, 10)
+        await eventually(lambda: len(items("/sessions")) == 4)
         carried = {each["key"]: each for each in items("/sessions?carrier=streams")}
         assert carried.keys() == {*keys, str(three.id)}
         for key in keys:
@@ -88,7 +88,7 @@ async def test_what_operators_see_and_do(start_relay: StartRelay) -> None:
         # The kick of a connection ends all of its sessions and nothing else.
         assert site.ask("POST", f"{path}/kick", {"reason": "noise"}).status == 200
         assert await third.closed() == (4003, "kicked")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await mux.ended.wait()
         await neighbour.barrier()
         await own.barrier()

@@ -19,7 +19,7 @@ from tests.support.mux_server import MuxServer, echo, first_line, mux_server
 from tests.support.node import JsClient, JsError, js_client
 from tests.support.relay_process import eventually
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 WINDOW = 256 * 1024
 JS_WINDOW = 1 << 20
 JS_PIECE = 64 * 1024

@@ -21,7 +21,6 @@ async def test_a_supervisor_tells_of_all_its_processes(start_server, start_relay
         lambda: any(
             names <= {each["name"] for each in node["processes"]} for node in _told(server)
         ),
-        timeout_s=30,
     )
     (node,) = _told(server)
     for process in node["processes"]:

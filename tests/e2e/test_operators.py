@@ -80,7 +80,7 @@ async def test_all_sessions_of_a_twin_are_kicked_and_none_is_chased(
 
         async def come_back(number: int) -> tuple[int | None, Any]:
             """What the client was told, and its next connection."""
-            code, _ = await clients[number].closed(20)
+            code, _ = await clients[number].closed()
             return code, await connect(url, one, f"s{number}")
 
         ended = asyncio.gather(*map(come_back, range(SESSIONS)))
@@ -126,7 +126,7 @@ async def test_a_drained_worker_is_replaced(start_relay: Any) -> None:
     await manage(relay, "rmb_workers", "drain", leaving)
     for client in clients:
         if held[here_key(client)][1] == leaving:
-            assert (await client.closed(20))[0] == 1012
+            assert (await client.closed())[0] == 1012
         else:
             await client.barrier()
 
@@ -135,7 +135,7 @@ async def test_a_drained_worker_is_replaced(start_relay: Any) -> None:
         ready = [boot for boot, fields in found.items() if fields["state"] == "ok"]
         return len(ready) == 2 and leaving not in found
 
-    await eventually(replaced, timeout_s=30)
+    await eventually(replaced)
     shown = json.loads(await manage(relay, "rmb_workers", "list", "--json"))
     assert [each["state"] for each in shown] == ["ok", "ok"]
     async with session(relay.url, one) as sender, session(relay.url, two) as receiver:

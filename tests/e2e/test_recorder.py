@@ -188,7 +188,7 @@ async def test_what_goes_to_other_relays_and_comes_from_them(
         taken = await client.request((there.id, None), b"taken")
         second = await client.request((there.id, None), b"taken at the second try")
         refused = await client.request((there.id, None), b"refused")
-        notices = await client.receive_many(2, 30)
+        notices = await client.receive_many(2)
         assert {notice.uid for notice in notices} == {refused.uid, lost.uid}
         brought = signed(there, (receiver.id, None), b"from elsewhere")
         assert (await other.deliver(brought, relay=domain)).status == 202

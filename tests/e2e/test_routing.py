@@ -123,8 +123,8 @@ async def test_a_guest_is_served_here_and_its_mail_moves_on_when_it_leaves(
                 await sender.request(guest.key, bytes(64 * 1024))
             await sender.barrier()
             await guest.abort()
-        await eventually(lambda: not server.run("SISMEMBER", "relay:guests", name), timeout_s=15)
-        await eventually(lambda: server.run("XLEN", f"stream:{name}") == 0, timeout_s=20)
+        await eventually(lambda: not server.run("SISMEMBER", "relay:guests", name))
+        await eventually(lambda: server.run("XLEN", f"stream:{name}") == 0)
         assert _handed_on(server) > 1
         await sender.request((ELSEWHERE_TWIN.id, None), b"away again")
         await sender.barrier()
@@ -148,7 +148,7 @@ async def test_a_guest_of_a_relay_that_stopped_is_none_any_more(start_relay) -> 
     await guest.abort()
     assert relay.redis.run("XLEN", f"stream:{name}") > 0
     relay.start()
-    await eventually(lambda: not relay.redis.run("SISMEMBER", "relay:guests", name), timeout_s=20)
+    await eventually(lambda: not relay.redis.run("SISMEMBER", "relay:guests", name))
     await eventually(lambda: relay.redis.run("XLEN", f"stream:{name}") == 0)
     before = _handed_on(relay.redis)
     assert before > 0

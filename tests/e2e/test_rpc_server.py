@@ -20,7 +20,7 @@ from tests.support.mux_server import MuxServer, mux_server
 from tests.support.node import PEERS, JsClient, JsError, js_client, node
 from tests.support.relay_process import ROOT, eventually
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 REMOTE = -32006
 
 service = Service()

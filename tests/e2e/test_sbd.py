@@ -248,7 +248,7 @@ async def test_redis_away_and_back(sbd: RelayProcess, tmp_path: Path) -> None:
                             pass
                         return
 
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             for target in clients[1:]:
                 await reach(target)
         await eventually(lambda: sbd.counted("sbd_lost_redis_away_total") > 0)
@@ -264,7 +264,7 @@ async def test_an_address_has_one_limit_on_all_workers(start_relay: StartRelay) 
         share = len(clients) * 1_000_000
 
         async def told(count: int) -> None:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 for each in clients:
                     while each.limits[-1] != count * 1_000_000:
                         await each.receive_frame()

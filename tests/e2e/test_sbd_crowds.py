@@ -86,7 +86,7 @@ async def test_a_slow_reader_is_dropped_and_others_lose_nothing(sbd: RelayProces
                 if number % 10 == 0:
                     await asyncio.sleep(0)
 
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await asyncio.gather(*map(send, senders, targets))
             await eventually(
                 lambda: sbd.counted("sbd_ended_slow_reader_total") == before + 1, timeout_s=20

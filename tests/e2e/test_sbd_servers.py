@@ -26,7 +26,7 @@ IPV6_PORT = free_port()
 async def talk(one: SbdClient | E2eClient, two: SbdClient | E2eClient) -> None:
     for source, target, text in ((one, two, b"hello"), (two, one, b"world")):
         await source.send(target.key, text)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert await target.receive() == (source.key, text)
 
 
@@ -75,7 +75,7 @@ async def test_under_daphne(daphne: RelayProcess) -> None:
             await one.send(two.key, payload)
             assert await two.receive() == (one.key, payload)
         async with SbdClient(daphne.url, seed) as newer:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 with pytest.raises(ClosedError):
                     await two.receive()
             await talk(one, newer)

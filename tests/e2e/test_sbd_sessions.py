@@ -61,11 +61,18 @@ async def test_what_operators_see_and_do(start_relay: StartRelay) -> None:
 
         chatting = asyncio.create_task(chat())
         try:
+            # In a thread: while this loop waits for the site, the source sends nothing.
             await eventually(
-                lambda: next(iter(listed("&protocol=sbd&order=-rate_in"))) == text_of(source)
-                and listed(f"&peer={text_of(source)[4:]}")[text_of(source)]["rate_in"] > 10,
-            )  # fmt: skip
-            await eventually(lambda: listed()[text_of(target)]["byte_rate_out"] > 1000)
+                lambda: asyncio.to_thread(
+                    lambda: (
+                        next(iter(listed("&protocol=sbd&order=-rate_in"))) == text_of(source)
+                        and listed(f"&peer={text_of(source)[4:]}")[text_of(source)]["rate_in"] > 10
+                    )
+                )
+            )
+            await eventually(
+                lambda: asyncio.to_thread(lambda: listed()[text_of(target)]["byte_rate_out"] > 1000)
+            )
         finally:
             chatting.cancel()
             await asyncio.gather(chatting, return_exceptions=True)

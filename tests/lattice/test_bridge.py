@@ -140,7 +140,7 @@ async def test_one_bridge_holds_the_lease(
     async with Redis.from_url(valkey.url) as redis:
         first, second = Lease(redis, "first"), Lease(redis, "second")
         keeping = [asyncio.create_task(first.keep())]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await first.held.wait()
             keeping.append(asyncio.create_task(second.keep()))
             keeping[0].cancel()
@@ -248,7 +248,7 @@ async def test_the_bridge_with_the_lease_cleans_the_object_store(
     running = asyncio.create_task(bridge.run(stop, lambda: None))
     js = await objects.jetstream()
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (await js.stream_info(objects.stream)).state.messages:
                 await asyncio.sleep(0.02)
     finally:

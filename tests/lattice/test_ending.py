@@ -266,7 +266,7 @@ async def test_the_documented_provider_of_a_host(
     shutdown = subject_of(options, SubjectKind.SHUTDOWN)
     target = replace(TARGET, contract_id="example:echo")
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     await connection.request(health, b"", 5)

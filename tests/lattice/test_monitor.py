@@ -35,7 +35,7 @@ async def started(work: Any) -> tuple[asyncio.Task[None], asyncio.Event]:
     stop, ready = asyncio.Event(), asyncio.Event()
     task = asyncio.create_task(work(stop, ready.set))
     waiting = asyncio.create_task(ready.wait())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     if task.done():

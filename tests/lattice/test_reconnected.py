@@ -35,7 +35,7 @@ async def test_links_that_changed_while_the_provider_was_away(tmp_path: Path) ->
             foreign = LinkDefinition(other, "V" + "A" * 55, "default", "c:d", {})
             host.links[other, "c:d", "default"] = foreign
             server.start()
-            await eventually(lambda: not provider.links, 20)
+            await eventually(lambda: not provider.links)
             caller = LatticeCaller(hosts, other)  # a call reaches it again
             with pytest.raises(RemoteError, match="is not linked to this provider"):
                 await caller.call(provider.origin, "Echo.Echo")

@@ -16,7 +16,7 @@ from peer.rpc import RpcPeer, RpcRemoteError, RpcTimeoutError, Service
 from proto.rpc.errors import ErrorCode
 
 pytestmark = pytest.mark.asyncio
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 
 class Line:

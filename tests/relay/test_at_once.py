@@ -22,7 +22,7 @@ from tests.support.in_database import Use, in_database
 from tests.support.postgres_server import PostgresServer
 
 DATABASE: Final = "at_once"
-TIMEOUT_S: Final = 20.0
+TIMEOUT_S: Final = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from tests.support.redis_servers import RedisServer, start_valkey
 from tests.support.relay_process import eventually
 from tests.support.started import exists
 
-READY_S = 30.0
+READY_S = 60.0
 OPERATOR = Actor("operator", Face.CLI, "", None)
 RECONNECT_S = 50.0
 

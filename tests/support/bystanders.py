@@ -38,7 +38,7 @@ class Bystanders:
     async def play_rounds(self, count: int) -> None:
         """Wait until `count` more rounds are through."""
         wanted = len(self.rounds_s) + count
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(self.rounds_s) < wanted:
                 await asyncio.sleep(0.001)
 

@@ -35,7 +35,7 @@ from tests.support.identities import Twin
 from tests.support.redis_servers import free_port
 
 ROOT = Path(__file__).parents[2]
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
 CALL_TIMEOUT_S = 60.0
 

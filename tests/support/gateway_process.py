@@ -170,7 +170,7 @@ class Program:
         self.push(request_body(command, destinations, ret, payload, **fields))
         return ret
 
-    async def answer(self, ret: str, timeout_s: float = 10.0) -> dict[str, Any]:
+    async def answer(self, ret: str, timeout_s: float = 60.0) -> dict[str, Any]:
         """The next answer in a list."""
         found = await eventually(lambda: self.redis.run("RPOP", ret), timeout_s, f"answer in {ret}")
         body: dict[str, Any] = json.loads(found)

@@ -57,7 +57,7 @@ class KernelClient(asyncio.Protocol):
         *,
         address: str = "127.0.0.1",
         receive_buffer_bytes: int = 0,
-        timeout_s: float = 10.0,
+        timeout_s: float = 60.0,
     ) -> Self:
         """Sign in from a loopback address.
 

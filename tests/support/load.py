@@ -80,7 +80,7 @@ class Load:
         self.received += 1
         self.last_receipt = time.monotonic()
 
-    async def run_until(self, more: int, timeout_s: float = 30) -> None:
+    async def run_until(self, more: int, timeout_s: float = 60.0) -> None:
         """Wait until `more` further messages have been received."""
         wanted = self.received + more
         deadline = time.monotonic() + timeout_s

@@ -63,7 +63,7 @@ class MuxServer:
 
     async def session(self) -> MuxSession:
         """Return the next session that was accepted."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return await self._app.sessions.get()
 
 

@@ -32,7 +32,7 @@ def fresh_lattice() -> str:
     return f"test{next(_numbers)}"
 
 
-async def eventually(check: Callable[[], Any], timeout_s: float = 10.0) -> Any:
+async def eventually(check: Callable[[], Any], timeout_s: float = 60.0) -> Any:
     """Wait on the loop until `check` gives something true."""
     async with asyncio.timeout(timeout_s):
         while not (found := check()):

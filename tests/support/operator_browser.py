@@ -134,7 +134,7 @@ def add_operator(folder: Path) -> None:
 def add_second_operator(database: Path) -> str:
     """Let another operator sign in, with PASSWORD too; the name."""
     name = "careful"
-    with sqlite3.connect(database, timeout=20) as connection:
+    with sqlite3.connect(database, timeout=60) as connection:
         columns = [row[1] for row in connection.execute("PRAGMA table_info(auth_user)")]
         copied = [column for column in columns if column not in ("id", "username")]
         listed = ", ".join(copied)

@@ -48,7 +48,7 @@ class OperatorSite:
         token: str | None = None,
     ) -> Answer:
         """One request below `/api/v1`; a body is sent as JSON."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.relay.admin_port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.relay.admin_port, timeout=60)
         sent = {"Authorization": f"Bearer {self.token if token is None else token}"}
         content = None
         if body is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.support.identities import Twin
 from tests.support.relay_process import ROOT, eventually
 
-START_TIMEOUT_S = 40.0
+START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 
 GATEWAY = "peer.gateway.command"

@@ -105,7 +105,7 @@ class PostgresServer:
 
     def connect(self, database: str = USER) -> psycopg.Connection:
         """A connection that commits each statement."""
-        return psycopg.connect(self.url(database), autocommit=True, connect_timeout=5)
+        return psycopg.connect(self.url(database), autocommit=True, connect_timeout=60)
 
     def make_database(self, database: str) -> str:
         """Make an empty database; its URL."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 INSTALLED: Final = Path(sys.prefix) / "proxies"
-START_TIMEOUT_S: Final = 20.0
+START_TIMEOUT_S: Final = 60.0
 
 NGINX: Final = """\
 daemon off;

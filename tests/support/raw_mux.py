@@ -7,7 +7,7 @@ import asyncio
 from proto.websocket.frames import BINARY, CLOSE, FINAL
 from tests.relay.server.running import Running, frame
 
-READ_S = 10.0
+READ_S = 60.0
 
 
 class RawMux:

@@ -259,7 +259,7 @@ class RealWorld:
         self.redis_there = True
         self._broken: PromiseBroken | None = None
         self._tail = AppendOnlyTail(server.folder)
-        self._client = redis.Redis(unix_socket_path=server.socket_path, socket_timeout=5)
+        self._client = redis.Redis(unix_socket_path=server.socket_path, socket_timeout=60)
         self._foreign = self.oracle.opened(None, "outside")
         self._numbers = itertools.count()
         self._runs = 0

@@ -20,7 +20,7 @@ from tests.support.partner import Behaviour, Delivery, Partner, answer
 from tests.support.redis_servers import free_port
 from tests.support.stream_server import StreamServer
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 Result = TypeVar("Result")
 

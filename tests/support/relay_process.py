@@ -264,7 +264,7 @@ class RelayProcess:
         found = {}
         # Not through a proxy that a test put between the relay and Redis.
         url = self.redis.url if self.redis is not None else self.redis_url
-        client = redis.Redis.from_url(url, decode_responses=True, socket_timeout=5)
+        client = redis.Redis.from_url(url, decode_responses=True, socket_timeout=60)
         try:
             for key in client.scan_iter("relay:worker:*"):
                 fields = client.hgetall(key)

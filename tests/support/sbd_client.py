@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed
 from proto.sbd import frames
 from tests.proto.sbd.pairs import Identity
 
-ANSWER_S = 10.0
+ANSWER_S = 60.0
 
 
 class RawClient:

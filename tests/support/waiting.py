@@ -13,7 +13,7 @@ POLL_S = 0.02
 
 
 def wait_until(
-    check: Callable[[], Any], timeout_s: float, why: Callable[[], object] = lambda: ""
+    check: Callable[[], Any], timeout_s: float = 60.0, why: Callable[[], object] = lambda: ""
 ) -> Any:
     """Wait until `check` gives something true.
 

@@ -15,7 +15,10 @@ from tests.support.identities import TEST_DOMAIN, Twin, twin, twins_csv
 VECTORS = Path(__file__).parents[1] / "interop" / "vectors"
 
 FIRST = 1001
-TWINS = {number: twin(number) for number in range(FIRST, FIRST + 1000)}
+FRESH = range(FIRST, FIRST + 1700)
+AWAY = range(FRESH.stop, FRESH.stop + 150)
+"""Twins that never come."""
+TWINS = {number: twin(number) for number in (*FRESH, *AWAY)}
 NO_RELAY_TWIN = twin(3000, "")
 ELSEWHERE_DOMAIN = "elsewhere.example"
 ELSEWHERE_TWIN = twin(3001, ELSEWHERE_DOMAIN)
@@ -28,7 +31,7 @@ HOST_DOMAIN_TWIN = twin(3007, "127.0.0.1")
 UNKNOWN_TWIN = twin(2900)  # below the highest known number
 BEYOND_TWIN = twin(399_999)  # above it
 
-_numbers = iter(TWINS)
+_numbers = iter(FRESH)
 
 
 def fresh_twins(count: int) -> list[Twin]:

@@ -15,7 +15,7 @@ from chain.devchain.jsonrpc import RpcError
 from chain.devchain.node import Node
 from chain.devchain.server import Server
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 
 class Wire:

@@ -47,7 +47,7 @@ async def test_waiting_is_told_until_it_ends(
     drawn = ""
     with Progress() as progress:
         async with progress.keep_waiting("waiting for twin 7"):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while drawn.count("waiting for twin 7 … ") < 3:
                     await asyncio.sleep(0)
                     drawn += capsys.readouterr().err

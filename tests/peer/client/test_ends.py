@@ -95,7 +95,7 @@ async def test_nothing_goes_on_after_an_end_that_is_cancelled(
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await ended.wait()
         assert not [each for each in asyncio.all_tasks() - before if "link" in each.get_name()]
 

@@ -42,7 +42,7 @@ async def test_a_burst_of_a_twin_that_is_looked_up() -> None:
         inbox.on_message(each)
     await eventually(lambda: inbox.waiting == MAX_MESSAGES)
     source.answering.set()
-    await eventually(lambda: len(owner.requests) == len(messages), 20)
+    await eventually(lambda: len(owner.requests) == len(messages))
     assert inbox.counters["sender not looked up"] == 0
     await inbox.aclose()
     await twins.aclose()

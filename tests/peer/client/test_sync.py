@@ -97,7 +97,7 @@ def test_a_call_that_is_interrupted_is_under_way_no_more(
             client.call(bob.id, "nobody is there")
         running = client._running
         assert running is not None
-        wait_until(lambda: not running.client._open.calls, 10)
+        wait_until(lambda: not running.client._open.calls)
 
 
 def test_many_threads_share_one_client(relay: RelayProcess, twins_file: Path) -> None:

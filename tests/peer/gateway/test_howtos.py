@@ -172,7 +172,7 @@ async def test_a_program_uploads(
         await gateway.says("connected to ws://")
         asker = Asker(redis)
         asker.push(body)  # to itself: a gateway is a twin like any other
-        answer = await asker.answer(body["ret"], 20)
+        answer = await asker.answer(body["ret"])
         id = json.loads(payload_of(answer))
 
         async def status() -> dict[str, Any]:
@@ -183,7 +183,7 @@ async def test_a_program_uploads(
         async def done() -> bool:
             return (await status())["state"] == "done"
 
-        await eventually(done, 20)
+        await eventually(done)
         assert set(await status()) == {"id", "state", "twin", "path", "size", "done"}
         assert (folder / str(uploads.asked.id) / "report.pdf").read_bytes() == report.read_bytes()
     finally:

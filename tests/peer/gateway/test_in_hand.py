@@ -158,9 +158,9 @@ async def test_no_more_is_taken_than_can_be_in_hand(running: Running) -> None:
     running.cache.put(known(OTHER))
     await running.start()
     running.ask(2 * MAX_IN_HAND)
-    await eventually(lambda: running.in_hand() >= MAX_IN_HAND, 30)
+    await eventually(lambda: running.in_hand() >= MAX_IN_HAND)
     left = running.redis.run("LLEN", keys.LOCAL)
-    await eventually(lambda: not running.gateway._queues[0].taking, 10)
+    await eventually(lambda: not running.gateway._queues[0].taking)
     assert MAX_IN_HAND <= running.in_hand() <= MAX_IN_HAND + 2 * TAKE_ENTRIES
     assert left >= MAX_IN_HAND - 2 * TAKE_ENTRIES
 
@@ -172,10 +172,10 @@ async def test_no_more_bytes_are_taken_than_can_wait_for_look_ups(
     await running.start()
     for _ in range(10):
         running.ask(dat=base64.b64encode(bytes(2 * MB)).decode())
-    await eventually(lambda: not running.gateway._queues[0].taking, 10)
+    await eventually(lambda: not running.gateway._queues[0].taking)
     assert running.in_hand() == 2
     running.twins.answering.set()
-    await eventually(lambda: running.in_hand() == 10, 20)
+    await eventually(lambda: running.in_hand() == 10)
 
 
 async def test_modules_refuse_more_bytes_than_they_can_have(
@@ -285,7 +285,7 @@ async def test_errors_for_others_are_bounded(running: Running) -> None:
         envelope.uid = str(number)
         running.gateway._received(envelope.SerializeToString())
     count = WINDOW_MESSAGES + 100
-    await eventually(lambda: running.gateway.counters["rejected:104"] == count, 30)
+    await eventually(lambda: running.gateway.counters["rejected:104"] == count)
     assert running.gateway.gauges()["unconfirmed"] == WINDOW_MESSAGES
     assert running.gateway.counters["dropped:errors"] == 100
 
@@ -400,7 +400,7 @@ async def test_a_large_request_to_many_twins_is_written_in_portions(running: Run
         body = request_body("out.age", numbers, "large", os.urandom(MB), exp=4)
         running.redis.run("LPUSH", keys.LOCAL, json.dumps(body))
         await eventually(lambda: running.gateway.counters["requests_sent"] >= 4)
-        await eventually(lambda: not running.in_hand(), 20)
+        await eventually(lambda: not running.in_hand())
         unsent = running.gateway.counters["refused:unsent"]
         assert 4 <= unsent <= len(numbers)
         rest = int(unsent < len(numbers))
@@ -474,7 +474,7 @@ async def test_a_gateway_that_is_still_beginning_ends_in_order(running: Running)
     left = [each for _ in range(WINDOW_MESSAGES + 10) for each in (fields.make(), body)]
     running.redis.run("HSET", keys.PROCESSING, *left)
     running.task = asyncio.create_task(running.gateway.run(running.stop))
-    await eventually(lambda: running.gateway._outgoing.full, 30)
+    await eventually(lambda: running.gateway._outgoing.full)
     running.stop.set()
     await asyncio.wait_for(running.task, 10)
     assert all(module.stopped for module in running.stopping)

@@ -98,7 +98,7 @@ async def test_what_waits_for_a_twin_is_not_lost(world: World) -> None:
         )
     await eventually(lambda: world.incoming.waiting == MAX_MESSAGES)
     world.source.answering.set()
-    await eventually(lambda: world.redis.run("LLEN", "msgbus.out.age") == count, 30)
+    await eventually(lambda: world.redis.run("LLEN", "msgbus.out.age") == count)
     found = world.redis.run("LRANGE", "msgbus.out.age", 0, -1)
     assert [json.loads(each)["ref"] for each in reversed(found)] == uids
     assert not any(name.startswith("dropped") for name in world.counters)
@@ -149,8 +149,8 @@ async def test_large_messages_that_wait_for_a_twin_stop_the_reading(world: World
         await asyncio.sleep(0)
     assert world.flooded
     world.source.answering.set()
-    await eventually(lambda: not world.flooded, 30)
-    await eventually(lambda: world.counters["repeats"] == len(messages) - 2, 30)
+    await eventually(lambda: not world.flooded)
+    await eventually(lambda: world.counters["repeats"] == len(messages) - 2)
 
 
 async def test_what_redis_does_not_take_stops_the_reading(world: World) -> None:
@@ -161,7 +161,7 @@ async def test_what_redis_does_not_take_stops_the_reading(world: World) -> None:
         await asyncio.sleep(0)
     assert world.flooded
     world.commits.start()
-    await eventually(lambda: not world.flooded, 30)
+    await eventually(lambda: not world.flooded)
 
 
 async def test_unknown_senders_hold_nobody_up_while_twins_are_away(world: World) -> None:
@@ -173,7 +173,7 @@ async def test_unknown_senders_hold_nobody_up_while_twins_are_away(world: World)
         world.incoming.receive(each)
     (message,) = requests(OTHER, OWN, 1)
     world.incoming.receive(message)
-    await eventually(lambda: world.redis.run("LLEN", "msgbus.out.age") == 1, 15)
+    await eventually(lambda: world.redis.run("LLEN", "msgbus.out.age") == 1)
     assert world.counters["dropped:twins_away"] >= MAX_MESSAGES
 
 

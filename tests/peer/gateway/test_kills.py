@@ -14,7 +14,7 @@ from tests.peer.gateway.conftest import StartGateway
 from tests.support.gateway_process import GatewayProcess, Program, Service, payload_of
 from tests.support.redis_servers import RedisServer
 from tests.support.relay_process import RelayProcess, eventually
-from tests.support.world import FIRST, fresh_twins
+from tests.support.world import AWAY, fresh_twins
 
 MESSAGES = 20
 SENDING = [
@@ -39,7 +39,7 @@ def entries(redis: RedisServer, queue: str) -> list[bytes]:
 
 async def until_settled(gateway: GatewayProcess) -> None:
     """Nothing is in hand any more."""
-    await eventually(lambda: not gateway.redis.run("EXISTS", "msgbus.processing"), 20)
+    await eventually(lambda: not gateway.redis.run("EXISTS", "msgbus.processing"))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ async def test_requests_survive(start_gateway: StartGateway, fault: str) -> None
         program.ask("kill.test", [there.twin], b"%d" % number, exp=120)
     await here.died()
     here.start()
-    await eventually(lambda: len(entries(there.redis, "msgbus.kill.test")) >= MESSAGES, 30)
+    await eventually(lambda: len(entries(there.redis, "msgbus.kill.test")) >= MESSAGES)
     await until_settled(here)
     taken = [json.loads(each) for each in entries(there.redis, "msgbus.kill.test")]
     assert Counter(int(payload_of(each)) for each in taken) == Counter(range(MESSAGES))
@@ -70,7 +70,7 @@ async def test_answers_survive(start_gateway: StartGateway, fault: str) -> None:
     await there.connected()
     program = Program(here.redis)
     rets = [program.ask("kill.test", [there.twin], exp=120) for _ in range(MESSAGES)]
-    await eventually(lambda: len(entries(there.redis, "msgbus.kill.test")) == MESSAGES, 20)
+    await eventually(lambda: len(entries(there.redis, "msgbus.kill.test")) == MESSAGES)
     await until_settled(here)
     there.stop()
     there.start(fault)
@@ -78,7 +78,7 @@ async def test_answers_survive(start_gateway: StartGateway, fault: str) -> None:
     async with service:
         await there.died()
         there.start()
-        answers = [await program.answer(ret, 30) for ret in rets]
+        answers = [await program.answer(ret) for ret in rets]
         await until_settled(there)
     assert all(answer["err"] is None for answer in answers)
     assert not any(entries(here.redis, ret) for ret in rets)
@@ -95,7 +95,7 @@ async def test_a_request_to_several_twins_is_sent_on(start_gateway: StartGateway
     here.start()
     uids = set()
     for each in others:
-        await eventually(lambda one=each: entries(one.redis, "msgbus.kill.test"), 20)
+        await eventually(lambda one=each: entries(one.redis, "msgbus.kill.test"))
         (entry,) = entries(each.redis, "msgbus.kill.test")
         uids.add(json.loads(entry)["ref"])
     assert len(uids) == 1
@@ -114,8 +114,7 @@ PARTS = [
 """Where a request is in two parts: to twins that were looked up first, and to the others."""
 
 
-ABSENT = range(FIRST + 850, FIRST + 850 + LOOK_UPS + 20)
-"""Twins nobody else uses, and who have no gateway."""
+ABSENT = AWAY[: LOOK_UPS + 20]
 
 
 @pytest.mark.parametrize("fault", PARTS)
@@ -131,7 +130,7 @@ async def test_no_part_of_a_request_to_many_is_lost_or_made_twice(
     await here.died()
     here.start()
     for each in there:
-        await eventually(lambda one=each: entries(one.redis, "msgbus.kill.test"), 20)
+        await eventually(lambda one=each: entries(one.redis, "msgbus.kill.test"))
     await until_settled(here)
     taken = [entries(each.redis, "msgbus.kill.test") for each in there]
     assert [len(each) for each in taken] == [1, 1]
@@ -162,7 +161,7 @@ async def test_answers_find_their_way_after_a_restart(start_gateway: StartGatewa
     async with Service(there.redis, "kill.test"):
         await until_settled(there)
         here.start()
-        answer = await program.answer(ret, 20)
+        answer = await program.answer(ret)
     assert answer["ref"] == "mine"
 
 

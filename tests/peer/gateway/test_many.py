@@ -32,7 +32,7 @@ class Database:
 
     def client(self) -> redis.Redis:
         path = self._server.socket_path
-        return redis.Redis(unix_socket_path=path, db=self._number, socket_timeout=30, protocol=2)
+        return redis.Redis(unix_socket_path=path, db=self._number, socket_timeout=60, protocol=2)
 
     def run(self, *command: str | bytes | int) -> Any:
         with contextlib.closing(self.client()) as client:
@@ -137,7 +137,7 @@ async def test_entries_in_hand_survive_a_stop(
         body = service.reply(service.taken[0])
     file.database(2).run("LPUSH", service.taken[0]["ret"], json.dumps(body))
     start_many(file.path)
-    answer = await ask.answer(ret, 20)
+    answer = await ask.answer(ret)
     assert payload_of(answer) == b"{}"
 
 

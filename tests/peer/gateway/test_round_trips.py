@@ -85,7 +85,7 @@ async def test_a_twin_that_is_named_twice_is_asked_twice(start_gateway: StartGat
     assert sorted(each["src"] for each in answers) == sorted(map(str, named))
     assert len(service.taken) == 3
     assert len({each["ref"] for each in service.taken}) == 1
-    await eventually(lambda: not here.redis.run("EXISTS", "msgbus.processing"), 10)
+    await eventually(lambda: not here.redis.run("EXISTS", "msgbus.processing"))
 
 
 async def test_bodies_of_a_mebibyte_go_both_ways(start_gateway: StartGateway) -> None:
@@ -95,7 +95,7 @@ async def test_bodies_of_a_mebibyte_go_both_ways(start_gateway: StartGateway) ->
     async with Service(there.redis, "big.echo"):
         program = Program(here.redis)
         rets = [program.ask("big.echo", [there.twin], payload) for _ in range(5)]
-        answers = [await program.answer(ret, 30) for ret in rets]
+        answers = [await program.answer(ret) for ret in rets]
     assert all(payload_of(answer) == payload for answer in answers)
 
 
@@ -112,7 +112,7 @@ async def test_what_is_too_large_to_be_read_is_answered(start_gateway: StartGate
     await here.connected()
     program = Program(here.redis)
     ret = program.ask("big.echo", [here.twin], bytes(19 * MIB), ref="mine")
-    answer = await program.answer(ret, 30)
+    answer = await program.answer(ret)
     assert (answer["ref"], answer["err"]["code"]) == ("mine", 500)
     assert "bytes, at most 25165824 are allowed" in answer["err"]["message"]
     ret = program.ask("big.echo", [here.twin])
@@ -122,7 +122,7 @@ async def test_what_is_too_large_to_be_read_is_answered(start_gateway: StartGate
     large = base64.b64encode(bytes(19 * MIB)).decode()
     body = {"ref": request["ref"], "dat": large, "dst": request["src"], "now": request["now"]}
     here.redis.run("LPUSH", "msgbus.system.reply", json.dumps(body))
-    answer = await program.answer(ret, 30)
+    answer = await program.answer(ret)
     assert "malformed answer of the service: entry has" in answer["err"]["message"]
 
 
@@ -165,7 +165,7 @@ async def test_a_request_that_is_expired_already_is_answered(start_gateway: Star
     here = start_gateway()
     program = Program(here.redis)
     ret = program.ask("a.b", [here.twin], ref="late", exp=10, now=int(time.time()) - 11)
-    answer = await program.answer(ret, 30)
+    answer = await program.answer(ret)
     assert answer["ref"] == "late"
     assert answer["err"] == {
         "code": 102,
@@ -268,6 +268,6 @@ async def test_requests_that_were_pushed_first_are_sent_first(start_gateway: Sta
     for body in bodies:
         program.push(body)
     redis_first.start()
-    await eventually(lambda: redis_first.redis.run("LLEN", "msgbus.in.order") == 300, 30)
+    await eventually(lambda: redis_first.redis.run("LLEN", "msgbus.in.order") == 300)
     found = redis_first.redis.run("LRANGE", "msgbus.in.order", 0, -1)
     assert [int(payload_of(json.loads(each))) for each in reversed(found)] == list(range(300))

@@ -251,7 +251,7 @@ async def test_dead_letters_are_shown(
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    (letter,) = await eventually(letters, 20)
+    (letter,) = await eventually(letters)
     assert letter["queue"] == "msgbus.system.local"
     shown = run_program(GATEWAY, tmp_path, "--dead-letters", "--redis", redis.url)
     assert b"msgbus.system.local" in shown.stdout

@@ -289,7 +289,7 @@ async def test_rmb_upload_tells_of_a_receiver_that_is_away(
     with told.open("wb") as stderr, command.start(pair.receiver, source, stderr) as process:
         try:
             text = f"twin {pair.receiver.twin} has not answered yet"
-            await eventually(lambda: text in told.read_text(), 30)
+            await eventually(lambda: text in told.read_text())
             pair.receiver.start()
             assert await asyncio.to_thread(process.wait, TIMEOUT_S) == 0
         finally:

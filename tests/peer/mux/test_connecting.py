@@ -17,7 +17,7 @@ from tests.support.certificates import make_certificate
 from tests.support.mux_server import MuxServer, echo, mux_server
 from tests.support.stream_server import ConnectionHandler, stream_server
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 Certificate = tuple[Path, Path]
 
 

@@ -20,7 +20,7 @@ from relay.server.handshake import switching_protocols
 from tests.relay.server.running import EchoApp, Recorded, Running, running
 from tests.support.stream_server import stream_server
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 
 @pytest_asyncio.fixture

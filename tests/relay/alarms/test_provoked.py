@@ -118,13 +118,13 @@ def test_redis_cannot_save(own_redis: RedisServer, evaluate: Evaluate) -> None:
     in_the_way = own_redis.folder / "dump.rdb"
     in_the_way.mkdir()
     own_redis.run("BGSAVE")
-    wait_until(lambda: saved("err"), 10)
+    wait_until(lambda: saved("err"))
     evaluate(8)
     assert states("redis_persistence") == {"": "firing"}
     assert detail("redis_persistence") == "failed: the last snapshot"
     in_the_way.rmdir()
     own_redis.run("BGSAVE")
-    wait_until(lambda: saved("ok"), 10)
+    wait_until(lambda: saved("ok"))
     evaluate(15)
     assert states("redis_persistence") == {}
 

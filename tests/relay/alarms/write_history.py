@@ -12,7 +12,7 @@ import time
 
 import django
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def main() -> None:

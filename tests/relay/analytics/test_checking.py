@@ -177,7 +177,7 @@ def test_what_is_put_aside_waits_for_the_compactor_s_step(lake: Lake) -> None:
         with lake.changing():
             waiting = threading.Thread(target=repair)
             waiting.start()
-            wait_until(lambda: waits_for_a_lock(lake), 10)
+            wait_until(lambda: waits_for_a_lock(lake))
             assert path.exists() and not done.is_set()
         assert done.wait(10)
     waiting.join()

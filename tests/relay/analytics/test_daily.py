@@ -228,7 +228,7 @@ def test_a_stop_ends_it_and_nobody_else_begins(
     stopping, found = threading.Event(), []
     worker = threading.Thread(target=lambda: found.append(daily.begin(NOON, stopping)))
     worker.start()
-    wait_until(started.exists, 30)
+    wait_until(started.exists)
     assert begin(NOON + timedelta(hours=2)) is None  # due, were it not being done
     stopping.set()
     worker.join(30)

@@ -77,7 +77,7 @@ def of_kind(kind: str, found: list[Row]) -> list[int]:
 
 
 async def written(of: Handover, count: int) -> None:
-    await eventually(lambda: of.counts()[Kind.DELIVERED] == count, 20)
+    await eventually(lambda: of.counts()[Kind.DELIVERED] == count)
 
 
 async def test_all_is_written_when_it_is_closed(started: Handover, tmp_path: Path) -> None:

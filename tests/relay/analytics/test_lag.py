@@ -97,7 +97,7 @@ def test_it_is_told_until_the_end(valkey: RedisServer, folder: Places) -> None:
     thread = threading.Thread(target=lag.tell, args=(client, folder, ended))
     thread.start()
     try:
-        wait_until(lambda: lag.read(client), 10)
+        wait_until(lambda: lag.read(client))
         (found,) = lag.read(client).values()
         assert (found.segments, found.size_bytes) == (1, 77)
         assert abs(found.at - time.time()) < 60

@@ -24,7 +24,7 @@ def test_a_phase_is_there_at_once_and_its_clock_runs(monkeypatch: pytest.MonkeyP
     terminal = Terminal()
     with Progress(terminal).phase("starting"):
         assert terminal.getvalue() == "\r\x1b[Kstarting   0:00 "
-        wait_until(lambda: terminal.getvalue().count("starting") > 2, 30)
+        wait_until(lambda: terminal.getvalue().count("starting") > 2)
     assert re.search(r"0:0\d \r\x1b\[K$", terminal.getvalue()), "the line is free for what comes"
 
 

@@ -107,7 +107,7 @@ def test_a_draft_that_is_still_written_does_not_stop_the_next_run(lake: Lake) ->
     java.start()
     try:
         for _ in range(50):
-            wait_until(draft.exists, 10)
+            wait_until(draft.exists)
             publishing.sweep(ROLLUP, lake)
     finally:
         ended.set()

@@ -26,7 +26,7 @@ from tests.support.relay_process import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-WITHIN_S = 10.0
+WITHIN_S = 60.0
 WITHIN_A_SECOND_S = 2.0  # a second, and the noise of a busy machine
 HOST = b"127.0.0.1:8081"
 

@@ -203,7 +203,7 @@ async def test_many_lives_in_one_backlog(out: Outgoing) -> None:
         for number in range(4000):
             out.put(twins[number % 20], f"{number}", timestamp=now, expiration=2 + number % 4)
         await out.start(1)
-        await eventually(out.empty, timeout_s=30)
+        await eventually(out.empty)
         both = other.uids + [notice.uid for notice in out.notices()]
         assert sorted(both, key=int) == [f"{number}" for number in range(4000)]
         assert len(other.requests) < 200
@@ -295,7 +295,7 @@ async def test_dead_letters_are_bounded_in_bytes(out: Outgoing) -> None:
     await out.start(1)
     for _ in range(40):
         out.put(9, payload=payload)
-    await eventually(out.empty, timeout_s=20)
+    await eventually(out.empty)
     assert 5 <= out.client.xlen(keys.DEAD_LETTERS) <= 22
 
 

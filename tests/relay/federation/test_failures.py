@@ -197,7 +197,7 @@ async def test_mail_of_dead_relays_keeps_no_other_from_being_read(out: Outgoing)
             out.put_many(twin, (f"{n}" for n in range(26_000)))
         out.put(fast, "after them")
         await out.start(0)
-        await eventually(lambda: live.uids == ["after them"], timeout_s=30)
+        await eventually(lambda: live.uids == ["after them"])
         (shard,) = out.sender._shards
         kept = sum(len(lane.entries) for lane in shard.lanes.values())
         assert kept < 10_000 < 104_000 <= kept + sum(len(e.notes) for e in shard.lanes.values())
@@ -251,7 +251,7 @@ async def test_a_backlog_is_drained_in_order_when_the_relay_is_back(out: Outgoin
         assert out.client.hget(keys.held(other.domain), "total")
         await other.start()
         out.client.hset(keys.partner(other.domain), "heard", f"{time.time():.3f}")
-        await eventually(out.empty, timeout_s=30)
+        await eventually(out.empty)
         assert len(other.taken) == 8000
         for at, twin in enumerate(twins):
             got = [e.uid for e in other.taken if e.destination.twin == twin]
@@ -293,7 +293,7 @@ async def test_a_relay_without_the_batch_form_may_answer_anything(
 
         other.answer = answer
         out.put(twin, "goes")
-        await eventually(lambda: other.uids == ["opens", "goes"], timeout_s=20)
+        await eventually(lambda: other.uids == ["opens", "goes"])
         await eventually(out.empty)
         assert [request.batched for request in other.requests] == [False, True, True, True, False]
         await eventually(lambda: "kind" not in out.partner(other.domain))
@@ -313,7 +313,7 @@ async def test_batches_that_fail_hold_up_nothing_where_they_are_offered(out: Out
         other.answer = answer
         for number in range(50):
             out.put(twin, f"{number}")
-        await eventually(out.empty, timeout_s=20)
+        await eventually(out.empty)
         assert other.uids[1:] == [f"{number}" for number in range(50)]
         assert sum(request.batched for request in other.requests) == SINGLE_FROM
 
@@ -324,7 +324,7 @@ async def test_a_drainer_without_its_lease_sends_nothing(out: Outgoing) -> None:
         await opened(out, other, twin, 1)
         out.client.set(keys.lease(1), "somebody else", px=60_000)
         # Found out at the renewal at the latest, which is before the lease's own end.
-        await eventually(lambda: out.drains[0].done(), timeout_s=10.0)
+        await eventually(lambda: out.drains[0].done())
         out.put(twin, "not ours")
         await asyncio.sleep(0.2)
         assert other.uids == ["opens"]

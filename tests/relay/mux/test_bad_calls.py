@@ -18,7 +18,7 @@ from tests.support.mux_server import MuxServer, mux_server
 from tests.support.raw_mux import raw_mux
 from tests.support.relay_process import eventually
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 WINDOW = 1 << 20
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -223,7 +223,7 @@ def test_killed_halfway(valkey: RedisServer) -> None:
         env={**os.environ, "DJANGO_SETTINGS_MODULE": "rmbsite.settings"},
     )
     try:
-        wait_until(lambda: valkey.run("XLEN", "stream:7:new") > 0, 30)
+        wait_until(lambda: valkey.run("XLEN", "stream:7:new") > 0)
     finally:
         mover.kill()
         mover.wait()

@@ -18,7 +18,7 @@ from tests.proto.sbd.pairs import Identity
 from tests.support.redis_servers import RedisServer
 
 OPTIONS = SbdOptions(byte_nanos=0)
-SETTLED_S = 10.0
+SETTLED_S = 60.0
 MARK = bytes(32)
 """A message that nobody makes anything of."""
 

@@ -28,7 +28,7 @@ WEBSOCKET = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
 OTHER = b"Connection: Upgrade\r\nUpgrade: foo\r\n"
 CHUNKED = b"Transfer-Encoding: chunked\r\n"
 EMPTY_CHUNKS = b"0\r\n\r\n"
-WAIT_S = 5.0
+WAIT_S = 60.0
 STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 
 LISTENERS = {"relay": FrameProtocol, "site": "websockets-sansio"}

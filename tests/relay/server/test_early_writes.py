@@ -95,11 +95,11 @@ def test_a_server_that_appends(tmp_path: Path, told: list[Advice]) -> None:
     try:
         with written_early(tmp_path):
             server.run("SET", "a", bytes(2 * LEAST_BYTES))
-            wait_until(lambda: told, 20)
+            wait_until(lambda: told)
             (current,) = {name for name, _, _ in told}
             server.run("BGREWRITEAOF")
             server.run("SET", "a", bytes(2 * LEAST_BYTES))
-            wait_until(lambda: {name for name, _, _ in told} > {current}, 20)
+            wait_until(lambda: {name for name, _, _ in told} > {current})
     finally:
         server.remove()
 
@@ -117,4 +117,4 @@ def test_a_file_system_that_takes_no_advice_is_asked_again(
     monkeypatch.setattr(early_writes, "IDLE_S", 0.01)
     append(tmp_path / "1.aof", LEAST_BYTES)
     with written_early(tmp_path):
-        wait_until(lambda: len(asked) > 1, 20)
+        wait_until(lambda: len(asked) > 1)

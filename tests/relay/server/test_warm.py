@@ -49,7 +49,7 @@ async def test_a_child_is_one_of_the_supervisor(warm: WarmParent) -> None:
     process = psutil.Process(child.pid)
     assert process.ppid() == os.getpid()
     assert os.getpgid(child.pid) == child.pid
-    await eventually(lambda: WAITS in process.cmdline(), 30)
+    await eventually(lambda: WAITS in process.cmdline())
     assert process.cmdline()[:3] == [WAITS, "1", "2"]
     child.send_signal(signal.SIGTERM)
     assert await child.wait() == -signal.SIGTERM
@@ -81,7 +81,7 @@ async def test_the_end_of_a_warm_parent_concerns_no_child(
     before = warm.pid
     assert before is not None
     os.kill(before, signal.SIGKILL)
-    await eventually(lambda: "was ended by SIGKILL; the next child gets another" in caplog.text, 30)
+    await eventually(lambda: "was ended by SIGKILL; the next child gets another" in caplog.text)
     assert exists(child.pid)
     after = await forked(warm, request())
     assert warm.pid not in (before, None)
@@ -105,7 +105,7 @@ async def test_one_that_has_nothing_to_do_is_ended(
 ) -> None:
     monkeypatch.setattr("relay.server.warm.REST_S", 0.05)
     child = await forked(warm, request())
-    await eventually(lambda: warm.pid is None, 30)
+    await eventually(lambda: warm.pid is None)
     assert exists(child.pid)
     assert await (await forked(warm, request(arguments=["3"]))).wait() == 3, "of another one"
     child.kill()
@@ -145,7 +145,7 @@ async def test_a_rolling_restart_reads_code_again(warm: WarmParent, tmp_path: Pa
         before = warm.pid
         assert before is not None and supervisor.processes()[before] == "warm parent"
         supervisor.restart_workers()
-        await eventually(lambda: first not in supervisor.worker_pids().values(), 30)
+        await eventually(lambda: first not in supervisor.worker_pids().values())
         assert warm.pid not in (before, None)
         assert not exists(before)
     assert [line.split()[1] for line in diary.read_text().splitlines()].count("stopped") == 2

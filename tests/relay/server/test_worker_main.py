@@ -9,7 +9,7 @@ import uvicorn
 
 from relay.server.worker_main import DrainingServer
 
-ENDED_WITHIN_S = 20
+ENDED_WITHIN_S = 60.0
 
 
 async def _nothing(scope: Any, receive: Any, send: Any) -> None:

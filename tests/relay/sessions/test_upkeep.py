@@ -138,7 +138,7 @@ async def test_what_a_dead_worker_held_is_freed_beside_the_heartbeat(
             beats.add(beat(valkey))
             return bool(valkey.run("HLEN", keys.SESSIONS) == HELD // 2)
 
-        await eventually(freed, 30)
+        await eventually(freed)
         await eventually(lambda: DEAD.encode() not in valkey.run("SMEMBERS", keys.WORKERS))
         await eventually(lambda: not valkey.run("EXISTS", keys.burial(DEAD)))
     assert len(beats) > 1

@@ -30,7 +30,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 Following = Callable[[], AbstractContextManager[threading.Thread]]
 
 

@@ -111,7 +111,7 @@ async def test_without_a_node_the_mirror_is_what_is_known(
         except TwinSourceError:
             return False
 
-    await eventually(back, 15)
+    await eventually(back)
     assert source.away == ""
 
 
@@ -124,7 +124,7 @@ async def test_a_chain_that_is_back_is_noticed_without_a_look_up(
     with pytest.raises(TwinLookupError, match="no chain node answered"):
         await cache.look_up(8)
     chain.start()
-    await eventually(lambda: source.away == "", 15)
+    await eventually(lambda: source.away == "")
     await cache.close()
 
 
