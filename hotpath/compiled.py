@@ -44,7 +44,8 @@ MODULES: Final = (
     *("relay.sbd.connection", "relay.sbd.switch"),
     *("relay.server.acknowledgement", "relay.server.frame_protocol"),
     *("relay.sessions.counters", "relay.sessions.meters", "relay.sessions.pages"),
-    *("relay.sessions.room", "relay.sessions.router", "relay.sessions.sender"),
+    *("relay.sessions.parked", "relay.sessions.room"),
+    *("relay.sessions.router", "relay.sessions.sender"),
     *("relay.sessions.session", "relay.sessions.worker"),
 )
 """What a message, packet, stream or call passes on its way."""

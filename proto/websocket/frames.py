@@ -182,6 +182,13 @@ class FrameReader:
             self._refuse(error.fault)
         return messages
 
+    def keep_data(self, data: bytes) -> None:
+        """Hold the next bytes for a later `receive_data`, as `more` tells then."""
+        if not self._ended:
+            self._held = bytearray(data) if self._held is None else self._held + data
+            self._stop_for_now()
+            self._charge()
+
     def close(self) -> None:
         """Read no more; let go of what is held."""
         self._ended = True

@@ -34,9 +34,12 @@ from relay.server.conversation import Conversation
 from relay.server.handshake import http_answer
 from relay.server.limits import FULL_READ_BYTES, MAX_TURN_PINGS, PINGS_PAUSE_S, ServerLimits
 from relay.server.socket import HIGH_WATER_BYTES, InputRules, Receiver
+from relay.server.turns import COUNTED_FROM
 
 GATHERED_BYTES: Final = 4096
 """From this size on the kernel gathers header and payload: a copy costs more than two pieces."""
+BULK_BYTES: Final = 4096
+"""A read of that size waits where the turn of the loop has read enough."""
 
 
 class State(Enum):
@@ -244,10 +247,15 @@ class FrameProtocol(asyncio.Protocol):
         else:
             self.last_received = self._loop.time()
             reader = self._reader
-            messages = reader.receive_data(data)  # type: ignore[union-attr]
-            if messages:
+            assert reader is not None
+            turns = self._limits.turns
+            if turns.left <= 0 and len(data) >= BULK_BYTES:
+                reader.keep_data(data)
+            elif messages := reader.receive_data(data):
                 receiver.messages_received(messages)
-            if reader.events:  # type: ignore[union-attr]
+                if len(messages) >= COUNTED_FROM:
+                    turns.spend(len(messages), self._loop)
+            if reader.events:
                 self._handle_events()
         if len(data) >= FULL_READ_BYTES or self._has_more() or self._pings >= MAX_TURN_PINGS:
             self._let_others_in()
@@ -303,7 +311,10 @@ class FrameProtocol(asyncio.Protocol):
                 pause_s = PINGS_PAUSE_S if self._pings >= MAX_TURN_PINGS else 0.0
                 if self._state is State.CLOSING and not self._has_more():
                     pause_s = self._limits.discard_pause_s(self._loop.time())
-                self._loop.call_later(pause_s, self._read_on)
+                if pause_s:
+                    self._loop.call_later(pause_s, self._read_on)
+                else:
+                    self._limits.turns.wait(self._read_on, self._loop)
                 self._pings = 0
 
     def _has_more(self) -> bool:

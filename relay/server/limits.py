@@ -13,6 +13,7 @@ from proto.websocket.bounds import MAX_MESSAGE_BYTES, PARTIAL_BYTES
 from proto.websocket.budget import MessageBudget
 from relay.server.deadlines import Deadlines
 from relay.server.socket import InputRules
+from relay.server.turns import Turns
 
 HANDSHAKE_TIMEOUT_S: Final = 10.0
 MAX_REQUEST_LINE_BYTES: Final = 8 * 1024
@@ -70,6 +71,7 @@ class ServerLimits:
     unread: Deadlines = field(init=False)
     idle: Deadlines = field(init=False)
     rules: InputRules = field(init=False)
+    turns: Turns = field(default_factory=Turns, init=False)
     _discarded_until: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from proto.rmb import notices
 from proto.rmb.inbound import Examined, examiner
@@ -21,6 +21,7 @@ from proto.rmb.tags import has_fail_fast
 from proto.rmb.types_pb2 import Envelope
 from relay.queues.batch import ITEM_BYTES
 from relay.sessions.pacing import ANSWER_COST, END_COST, REFUSED_INPUT, VAIN_PER_S, pause_s
+from relay.sessions.parked import UNASKED, Fact, Parked
 
 if TYPE_CHECKING:
     from relay.queues.batch import Batch
@@ -46,34 +47,6 @@ NOTICE_BYTES: Final = 1 << 20
 """The same: a pong brings back what its ping had in it."""
 READY_BYTES: Final = 64 << 10
 """Notices that one write has: a system call for each would cost more than the rest of a refusal."""
-
-
-class Fact(NamedTuple):
-    """What was asked for a destination.
-
-    Attributes:
-        failed: its twin could not be looked up.
-        present: some worker holds it; for the one fail-fast message that asked, None otherwise.
-        room: what is known of its queue, or of the outbox, was found out just now.
-    """
-
-    failed: bool = False
-    present: bool | None = None
-    room: bool = False
-
-
-UNASKED: Final = Fact()
-
-
-class Parked:
-    """A message (or ping) that waits, in the order of arrival."""
-
-    __slots__ = ("destination", "envelope", "payload")
-
-    def __init__(self, destination: Destination | None, payload: bytes, envelope: Envelope) -> None:
-        self.destination = destination  # None: a ping, which waits for all before it
-        self.payload = payload
-        self.envelope = envelope
 
 
 class Sender:
@@ -181,9 +154,10 @@ class Sender:
                         size = len(payload)
                         worker.recorder.accepted(self, destination, envelope, size, batch)
                 elif destination in self._asked:
-                    self._wait(destination, payload, envelope)
+                    self._wait(destination, payload, has_fail_fast(envelope.tags), envelope)
                 else:
-                    self._route(destination, payload, envelope, UNASKED)
+                    fail_fast = has_fail_fast(envelope.tags)
+                    self._route(destination, payload, fail_fast, envelope, UNASKED)
             elif reason is not None:
                 if self._refuse_input(envelope, reason, detail):
                     break
@@ -203,13 +177,16 @@ class Sender:
         self,
         destination: Destination,
         payload: bytes,
-        envelope: Envelope,
+        fail_fast: bool,
+        envelope: Envelope | None,
         fact: Fact,
     ) -> None:
-        """Decides about one message whose destination is not simply connected here."""
+        """Decides about one message whose destination is not simply connected here.
+
+        Without an envelope, as what was parked has none, it is parsed where it is asked for.
+        """
         worker = self.worker
         router = worker.router
-        fail_fast = has_fail_fast(envelope.tags)
         decision = router.decide(destination, fail_fast, fact.present, fact.failed)
         step = decision.step
         if step is Step.QUEUE:
@@ -220,32 +197,34 @@ class Sender:
                 if destination.session is None and not destination.present:
                     room.note(batch, destination, source, len(payload))
                 if worker.following:
-                    worker.recorder.accepted(self, destination, envelope, len(payload), batch)
+                    told = envelope or Envelope.FromString(payload)
+                    worker.recorder.accepted(self, destination, told, len(payload), batch)
             elif room.holds(destination, source, fact.room):
                 if refusal is MessageReason.SOURCE_FULL:
                     worker.hits.message(source, self.session.address)
-                self.refuse(envelope, refusal)
+                self.refuse(envelope or Envelope.FromString(payload), refusal)
             else:
-                self._wait_for_fact(destination, payload, envelope)
+                self._wait_for_fact(destination, payload, fail_fast, envelope)
                 found = fact._replace(room=True)
                 room.ask(destination, source, lambda: self._answer(destination, found))
         elif step is Step.FEDERATE:
             number = destination.key[0]
             if not fact.room and not router.outbox_holds(number, self.key[0]):
-                self._wait_for_fact(destination, payload, envelope)
+                self._wait_for_fact(destination, payload, fail_fast, envelope)
                 found = fact._replace(room=True)
                 router.ask_outbox(number, lambda: self._answer(destination, found))
                 return
-            outgoing = router.federate(destination, payload, self, envelope, asked=True)
+            told = envelope or Envelope.FromString(payload)
+            outgoing = router.federate(destination, payload, self, told, asked=True)
             if outgoing is not None:  # a pong after a refused message waits for those before it
                 self._batch = outgoing
                 if worker.following:
-                    worker.recorder.accepted(self, destination, envelope, len(payload), outgoing)
+                    worker.recorder.accepted(self, destination, told, len(payload), outgoing)
         elif step is Step.REFUSE:
             assert decision.reason is not None
-            self.refuse(envelope, decision.reason)
+            self.refuse(envelope or Envelope.FromString(payload), decision.reason)
         else:
-            self._wait_for_fact(destination, payload, envelope)
+            self._wait_for_fact(destination, payload, fail_fast, envelope)
             if step is Step.LOOK_UP:
                 number = destination.key[0]
                 router.look_up(number, lambda failed: self._answer(destination, Fact(failed)))
@@ -256,21 +235,25 @@ class Sender:
 
     # --- waiting for facts --------------------------------------------------------------------
 
-    def _wait_for_fact(self, destination: Destination, payload: bytes, envelope: Envelope) -> None:
+    def _wait_for_fact(
+        self, destination: Destination, payload: bytes, fail_fast: bool, envelope: Envelope | None
+    ) -> None:
         """Parks a message whose destination is about to be asked something about."""
-        self._wait(destination, payload, envelope)
+        self._wait(destination, payload, fail_fast, envelope)
         self._asked[destination] = None
         if len(self._asked) >= LOOK_UPS:
             self._pause()
 
-    def _wait(self, destination: Destination, payload: bytes, envelope: Envelope) -> None:
-        self._park(destination, payload)
+    def _wait(
+        self, destination: Destination, payload: bytes, fail_fast: bool, envelope: Envelope | None
+    ) -> None:
+        self._park(Parked(destination, payload, fail_fast))
         if self.worker.following:
-            self.worker.recorder.waits(self, destination, payload, envelope)
+            told = envelope or Envelope.FromString(payload)
+            self.worker.recorder.waits(self, destination, payload, told)
 
-    def _park(self, destination: Destination | None, payload: bytes) -> None:
-        # Parsed anew: the one at hand would keep a block of others.
-        self._park_entry(Parked(destination, payload, Envelope.FromString(payload)))
+    def _park(self, entry: Parked) -> None:
+        self._park_entry(entry)
         if self._parked_bytes >= PARKED_BYTES:
             self._pause()
 
@@ -297,7 +280,7 @@ class Sender:
                 if self._parked:
                     self._park_entry(entry)
                 else:
-                    self._send_pong(entry.envelope)
+                    self._send_pong(Envelope.FromString(entry.payload))
             elif destination in waiting:
                 self._park_entry(entry)
             elif left:
@@ -306,7 +289,7 @@ class Sender:
                 fact = facts.get(destination, UNASKED)
                 if fact.present is not None:
                     facts[destination] = UNASKED  # it was this message that asked
-                self._route(destination, entry.payload, entry.envelope, fact)
+                self._route(destination, entry.payload, entry.fail_fast, None, fact)
                 if len(self._parked) > before:
                     waiting.add(destination)
             else:
@@ -380,7 +363,7 @@ class Sender:
     def _ping(self, payload: bytes, envelope: Envelope) -> None:
         self._vain += 1
         if self._parked:
-            self._park(None, payload)
+            self._park(Parked(None, payload, fail_fast=False))
         else:
             self._send_pong(envelope)
 

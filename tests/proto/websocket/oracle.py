@@ -7,6 +7,7 @@ Two rules are ours alone: text messages are refused, and a length must be in its
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -36,16 +37,27 @@ class Verdict(NamedTuple):
     refused: int | None
 
 
-def ours(data: bytes, cuts: list[int], limit: int = MAX_MESSAGE_BYTES) -> Verdict:
-    """`FrameReader`'s verdict when reads end at the given positions."""
+def ours(
+    data: bytes, cuts: list[int], limit: int = MAX_MESSAGE_BYTES, kept: Collection[int] = ()
+) -> Verdict:
+    """`FrameReader`'s verdict when reads end at the given positions.
+
+    Args:
+        kept: numbers of the reads that are only kept, for the next one.
+    """
     budget = MessageBudget()
     reader = FrameReader(limit, budget)
     messages: list[bytes] = []
     start = 0
-    for cut in [*cuts, len(data)]:
-        messages += reader.receive_data(data[start:cut])
+    for number, cut in enumerate([*cuts, len(data)]):
+        if number in kept:
+            reader.keep_data(data[start:cut])
+        else:
+            messages += reader.receive_data(data[start:cut])
         start = cut
-        assert 0 <= budget.used_bytes <= limit + 200
+        assert 0 <= budget.used_bytes <= max(limit + 200, len(data) if kept else 0)
+    while reader.more:
+        messages += reader.receive_data(b"")
     pings = [event.payload for event in reader.events if isinstance(event, PingReceived)]
     closes = [event for event in reader.events if isinstance(event, CloseReceived)]
     refusals = [event for event in reader.events if isinstance(event, InputRefused)]

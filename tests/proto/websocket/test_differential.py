@@ -12,13 +12,15 @@ from tests.fuzz import fuzz_frames
 from tests.proto.websocket.oracle import FrameSpec, expected, library, ours, random_frames
 
 
-@given(st.integers(0, 2**64), st.lists(st.floats(0, 1), max_size=8))
+@given(st.integers(0, 2**64), st.lists(st.floats(0, 1), max_size=8), st.sets(st.integers(0, 8)))
 @settings(max_examples=400, deadline=None)
-def test_same_verdict_as_library_wherever_reads_end(seed: int, shares: list[float]) -> None:
+def test_same_verdict_as_library_wherever_reads_end(
+    seed: int, shares: list[float], kept: set[int]
+) -> None:
     frames = random_frames(random.Random(seed))
     wire = b"".join(frame.serialize() for frame in frames)
     cuts = sorted(int(share * len(wire)) for share in shares)
-    assert ours(wire, cuts) == expected(frames)
+    assert ours(wire, cuts, kept=kept) == expected(frames)
 
 
 def test_every_single_cut_of_a_sequence() -> None:

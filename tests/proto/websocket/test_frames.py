@@ -233,6 +233,28 @@ def test_so_many_frames_at_a_time(opcode: Opcode) -> None:
     assert got == [MAX_CALL_FRAMES, MAX_CALL_FRAMES, 5]
 
 
+def test_data_that_is_kept_comes_with_the_next_call() -> None:
+    budget = MessageBudget()
+    reader = FrameReader(1000, budget)
+    wire = b"".join(FrameSpec(2, b"%d" % number).serialize() for number in range(4))
+    assert reader.receive_data(wire[:10]) == [b"0"]
+    reader.keep_data(wire[10:20])
+    assert (reader.more, budget.used_bytes) == (True, 13)
+    reader.keep_data(wire[20:])
+    assert reader.receive_data(b"") == [b"1", b"2", b"3"]
+    assert (reader.more, budget.used_bytes) == (False, 0)
+    reader.close()
+    reader.keep_data(wire)
+    assert (reader.more, budget.used_bytes) == (False, 0)
+
+
+def test_data_that_is_kept_is_part_of_the_budget() -> None:
+    reader = FrameReader(1000, MessageBudget(100))
+    reader.keep_data(bytes(101))
+    assert reader.events == [InputRefused(Fault.TOO_MUCH_INCOMPLETE)]
+    assert not reader.more
+
+
 @pytest.mark.parametrize("opcode", [Opcode.PONG, Opcode.CONT])
 def test_so_many_frames_at_a_time_that_give_nothing(opcode: Opcode) -> None:
     """Pongs that nobody asked for, and fragments of a message that does not end."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from proto.websocket.bounds import MAX_CALL_FRAMES
 from proto.websocket.frames import close_payload
 from relay.server.limits import DISCARDED_BYTES_PER_S, PINGS_PAUSE_S, ServerLimits
 from relay.server.socket import HIGH_WATER_BYTES
+from relay.server.turns import TURN_MESSAGES
 from tests.relay.server.running import (
     EchoApp,
     Recorded,
@@ -183,6 +186,53 @@ def test_a_read_of_many_small_frames_is_taken_in_portions(run: Run) -> None:
             assert len(set(turns.reads)) == len(turns.reads)
             writer.close()
             await recorded.ended.wait()
+
+    run(main())
+
+
+def test_many_who_send_much_share_a_turn(run: Run) -> None:
+    """What all together send in one turn has a bound, and nobody is passed over."""
+    count, senders = 3 * MAX_CALL_FRAMES, 12
+
+    async def main() -> None:
+        async with running(EchoApp(echo=False)) as server:
+            turns = Turns()
+            taken: list[tuple[int, int]] = []  # turn and sender, for each message
+            everybody = [(await raw_websocket(server))[2] for _ in range(senders)]
+            for number, recorded in enumerate(everybody):
+
+                def received(messages: list[bytes], number: int = number) -> None:
+                    turns.note()
+                    taken.extend([(turns.reads[-1], number)] * len(messages))
+
+                recorded.messages_received = received  # type: ignore[method-assign]
+            turns.begin()
+            for recorded in everybody:
+                recorded.socket.data_received(frame(bytes(64)) * count)  # type: ignore[attr-defined]
+            while len(taken) < senders * count:
+                await asyncio.sleep(0)
+            in_turn = Counter(turn for turn, _ in taken)
+            # The last one may go over it by its portion.
+            assert max(in_turn.values()) < TURN_MESSAGES + MAX_CALL_FRAMES
+            firsts = [number for number, _ in itertools.groupby(number for _, number in taken)]
+            assert Counter(firsts) == dict.fromkeys(range(senders), 3)
+            # Those that were read before the turn was over are once ahead of the others.
+            assert set(firsts[: 2 * senders]) == set(range(senders))
+
+    run(main())
+
+
+def test_a_message_alone_is_read_though_the_turn_has_read_enough(run: Run) -> None:
+    async def main() -> None:
+        async with running(EchoApp(echo=False)) as server:
+            *much, alone = [(await raw_websocket(server))[2] for _ in range(10)]
+            for recorded in much:
+                recorded.socket.data_received(frame(bytes(64)) * 300)  # type: ignore[attr-defined]
+            assert not much[-1].messages
+            alone.socket.data_received(frame(b"alone"))  # type: ignore[attr-defined]
+            assert alone.messages == [b"alone"]
+            while len(much[-1].messages) < 300:
+                await asyncio.sleep(0)
 
     run(main())
 
