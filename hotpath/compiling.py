@@ -136,8 +136,9 @@ def _build(folder: Path, opt_level: str, *, former: str | None) -> str:
         try:
             build = Path(work, "lib")
             _run(
-                "from hotpath import compiling; "
-                f"compiling.run_mypyc({str(build)!r}, {work!r}, {opt_level!r})",
+                "import os; from hotpath import compiling; "
+                f"compiling.run_mypyc({str(build)!r}, {work!r}, {opt_level!r}); "
+                "os._exit(0)",  # to take apart what mypy holds takes as long as to make it
                 os.environ,
             )
             _try(Path(work), build, manifest)
@@ -225,6 +226,9 @@ def run_mypyc(target: str, work: str, opt_level: str) -> None:
         group_name=compiled.GROUP,
         target_dir=f"{work}/c",
     )
+    for extension in extensions:
+        # That of misleading indentation alone takes gcc longer than all else at -O0.
+        extension.extra_compile_args.append("-Wno-all")
     distribution = importlib.import_module("setuptools").Distribution({"ext_modules": extensions})
     command = distribution.get_command_obj("build_ext")
     command.build_lib, command.build_temp = target, f"{work}/objects"
