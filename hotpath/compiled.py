@@ -21,13 +21,18 @@ from types import ModuleType
 from typing import Any, Final
 
 MODULES: Final = (
-    *("peer.mux.session", "peer.mux.stream"),
+    *("peer.gateway.backlog", "peer.gateway.bodies", "peer.gateway.commits"),
+    *("peer.gateway.incoming", "peer.gateway.outgoing", "peer.gateway.queue_writes"),
+    *("peer.gateway.queues", "peer.gateway.seals", "peer.inbox"),
+    *("peer.mux.session", "peer.mux.stream", "peer.unconfirmed"),
     *("proto.federation.batch", "proto.federation.delivery", "proto.federation.inbound"),
     *("proto.federation.outline",),
-    *("proto.limits.shares", "proto.limits.window"),
+    *("proto.identity.signing", "proto.limits.shares", "proto.limits.window"),
     *("proto.mux.connection", "proto.mux.frames", "proto.mux.stream", "proto.mux.varint"),
-    *("proto.rmb.address", "proto.rmb.blocks", "proto.rmb.fields", "proto.rmb.inbound"),
-    *("proto.rmb.routing", "proto.rmb.tags"),
+    *("proto.rmb.address", "proto.rmb.blocks", "proto.rmb.challenge", "proto.rmb.e2e"),
+    *("proto.rmb.fields", "proto.rmb.inbound", "proto.rmb.opening", "proto.rmb.repeats"),
+    *("proto.rmb.routing", "proto.rmb.sealing", "proto.rmb.stamp", "proto.rmb.tags"),
+    *("proto.rmb.writing",),
     *("proto.rpc.call", "proto.rpc.caller", "proto.rpc.framing", "proto.rpc.handler"),
     *("proto.rpc.messages",),
     *("proto.sbd.machine", "proto.sbd.rate"),

@@ -210,6 +210,8 @@ class Commits:
             try:
                 async with asyncio.timeout(ANSWER_S):
                     found = await self.pipe.call(*arguments)
+                self._unread = False
+                return found
             except LinkLost:
                 continue
             except TimeoutError:
@@ -220,12 +222,10 @@ class Commits:
                 if not self._unread:
                     log.error("redis refused a read, it is tried again: %s", error)
                 self._unread = True
-                await asyncio.sleep(REFUSED_RETRY_S)
-                if self.pipe.connections == connection:  # once for all that were refused
-                    self.pipe.drop()
-                continue
-            self._unread = False
-            return found
+            # Not in the handler: the compiled form must not wait there.
+            await asyncio.sleep(REFUSED_RETRY_S)
+            if self.pipe.connections == connection:  # once for all that were refused
+                self.pipe.drop()
 
     def _schedule(self) -> None:
         if not self._scheduled:

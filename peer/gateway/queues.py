@@ -145,6 +145,7 @@ class SystemQueue:
     async def run(self) -> None:
         """Takes until it is cancelled; a read that was under way then is found again later."""
         self.pipe.start()
+        # Not `finally`: the compiled form must not wait there.
         try:
             while True:
                 await self._open.wait()
@@ -155,8 +156,10 @@ class SystemQueue:
                 if self._refused:
                     await asyncio.sleep(_REFUSED_PAUSE_S)
                     self.pipe.drop()  # a new connection loads the script again
-        finally:
-            await self.pipe.close()
+        except BaseException as error:
+            ended = error
+        await self.pipe.close()
+        raise ended
 
     async def _read_on(self) -> None:
         """Returns when there is no read under way any more; each begins the next one.

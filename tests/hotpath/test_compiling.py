@@ -30,7 +30,7 @@ def test_a_build_depends_on_the_modules_and_on_those_they_take_names_from() -> N
     found = compiling.sources()
     assert {f"{name.replace('.', '/')}.py" for name in compiled.MODULES} <= set(found)
     assert {"proto/rmb/bounds.py", "proto/rmb/types_pb2.pyi"} <= set(found)
-    assert len(found) < 150  # each is read at each start
+    assert len(found) < 200  # each is read at each start
 
 
 def test_names_are_followed_to_where_they_come_from() -> None:
