@@ -23,6 +23,7 @@ from tests.support.rmb_client import RmbClient, connect, session
 from tests.support.world import (
     ELSEWHERE_TWIN,
     NO_RELAY_TWIN,
+    UNKNOWN,
     UNKNOWN_TWIN,
     UNUSABLE_TWIN,
     fresh_twins,
@@ -409,7 +410,7 @@ async def test_a_flood_of_pings_by_one_who_reads_is_answered(relay: RelayProcess
 async def test_a_flood_to_unknown_twins_holds_back_only_itself(relay: RelayProcess) -> None:
     """Look-ups are bounded per connection; each message is answered in order of arrival."""
     async with bystanders(relay), session(relay.url, *fresh_twins(1)) as bad:
-        sent = [await bad.request((2100 + number, None)) for number in range(500)]
+        sent = [await bad.request((number, None)) for number in UNKNOWN[:500]]
         answers = await bad.receive_many(len(sent))
         assert {answer.error.message for answer in answers} == {"unknown twin destination"}
         assert {answer.uid for answer in answers} == {envelope.uid for envelope in sent}

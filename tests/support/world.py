@@ -15,9 +15,11 @@ from tests.support.identities import TEST_DOMAIN, Twin, twin, twins_csv
 VECTORS = Path(__file__).parents[1] / "interop" / "vectors"
 
 FIRST = 1001
-FRESH = range(FIRST, FIRST + 1700)
-AWAY = range(FRESH.stop, FRESH.stop + 150)
+FRESH = range(FIRST, 2200)
+AWAY = range(2200, 2350)
 """Twins that never come."""
+UNKNOWN = range(2350, 2900)
+"""Numbers that no twin has, below the highest known one."""
 TWINS = {number: twin(number) for number in (*FRESH, *AWAY)}
 NO_RELAY_TWIN = twin(3000, "")
 ELSEWHERE_DOMAIN = "elsewhere.example"
@@ -28,7 +30,7 @@ URL_DOMAIN_TWIN = twin(3004, "ws:/127.0.0.1:9100")
 CAPITALS_TWIN = twin(3005, TEST_DOMAIN.upper() + ".")
 UNUSABLE_TWIN = twin(3006, "wss://relay.example.com_a..b")
 HOST_DOMAIN_TWIN = twin(3007, "127.0.0.1")
-UNKNOWN_TWIN = twin(2900)  # below the highest known number
+UNKNOWN_TWIN = twin(2900)  # as `UNKNOWN`
 BEYOND_TWIN = twin(399_999)  # above it
 
 _numbers = iter(FRESH)
