@@ -163,9 +163,11 @@ Trio = dict[str, FederatedRelay]
 
 
 @pytest.fixture(scope="package")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Which twin lists which relay, for all tests of federation."""
-    return World(tmp_path_factory.mktemp("world"))
+    found = World(tmp_path_factory.mktemp("world"))
+    yield found
+    found.close()
 
 
 @pytest.fixture(scope="package")

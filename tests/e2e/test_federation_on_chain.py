@@ -44,7 +44,10 @@ class Network(NamedTuple):
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
-    ports = dict(zip(RELAYS, reserve_ports(len(RELAYS)), strict=True))
+    held = reserve_ports(len(RELAYS))
+    for each in held.values():
+        each.close()
+    ports = dict(zip(RELAYS, held, strict=True))
     domains = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
     twins = {
         name: [twin(first + number, domains[name]) for number in range(EACH)]

@@ -47,14 +47,18 @@ PARTNER_TRIOS = 3
 PORTS = range(20_000, 32_000)
 
 
-def reserve_ports(count: int) -> list[int]:
-    """Ports nobody listens on."""
-    found: list[int] = []
-    candidates = random.sample(PORTS, len(PORTS))
-    for port in candidates:
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            found.append(port)
+def reserve_ports(count: int) -> dict[int, socket.socket]:
+    """Ports nobody else gets while their sockets are open; nobody listens on them."""
+    found: dict[int, socket.socket] = {}
+    # Hypothesis gives all processes the same seed of `random`.
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        holder = socket.socket()
+        try:
+            holder.bind(("127.0.0.1", port))
+        except OSError:
+            holder.close()
+            continue
+        found[port] = holder
         if len(found) == count:
             return found
     raise RuntimeError("no free ports")
@@ -72,11 +76,13 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         names = (*RELAYS, PUBLIC_ONLY, "proxy")
-        ports = iter(reserve_ports(len(names) + PARTNERS + 3 * PARTNER_TRIOS + 2))
+        self._held = reserve_ports(len(names) + PARTNERS + 3 * PARTNER_TRIOS + 2)
+        ports = iter(list(self._held))
         self.ports = dict(zip(names, ports, strict=False))
+        self._release(self.ports.values())
         partners = list(islice(ports, PARTNERS))
         trios = [tuple(islice(ports, 3)) for _ in range(PARTNER_TRIOS)]
-        self.hostile_port = next(ports)
+        (self.hostile_port,) = self._release([next(ports)])
         self.nowhere = f"127.0.0.1:{next(ports)}"
         self._partner_ports = iter(partners)
         self._partner_trios = iter(trios)
@@ -96,17 +102,28 @@ class World:
         text = twins_csv(each for twins in self._twins.values() for each in twins)
         self.template = make_data_folder(folder, text)
 
+    def close(self) -> None:
+        """Let everybody have the ports that no test took."""
+        self._release(list(self._held))
+
     def domain(self, name: str) -> str:
         """What twins of that relay list."""
         return f"127.0.0.1:{self.ports[name]}"
 
     def partner_ports(self, count: int = 1) -> list[int]:
         """Places of fake partners no other test used."""
-        return list(islice(self._partner_ports, count))
+        return self._release(list(islice(self._partner_ports, count)))
 
     def partner_trio_ports(self) -> tuple[int, ...]:
         """Three such places; some twins list all of them."""
-        return next(self._partner_trios)
+        return tuple(self._release(next(self._partner_trios)))
+
+    def _release(self, ports: Iterable[int]) -> list[int]:
+        """Let somebody listen on these ports."""
+        released = list(ports)
+        for port in released:
+            self._held.pop(port).close()
+        return released
 
     def hostile_domains(self) -> list[str]:
         """Names of relays that lead to the relay's own network."""
