@@ -152,7 +152,8 @@ async def test_it_follows_a_stream(site: OperatorSite, client_module: Any) -> No
     api = client_module.RelayApi(site.url, site.token)
     assert site.relay.redis is not None
     site.relay.redis.run("DEL", keys.STARTING)  # while it starts, nobody misses a worker
-    await eventually(lambda: list(api.pages("/alarms/history")))
+    # Half a minute on a quiet machine.
+    await eventually(lambda: list(api.pages("/alarms/history")), timeout_s=180)
     events = api.events("/alarms/events", last_id="0")
     event = next(events)
     events.close()
