@@ -13,10 +13,9 @@ from relay.federation import outbox
 from relay.queues import keys
 from relay.queues.held import unpack
 from tests.support.devchain import Devchain, running_devchain
-from tests.support.federated import reserve_ports
 from tests.support.identities import Twin, twin
 from tests.support.on_chain import ALIVE, chain_relay, height, sign_in, wait_for_follower
-from tests.support.redis_servers import start_valkey
+from tests.support.redis_servers import hold_port, start_valkey
 from tests.support.relay_process import RelayProcess, eventually
 from tests.support.rmb_client import signing_session
 
@@ -44,10 +43,9 @@ class Network(NamedTuple):
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
-    held = reserve_ports(len(RELAYS))
-    for each in held.values():
-        each.close()
-    ports = dict(zip(RELAYS, held, strict=True))
+    with contextlib.ExitStack() as holding:
+        held = [holding.enter_context(hold_port()) for _ in RELAYS]
+        ports = {name: each.getsockname()[1] for name, each in zip(RELAYS, held, strict=True)}
     domains = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
     twins = {
         name: [twin(first + number, domains[name]) for number in range(EACH)]

