@@ -34,12 +34,10 @@ from relay.server.conversation import Conversation
 from relay.server.handshake import http_answer
 from relay.server.limits import FULL_READ_BYTES, MAX_TURN_PINGS, PINGS_PAUSE_S, ServerLimits
 from relay.server.socket import HIGH_WATER_BYTES, InputRules, Receiver
-from relay.server.turns import COUNTED_FROM
+from relay.server.turns import BULK_BYTES, COUNTED_FROM
 
 GATHERED_BYTES: Final = 4096
 """From this size on the kernel gathers header and payload: a copy costs more than two pieces."""
-BULK_BYTES: Final = 4096
-"""A read of that size waits where the turn of the loop has read enough."""
 
 
 class State(Enum):

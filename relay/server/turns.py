@@ -3,7 +3,7 @@
 One read of a connection brings hundreds of messages. Fifty connections that send as fast as they
 can would keep a turn going for a tenth of a second or more, in which nothing else gets on: answers
 of Redis, twins that were looked up, the connections that send one message at a time. So the turn
-ends at a bound, and who was not served comes first in the next one.
+ends at a bound, and the next one goes on with those that have waited longest.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Final
 
 TURN_MESSAGES: Final = 512
 """Some milliseconds of a worker's time."""
+BULK_BYTES: Final = 4096
+"""A read of that size is kept for a later turn where this one has read enough."""
 COUNTED_FROM: Final = 16
 """Messages of one read from which on they are counted: few at a time never make a turn long."""
 

@@ -153,11 +153,12 @@ class Sender:
                     if key[0] in followed:
                         size = len(payload)
                         worker.recorder.accepted(self, destination, envelope, size, batch)
-                elif destination in self._asked:
-                    self._wait(destination, payload, has_fail_fast(envelope.tags), envelope)
                 else:
                     fail_fast = has_fail_fast(envelope.tags)
-                    self._route(destination, payload, fail_fast, envelope, UNASKED)
+                    if destination in self._asked:
+                        self._wait(destination, payload, fail_fast, envelope)
+                    else:
+                        self._route(destination, payload, fail_fast, envelope, UNASKED)
             elif reason is not None:
                 if self._refuse_input(envelope, reason, detail):
                     break
