@@ -21,10 +21,11 @@ from types import ModuleType
 from typing import Any, Final
 
 MODULES: Final = (
-    *("peer.gateway.backlog", "peer.gateway.bodies", "peer.gateway.commits"),
-    *("peer.gateway.incoming", "peer.gateway.outgoing", "peer.gateway.queue_writes"),
-    *("peer.gateway.queues", "peer.gateway.seals", "peer.inbox"),
-    *("peer.mux.session", "peer.mux.stream", "peer.unconfirmed"),
+    *("peer.gateway.backlog", "peer.gateway.batch", "peer.gateway.bodies"),
+    *("peer.gateway.commits", "peer.gateway.incoming", "peer.gateway.outgoing"),
+    *("peer.gateway.queue_writes", "peer.gateway.queues", "peer.gateway.seals", "peer.inbox"),
+    *("peer.mux.session", "peer.mux.stream", "peer.randomness", "peer.twins"),
+    *("peer.unconfirmed",),
     *("proto.federation.batch", "proto.federation.delivery", "proto.federation.inbound"),
     *("proto.federation.outline",),
     *("proto.identity.signing", "proto.limits.shares", "proto.limits.window"),

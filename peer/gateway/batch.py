@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 Then = Callable[[], None]
 
@@ -24,24 +24,48 @@ class Why(enum.Enum):
     """Redis had no memory for too long."""
 
 
-class Push(NamedTuple):
-    """What puts entries into a list that others have named."""
+class Push:
+    """What puts entries into a list that others have named.
 
-    queue: bytes
-    commands: tuple[bytes, ...]
-    patient: bool
-    """Whether it waits for room for as long as it takes."""
-    give_up: Callable[[Why], None]
-    """Called when it is left out."""
+    Args:
+        queue: the list.
+        commands: each encoded.
+        patient: whether it waits for room for as long as it takes.
+        give_up: called when it is left out.
+    """
+
+    __slots__ = ("commands", "give_up", "patient", "queue")
+
+    def __init__(
+        self,
+        queue: bytes,
+        commands: tuple[bytes, ...],
+        patient: bool,
+        give_up: Callable[[Why], None],
+    ) -> None:
+        self.queue = queue
+        self.commands = commands
+        self.patient = patient
+        self.give_up = give_up
 
 
-class Limited(NamedTuple):
-    """A record that makes no sense later."""
+class Limited:
+    """A record that makes no sense later.
 
-    until: float  # unix seconds
-    payload: bytes  # HSET
-    written: Then
-    give_up: Then
+    Args:
+        until: unix seconds.
+        payload: HSET.
+        written: called when the kernel has it.
+        give_up: called instead when it is left out.
+    """
+
+    __slots__ = ("give_up", "payload", "until", "written")
+
+    def __init__(self, until: float, payload: bytes, written: Then, give_up: Then) -> None:
+        self.until = until
+        self.payload = payload
+        self.written = written
+        self.give_up = give_up
 
 
 class Batch:

@@ -39,8 +39,9 @@ MAX_REST_BYTES: Final = 64 * 1024
 """Of an entry that is too large: all but its payload."""
 
 _PAYLOAD: Final = re.compile(rb'"dat"\s*:\s*"[^"\\]*"')
-_decode = json.JSONDecoder().decode
-_quote = json.JSONEncoder().encode
+_JSON_SPACE: Final = " \t\n\r"
+_decode = json.JSONDecoder().raw_decode
+_quote = json.encoder.encode_basestring_ascii
 _TO_STANDARD: Final = str.maketrans("-_", "+/")
 
 
@@ -232,7 +233,10 @@ def _check_size(raw: bytes) -> None:
 
 def _read_object(raw: bytes) -> dict[str, Any]:
     try:
-        value = _decode(raw.decode())
+        text = raw.decode().strip(_JSON_SPACE)
+        value, end = _decode(text)
+        if end != len(text):
+            raise ValueError("more follows")
     except (ValueError, RecursionError):
         raise BodyError("entry is not JSON") from None
     if not isinstance(value, dict):

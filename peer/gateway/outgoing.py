@@ -18,7 +18,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -70,13 +70,25 @@ _HEAD_BYTES: Final = 4  # length of the backlog in front of a sealed envelope
 LocalCall = Callable[[OutgoingRequest, LocalRequest, Callable[[], None]], bool]
 
 
-class _Sent(NamedTuple):
-    """A message on its way."""
+class _Sent:
+    """A message on its way.
 
-    uid: str
-    destination: SessionKey
-    waiting: Waiting | None  # None: an answer, or nobody waits
-    answers: bool = False  # an answer with a payload
+    Args:
+        uid: of the request.
+        destination: the session it goes to.
+        waiting: None for an answer, or when nobody waits.
+        answers: an answer with a payload.
+    """
+
+    __slots__ = ("answers", "destination", "uid", "waiting")
+
+    def __init__(
+        self, uid: str, destination: SessionKey, waiting: Waiting | None, answers: bool
+    ) -> None:
+        self.uid = uid
+        self.destination = destination
+        self.waiting = waiting
+        self.answers = answers
 
 
 class Outgoing:
@@ -259,8 +271,8 @@ class Outgoing:
         self._counters["refused:unsendable"] += 1
         if sent is None:
             return
-        uid, destination, waiting, answers = sent
-        twin = self._twins.peek(destination[0]) if answers else None
+        uid, destination, waiting = sent.uid, sent.destination, sent.waiting
+        twin = self._twins.peek(destination[0]) if sent.answers else None
         if twin is not None:  # the one that asked is told instead
             now, left_s = int(time.time()), stamp.response_expiration()
             error = self._seals.error(uid, destination, TOO_LARGE, twin, now, left_s)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Final
 
@@ -49,12 +48,14 @@ class Seals:
             now: unix seconds.
             expiration_s: time to live.
         """
-        left = Counter(others)
-        left.update(twin_id for twin_id, _ in receivers)
+        left: dict[int, int] = {}
+        for twin_id in others:
+            left[twin_id] = left.get(twin_id, 0) + 1
+        for twin_id, _ in receivers:
+            left[twin_id] = left.get(twin_id, 0) + 1
         for twin_id, twin in receivers:
-            left[twin_id] -= 1
             # Made earlier, with the same deadline: no copy for a twin is a repeat of another.
-            age_s = left[twin_id]
+            age_s = left[twin_id] = left[twin_id] - 1
             yield (
                 twin_id,
                 self._request(uid, request, twin_id, twin, now - age_s, expiration_s + age_s),
