@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -66,19 +66,21 @@ def _modules(package: str) -> list[Path]:
     )
 
 
-def _imports(path: Path) -> Iterator[str]:
+@cache
+def _imports(path: Path) -> list[str]:
     """Dotted names a module imports, relative ones resolved, conditional ones included."""
     package = path.relative_to(ROOT).with_suffix("").parts[:-1]
+    found: list[str] = []
     for node in ast.walk(ast.parse(path.read_text(), str(path))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
                 kept = package[: len(package) - node.level + 1]
                 base = ".".join([*kept, *([node.module] if node.module else [])])
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+            found += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+    return found
 
 
 def _all_modules() -> list[Path]:

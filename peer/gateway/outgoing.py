@@ -71,14 +71,7 @@ LocalCall = Callable[[OutgoingRequest, LocalRequest, Callable[[], None]], bool]
 
 
 class _Sent:
-    """A message on its way.
-
-    Args:
-        uid: of the request.
-        destination: the session it goes to.
-        waiting: None for an answer, or when nobody waits.
-        answers: an answer with a payload.
-    """
+    """A message on its way."""
 
     __slots__ = ("answers", "destination", "uid", "waiting")
 
@@ -87,8 +80,8 @@ class _Sent:
     ) -> None:
         self.uid = uid
         self.destination = destination
-        self.waiting = waiting
-        self.answers = answers
+        self.waiting = waiting  # None: an answer, or nobody waits
+        self.answers = answers  # an answer with a payload
 
 
 class Outgoing:
@@ -481,9 +474,8 @@ class Outgoing:
     def _fail(self, ret: str, reference: str | None, source: str, failure: Failure) -> None:
         """Tells a program what is wrong with its request."""
         now = int(time.time())
-        self._writes.answer(
-            ret, bodies.incoming_response(reference, source, b"", None, now, failure)
-        )
+        body = bodies.incoming_response(reference, source, b"", None, now, failure)
+        self._writes.answer(ret, body)
 
     def _bury(self, queue: bytes, reason: str, raw: bytes) -> None:
         self._counters["dead_letters"] += 1

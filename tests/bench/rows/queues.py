@@ -84,8 +84,8 @@ def absent(bench: Bench) -> Row:
         )
 
     figures = [
-        Figure("queueing", ratio("queued_per_s"), "B", must=1.2, goal=2.0),
-        Figure("draining", ratio("drained_per_s"), "B", must=1.5, goal=3.0),
+        Figure("queueing", ratio("queued_per_s"), "B", must=3.5, goal=5.0),
+        Figure("draining", ratio("drained_per_s"), "B", must=4.5, goal=8.0),
         Figure("lost, doubled, out of order, errors", wrong(parts), must=0, lower_is_better=True),
         Figure("queued per wall second", statistics.median(p["queued_per_s"] for p in parts)),
         Figure("drained per wall second", statistics.median(p["drained_per_s"] for p in parts)),
