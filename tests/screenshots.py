@@ -28,7 +28,8 @@ from tests.support.imagined_grid import (
     place,
 )
 from tests.support.operator_browser import Scheme, View, open_tab, running_browser
-from tests.support.relay_process import ROOT, eventually
+from tests.support.relay_process import ROOT
+from tests.support.waiting import eventually
 
 IMAGES = ROOT / "docs" / "images"
 # Until charts, rates and figures of sessions show what the twins do.

@@ -27,8 +27,9 @@ from tests.support.partner import silence
 from tests.support.postgres_server import PostgresServer
 from tests.support.receivers import Hook, hook
 from tests.support.redis_servers import free_port
-from tests.support.relay_process import RelayProcess, eventually, run_command
+from tests.support.relay_process import RelayProcess, run_command
 from tests.support.rmb_client import session, signing_session
+from tests.support.waiting import eventually
 from tests.support.world import ELSEWHERE_TWIN, fresh_twins
 
 SECRET = "a TEST SECRET of the receiver"

@@ -8,7 +8,6 @@ from typing import Any
 
 from tests.support.children import children
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import eventually
 from tests.support.started import (
     START_TIMEOUT_S,
     STOP_TIMEOUT_S,
@@ -18,6 +17,7 @@ from tests.support.started import (
     get,
     plain,
 )
+from tests.support.waiting import eventually
 
 
 def celery_pids(relay: Started) -> set[int]:

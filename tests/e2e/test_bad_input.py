@@ -18,8 +18,9 @@ from tests.e2e.conftest import StartRelay
 from tests.support import envelopes
 from tests.support.bystanders import bystanders
 from tests.support.raw_http import UPGRADE_HEADERS, exchange, read_answer, tcp, upgrade
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
 from tests.support.rmb_client import RmbClient, connect, session
+from tests.support.waiting import eventually
 from tests.support.world import (
     ELSEWHERE_TWIN,
     NO_RELAY_TWIN,

@@ -7,8 +7,9 @@ import time
 
 from tests.support.federation_client import federation, queued, signed
 from tests.support.raw_http import UPGRADE_HEADERS, read_answer, tcp
-from tests.support.relay_process import RelayProcess, eventually, run_command
+from tests.support.relay_process import RelayProcess, run_command
 from tests.support.rmb_client import connect, session
+from tests.support.waiting import eventually
 from tests.support.world import ELSEWHERE_TWIN as FAR
 from tests.support.world import fresh_twins
 

@@ -13,8 +13,9 @@ from proto.identity.errors import TokenError
 from tests.support.bystanders import bystanders
 from tests.support.identities import twin as make_twin
 from tests.support.raw_http import exchange, upgrade
-from tests.support.relay_process import RelayProcess, directory, eventually
+from tests.support.relay_process import RelayProcess, directory
 from tests.support.rmb_client import connect, session
+from tests.support.waiting import eventually
 from tests.support.world import fresh_twins
 
 MIB = 1024 * 1024

@@ -20,8 +20,9 @@ from tests.e2e.test_operators import manage
 from tests.support.node import JsClient, JsError, js_client
 from tests.support.operator_site import OperatorSite
 from tests.support.peer_process import CLI, run_program
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
 from tests.support.rmb_client import session
+from tests.support.waiting import eventually
 from tests.support.world import fresh_twins
 
 

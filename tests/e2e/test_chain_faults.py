@@ -24,9 +24,10 @@ from tests.support.on_chain import (
     wait_for_follower,
 )
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import RelayProcess, eventually, run_command
+from tests.support.relay_process import RelayProcess, run_command
 from tests.support.rmb_client import session
 from tests.support.tcp_proxy import Direction, tcp_proxy
+from tests.support.waiting import eventually
 
 BLOCK_S = 0.25
 FIRST, COUNT = 50_001, 40

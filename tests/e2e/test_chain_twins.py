@@ -21,8 +21,9 @@ from tests.support.on_chain import (
     wait_for_follower,
 )
 from tests.support.redis_servers import RedisServer, start_valkey
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
 from tests.support.rmb_client import session
+from tests.support.waiting import eventually
 
 BLOCK_S = 0.25
 FIRST, COUNT = 40_001, 1200

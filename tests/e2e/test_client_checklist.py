@@ -16,8 +16,9 @@ from proto.identity import tokens
 from proto.rmb import types_pb2 as pb
 from rmbsite.config import RelayConfig
 from tests.support import envelopes, stream_client
-from tests.support.relay_process import RelayProcess, directory, eventually
+from tests.support.relay_process import RelayProcess, directory
 from tests.support.rmb_client import RmbClient, connect, session
+from tests.support.waiting import eventually
 from tests.support.world import (
     CAPITALS_TWIN,
     ELSEWHERE_TWIN,

@@ -18,8 +18,9 @@ import pytest
 from tests.e2e.conftest import StartRelay
 from tests.support.certificates import make_certificate
 from tests.support.ledger import Ledger
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
 from tests.support.rmb_client import RmbClient, connect, session
+from tests.support.waiting import eventually
 from tests.support.world import fresh_twins
 
 # Code 1000 under a mask of zeros.

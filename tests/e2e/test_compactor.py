@@ -12,8 +12,9 @@ from relay.analytics.places import DRAFT
 from relay.analytics.segments import OPEN_SUFFIX
 from tests.relay.analytics import segment_files as made
 from tests.support.children import children
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
 from tests.support.rmb_client import session
+from tests.support.waiting import eventually
 from tests.support.world import fresh_twins
 
 RECORD = {"analytics.record": "1", "analytics.flush_ms": "20", "analytics.segment_s": "0.2"}

@@ -24,14 +24,14 @@ from relay.queues import keys
 from tests.relay.dashboard.test_figures import SAMPLES
 from tests.relay.federation.stored import add_dead
 from tests.support import envelopes
-from tests.support.envelopes import new_uid
 from tests.support.federated import FederatedRelay, World
 from tests.support.load import load
 from tests.support.operator_browser import PASSWORD, View, open_tab
 from tests.support.redis_servers import RedisServer, start_valkey
-from tests.support.relay_process import eventually, run_command
+from tests.support.relay_process import run_command
 from tests.support.rmb_client import connect, session, signing_session
 from tests.support.tracing import traced
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -253,7 +253,7 @@ async def test_a_queue_is_looked_through_and_purged(
     relays: tuple[FederatedRelay, FederatedRelay], world: World, view: View
 ) -> None:
     one, away = world.twins("a", 2)
-    page, uid = view.page, new_uid("queued")
+    page, uid = view.page, envelopes.new_uid("queued")
     async with session(relays[0].url, one) as here:
         for _ in range(3):
             await here.request((away.id, "desk"), b"a secret payload")
@@ -284,7 +284,7 @@ async def test_a_message_is_followed_to_another_relay(
 ) -> None:
     a, b = relays
     (one,), (two,) = world.twins("a", 1), world.twins("b", 1)
-    page, uid = view.page, new_uid("followed")
+    page, uid = view.page, envelopes.new_uid("followed")
     await view.open("/console/traces/start/")
     await page.get_by_label("Follow").select_option("twin")
     await page.locator("input[name=subject]").fill(str(one.id))

@@ -8,9 +8,10 @@ import time
 
 from tests.support.ledger import Ledger
 from tests.support.load import load
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
 from tests.support.rmb_client import connect, session
 from tests.support.tcp_proxy import Direction, tcp_proxy
+from tests.support.waiting import eventually
 from tests.support.world import fresh_twins
 
 KIB = 1024

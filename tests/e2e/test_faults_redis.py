@@ -12,9 +12,9 @@ import pytest
 
 from tests.support.load import load
 from tests.support.redis_servers import can_save, cannot_save, start_redis62, start_valkey
-from tests.support.relay_process import eventually
 from tests.support.rmb_client import connect, session
 from tests.support.tcp_proxy import tcp_proxy
+from tests.support.waiting import eventually
 from tests.support.world import fresh_twins
 
 PAIRS = 4

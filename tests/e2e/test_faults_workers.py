@@ -16,14 +16,9 @@ from tests.support.identities import Twin
 from tests.support.ledger import parse
 from tests.support.load import Load, load
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import (
-    RelayProcess,
-    directory,
-    eventually,
-    heartbeats,
-    published,
-)
+from tests.support.relay_process import RelayProcess, directory, heartbeats, published
 from tests.support.rmb_client import RmbClient, connect, session
+from tests.support.waiting import eventually
 from tests.support.world import fresh_twins
 
 PAIRS = 4

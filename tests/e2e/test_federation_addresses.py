@@ -13,8 +13,8 @@ from tests.e2e.conftest import Trio
 from tests.support.federated import PUBLIC_ONLY, FederatedRelay, World
 from tests.support.partner import partner
 from tests.support.redis_servers import start_valkey
-from tests.support.relay_process import eventually
 from tests.support.rmb_client import signing_session
+from tests.support.waiting import eventually
 
 LIFE_S = 8
 """Of the messages: a disk that is busy may keep the first tries waiting for seconds."""

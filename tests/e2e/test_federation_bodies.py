@@ -16,8 +16,9 @@ from tests.support.children import children
 from tests.support.federation_client import FederationClient, federation, signed
 from tests.support.identities import Twin
 from tests.support.raw_http import exchange, read_answer, tcp
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
 from tests.support.rmb_client import session
+from tests.support.waiting import eventually
 from tests.support.world import ELSEWHERE_TWIN as FAR
 from tests.support.world import fresh_twins
 

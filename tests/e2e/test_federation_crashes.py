@@ -14,9 +14,9 @@ from tests.e2e.conftest import Trio
 from tests.support import envelopes
 from tests.support.federated import FederatedRelay, World, crossing
 from tests.support.ledger import Ledger
-from tests.support.relay_process import eventually
 from tests.support.rmb_client import signing_session
 from tests.support.tcp_proxy import Direction, tcp_proxy
+from tests.support.waiting import eventually
 
 BACKLOG = 100_000
 DRAINED_S = 60.0

@@ -10,8 +10,8 @@ from tests.e2e.conftest import Trio
 from tests.support import envelopes, raw_http
 from tests.support.federated import World
 from tests.support.partner import partner
-from tests.support.relay_process import eventually
 from tests.support.rmb_client import signing_session
+from tests.support.waiting import eventually
 
 MIB = 1 << 20
 

@@ -22,7 +22,8 @@ from tests.support.children import children
 from tests.support.envelopes import request
 from tests.support.partner_server import PartnerServer, partner
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import eventually, run_command
+from tests.support.relay_process import run_command
+from tests.support.waiting import eventually
 
 TWIN = 5001
 HOLDER = "test"

@@ -14,9 +14,9 @@ from tests.support import envelopes
 from tests.support.federation_client import FederationClient, federation, queued, signed
 from tests.support.identities import TEST_DOMAIN, Twin
 from tests.support.refused_envelopes import refused_envelopes
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
 from tests.support.rmb_client import session
-from tests.support.waiting import fresh_window
+from tests.support.waiting import eventually, fresh_window
 from tests.support.world import (
     BOTH_TWIN,
     PORT_DOMAIN_TWIN,

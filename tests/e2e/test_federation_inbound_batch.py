@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack
 from proto.federation import batch
 from tests.support.federation_client import federation, queued, record, signed
 from tests.support.refused_envelopes import refused_envelopes
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
 from tests.support.rmb_client import session
-from tests.support.waiting import fresh_window
+from tests.support.waiting import eventually, fresh_window
 from tests.support.world import ELSEWHERE_TWIN as FAR
 from tests.support.world import fresh_twins
 

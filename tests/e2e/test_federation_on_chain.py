@@ -16,8 +16,9 @@ from tests.support.devchain import Devchain, running_devchain
 from tests.support.identities import Twin, twin
 from tests.support.on_chain import ALIVE, chain_relay, height, sign_in, wait_for_follower
 from tests.support.redis_servers import hold_port, start_valkey
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
 from tests.support.rmb_client import signing_session
+from tests.support.waiting import eventually
 
 BLOCK_S = 0.25
 FIRST, EACH = 30_001, 10

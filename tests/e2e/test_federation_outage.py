@@ -26,8 +26,8 @@ from tests.support.federated import FederatedRelay, World, crossing
 from tests.support.identities import Twin
 from tests.support.ledger import Ledger
 from tests.support.partner import Behaviour, OurKind, Partner, answer, in_turn, partner
-from tests.support.relay_process import eventually
 from tests.support.rmb_client import RmbClient, signing_session
+from tests.support.waiting import eventually
 
 OUTAGE_S = 60.0
 LIFE_S = 8

@@ -5,8 +5,8 @@ from __future__ import annotations
 from relay.queues import keys
 from relay.queues.held import Held, pack, unpack
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import eventually
 from tests.support.rmb_client import session
+from tests.support.waiting import eventually
 from tests.support.world import ELSEWHERE_TWIN, PORT_DOMAIN_TWIN, fresh_twins
 
 AWAY = (ELSEWHERE_TWIN.id, None)

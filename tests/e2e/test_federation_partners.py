@@ -10,7 +10,7 @@ from tests.support import envelopes
 from tests.support.federation_client import decide, federation, record, signed
 from tests.support.identities import TEST_DOMAIN
 from tests.support.real_worker import real_worker
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 from tests.support.world import (
     BOTH_TWIN,
     PORT_DOMAIN_TWIN,

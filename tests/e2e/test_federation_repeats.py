@@ -13,9 +13,9 @@ from proto.rmb import types_pb2 as pb
 from relay.queues.batch import TAKEN_PERIOD_S, TAKEN_PERIODS
 from tests.support.federation_client import FederationClient, federation, queued, record, signed
 from tests.support.raw_http import tcp
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
 from tests.support.rmb_client import session
-from tests.support.waiting import fresh_window
+from tests.support.waiting import eventually, fresh_window
 from tests.support.world import ELSEWHERE_TWIN as FAR
 from tests.support.world import fresh_twins
 

@@ -7,8 +7,8 @@ import signal
 
 import redis
 
-from tests.support.relay_process import eventually
 from tests.support.rmb_client import session
+from tests.support.waiting import eventually
 from tests.support.world import fresh_twins
 
 GARBAGE = [b"", b"evict", b"evict x", b"released \xff", b"evict " + b"9" * 10_000, b"\xff\xfe"]

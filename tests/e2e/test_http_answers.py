@@ -17,8 +17,9 @@ import pytest
 from proto.identity import signing
 from tests.support.identities import Twin
 from tests.support.raw_http import UPGRADE_HEADERS, exchange, upgrade
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
 from tests.support.rmb_client import connect, session
+from tests.support.waiting import eventually
 from tests.support.world import (
     BEYOND_TWIN,
     FIRST,

@@ -15,7 +15,8 @@ from peer.link import Link
 from peer.links import Links
 from tests.support.identities import Twin
 from tests.support.redis_servers import start_valkey
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
+from tests.support.waiting import eventually
 from tests.support.world import all_twins_csv, fresh_twins
 
 COUNT = 200

@@ -45,9 +45,9 @@ from relay.queues import keys
 from tests.e2e.conftest import _shared
 from tests.support.identities import Twin
 from tests.support.lattice_host import ControlHost
-from tests.support.nats_server import eventually as eventually_so
 from tests.support.nats_server import nats_server
-from tests.support.relay_process import RelayProcess, eventually, run_command
+from tests.support.relay_process import RelayProcess, run_command
+from tests.support.waiting import eventually
 from tests.support.world import all_twins_csv, fresh_twins
 
 ACTOR, CLUSTER, PROVIDER, OTHER_PROVIDER = (
@@ -437,12 +437,12 @@ async def test_a_killed_bridge_of_two(world: World) -> None:
 
         for _ in range(100):
             make(3)
-        await eventually_so(lambda: to_actor.executed.total() > 50)
+        await eventually(lambda: to_actor.executed.total() > 50)
         os.kill(holder, signal.SIGKILL)
         for timeout_s in (2, 20) * 50:
             last = make(timeout_s)
         # What waits for the bridge's twin is for its eyes only.
-        waiting = await eventually_so(lambda: world.queued(BRIDGE_TWIN))
+        waiting = await eventually(lambda: world.queued(BRIDGE_TWIN))
         assert b"Note.One" in waiting and b"note " not in waiting
         await asyncio.gather(*calls)
         for outcomes in (to_actor, to_twin):

@@ -6,16 +6,9 @@ import asyncio
 import time
 
 from tests.support.raw_http import upgrade
-from tests.support.relay_process import (
-    RelayProcess,
-    directory,
-    eventually,
-    heartbeats,
-    published,
-    run_command,
-)
+from tests.support.relay_process import RelayProcess, directory, heartbeats, published, run_command
 from tests.support.rmb_client import RmbClient, connect, session
-from tests.support.waiting import fresh_window
+from tests.support.waiting import eventually, fresh_window
 from tests.support.world import fresh_twins
 
 LIVE_WITHIN_S = 1.5  # a second, and the noise of a busy machine

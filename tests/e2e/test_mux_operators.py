@@ -10,8 +10,8 @@ from tests.e2e.test_recorder import RECORD
 from tests.support import rmb_client
 from tests.support.operator_site import OperatorSite
 from tests.support.recorded import rows
-from tests.support.relay_process import eventually
 from tests.support.stream_client import connection, session, sign_in
+from tests.support.waiting import eventually
 from tests.support.world import fresh_twins
 
 

@@ -17,7 +17,7 @@ from proto.mux.events import FailReason
 from tests.support.certificates import make_certificate
 from tests.support.mux_server import MuxServer, echo, first_line, mux_server
 from tests.support.node import JsClient, JsError, js_client
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 TIMEOUT_S = 60.0
 WINDOW = 256 * 1024

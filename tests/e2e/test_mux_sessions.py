@@ -16,9 +16,10 @@ from proto.mux.messages import framed
 from tests.e2e.conftest import StartRelay
 from tests.support import identities, rmb_client
 from tests.support.identities import Twin
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
 from tests.support.rmb_client import RmbClient
 from tests.support.stream_client import BOUNDS, connection, session, sign_in
+from tests.support.waiting import eventually
 from tests.support.world import fresh_twins
 
 SIZE = 4096

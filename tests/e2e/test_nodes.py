@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from relay.queues import keys
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 
 def _told(server: Any) -> list[Any]:

@@ -30,9 +30,10 @@ from tests.support.operator_browser import (
     open_tab,
 )
 from tests.support.redis_servers import start_valkey
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
 from tests.support.rmb_client import connect, session
 from tests.support.sbd_client import RawClient
+from tests.support.waiting import eventually
 from tests.support.world import fresh_twins
 
 # One loop for all, as the browser is one.

@@ -8,8 +8,9 @@ import json
 from typing import Any
 
 from relay.queues import keys
-from tests.support.relay_process import RelayProcess, directory, eventually, run_command
+from tests.support.relay_process import RelayProcess, directory, run_command
 from tests.support.rmb_client import connect, session
+from tests.support.waiting import eventually
 from tests.support.world import fresh_twins
 
 MOVED = 600

@@ -15,8 +15,9 @@ from tests.support.identities import Twin, twin, twins_csv
 from tests.support.on_chain import chain_relay, let_in, wait_for_follower
 from tests.support.postgres_server import PostgresServer
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import RelayProcess, eventually, run_command
+from tests.support.relay_process import RelayProcess, run_command
 from tests.support.rmb_client import connect, session
+from tests.support.waiting import eventually
 
 # History is written every two seconds; changes of twins are live within one.
 WRITTEN_TIMEOUT_S = 60.0

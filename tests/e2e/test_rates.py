@@ -13,8 +13,9 @@ from typing import Any
 from relay.sessions.rates import WINDOW_S
 from tests.e2e.conftest import StartRelay
 from tests.support.operator_site import OPERATOR, OperatorSite
-from tests.support.relay_process import eventually, run_command
+from tests.support.relay_process import run_command
 from tests.support.rmb_client import RmbClient, session
+from tests.support.waiting import eventually
 from tests.support.world import fresh_twins
 
 SHOWN_WITHIN_S = 5.0

@@ -30,10 +30,10 @@ from tests.support.identities import TEST_DOMAIN
 from tests.support.partner import answer, in_turn, partner
 from tests.support.recorded import counted, of_message, rows, unaccounted
 from tests.support.redis_servers import start_valkey
-from tests.support.relay_process import RelayProcess, eventually, run_command
+from tests.support.relay_process import RelayProcess, run_command
 from tests.support.rmb_client import session, signing_session
 from tests.support.tracing import publish, stages, traced, until
-from tests.support.waiting import fresh_window
+from tests.support.waiting import eventually, fresh_window
 from tests.support.world import fresh_twins
 
 RECORD = {"analytics.record": "1", "analytics.flush_ms": "50"}

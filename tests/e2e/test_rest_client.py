@@ -20,8 +20,9 @@ from tests.e2e.conftest import StartRelay
 from tests.relay.federation import stored
 from tests.support.identities import twin
 from tests.support.operator_site import OperatorSite
-from tests.support.relay_process import ROOT, RelayProcess, eventually
+from tests.support.relay_process import ROOT, RelayProcess
 from tests.support.rmb_client import session
+from tests.support.waiting import eventually
 
 FOLDER = ROOT / "contrib" / "client"
 TWIN = 1001

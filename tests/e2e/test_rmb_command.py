@@ -17,8 +17,9 @@ import pytest
 
 from tests.support.identities import Twin
 from tests.support.peer_process import CLI, Program, environment, run_program, write_secret
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
 from tests.support.started import embedded
+from tests.support.waiting import eventually
 from tests.support.world import fresh_twins
 
 Rmb = Callable[..., Any]

@@ -6,8 +6,9 @@ import asyncio
 
 from tests.support import envelopes
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import RelayProcess, eventually, heartbeats
+from tests.support.relay_process import RelayProcess, heartbeats
 from tests.support.rmb_client import connect, session
+from tests.support.waiting import eventually
 from tests.support.world import BOTH_TWIN, ELSEWHERE_TWIN, fresh_twins
 
 

@@ -18,7 +18,8 @@ from peer.rpc.service import RawCall
 from tests.support.certificates import make_certificate
 from tests.support.mux_server import MuxServer, mux_server
 from tests.support.node import PEERS, JsClient, JsError, js_client, node
-from tests.support.relay_process import ROOT, eventually
+from tests.support.relay_process import ROOT
+from tests.support.waiting import eventually
 
 TIMEOUT_S = 60.0
 REMOTE = -32006

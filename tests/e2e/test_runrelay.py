@@ -31,7 +31,7 @@ from relay.server.rewriting import LEAST_BYTES
 from tests.support.certificates import make_certificate
 from tests.support.identities import Twin
 from tests.support.redis_servers import RedisServer, free_port, start_redis62
-from tests.support.relay_process import ROOT, eventually, run_command
+from tests.support.relay_process import ROOT, run_command
 from tests.support.started import (
     START_TIMEOUT_S,
     STOP_TIMEOUT_S,
@@ -42,6 +42,7 @@ from tests.support.started import (
     make_tables,
     plain,
 )
+from tests.support.waiting import eventually
 from tests.support.world import fresh_twins
 
 

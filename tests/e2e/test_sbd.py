@@ -23,8 +23,9 @@ from tests.interop.recorded import recorded_sbd
 from tests.proto.sbd.pairs import Identity
 from tests.support.hook_server import hook_server
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import RelayProcess, eventually, free_port
+from tests.support.relay_process import RelayProcess, free_port
 from tests.support.sbd_client import RawClient
+from tests.support.waiting import eventually
 
 NUMBERS = itertools.count(100)
 SETTINGS = {"sbd.enabled": "true", "sbd.limit_kbit_per_s": "0"}

@@ -19,9 +19,10 @@ from tests.e2e.conftest import _shared
 from tests.proto.sbd.pairs import Identity
 from tests.support.hook_server import HookServer, hook_server
 from tests.support.raw_http import upgrade
-from tests.support.relay_process import RelayProcess, eventually, free_port
+from tests.support.relay_process import RelayProcess, free_port
 from tests.support.rmb_client import session
 from tests.support.sbd_client import RawClient
+from tests.support.waiting import eventually
 from tests.support.world import fresh_twins
 
 NUMBERS = itertools.count(30_000)

@@ -18,8 +18,9 @@ from proto.sbd.bounds import MAX_MESSAGE_BYTES
 from tests.e2e.conftest import _shared
 from tests.proto.sbd.pairs import Identity
 from tests.support.raw_http import UPGRADE_HEADERS, exchange, read_answer, tcp, upgrade
-from tests.support.relay_process import RelayProcess, eventually, free_port
+from tests.support.relay_process import RelayProcess, free_port
 from tests.support.sbd_client import RawClient
+from tests.support.waiting import eventually
 
 NUMBERS = itertools.count(20_000)
 OWN_PORT = free_port()

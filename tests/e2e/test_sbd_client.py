@@ -29,7 +29,8 @@ from proto.sbd.bounds import MAX_PAYLOAD_BYTES, MAX_PLAINTEXT_BYTES, MAX_WAITING
 from tests.e2e.conftest import StartRelay, _shared
 from tests.support.hook_server import hook_server
 from tests.support.redis_servers import free_port
-from tests.support.relay_process import ROOT, RelayProcess, eventually
+from tests.support.relay_process import ROOT, RelayProcess
+from tests.support.waiting import eventually
 
 SEED = bytes(range(32))
 

@@ -19,9 +19,10 @@ from websockets.exceptions import ConnectionClosed
 from proto.sbd import frames
 from tests.e2e.conftest import _shared
 from tests.proto.sbd.pairs import Identity
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
 from tests.support.sbd_client import RawClient
 from tests.support.sbd_crowd import crowd
+from tests.support.waiting import eventually
 
 NUMBERS = itertools.count(40_000)
 IDLE_KEYS = 2_000

@@ -16,8 +16,9 @@ from tests.e2e.conftest import _shared
 from tests.e2e.test_sbd import client, fresh
 from tests.proto.sbd.pairs import Identity
 from tests.support.raw_http import read_answer, tcp
-from tests.support.relay_process import RelayProcess, eventually, free_port, run_command
+from tests.support.relay_process import RelayProcess, free_port, run_command
 from tests.support.sbd_client import RawClient
+from tests.support.waiting import eventually
 
 LIVE_WITHIN_S = 1.5  # a second, and the noise of a busy machine
 ATTACKER = "127.0.0.77"

@@ -16,8 +16,9 @@ from tests.e2e.conftest import StartRelay
 from tests.proto.sbd.pairs import Identity
 from tests.support.certificates import make_certificate
 from tests.support.redis_servers import free_port
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
 from tests.support.sbd_client import RawClient
+from tests.support.waiting import eventually
 
 SETTINGS = {"sbd.enabled": "true", "sbd.limit_kbit_per_s": "0"}
 IPV6_PORT = free_port()

@@ -15,9 +15,9 @@ from tests.e2e.test_operators import manage
 from tests.e2e.test_recorder import HOUSEKEEPING
 from tests.e2e.test_sbd import SETTINGS, client, on_both_workers
 from tests.support.operator_site import OperatorSite
-from tests.support.relay_process import eventually
 from tests.support.rmb_client import session
 from tests.support.sbd_client import RawClient
+from tests.support.waiting import eventually
 from tests.support.world import fresh_twins
 
 PAUSE_S = 0.02

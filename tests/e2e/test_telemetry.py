@@ -11,7 +11,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from rmbsite import config
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 
 class Collector(http.server.ThreadingHTTPServer):

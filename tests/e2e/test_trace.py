@@ -12,10 +12,10 @@ from relay.trace.timeline import timeline
 from tests.e2e.conftest import Trio
 from tests.support.envelopes import new_uid
 from tests.support.federated import World
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
 from tests.support.rmb_client import session, signing_session
 from tests.support.tracing import figures, noted, publish, raw, stages, traced, until
-from tests.support.waiting import fresh_window
+from tests.support.waiting import eventually, fresh_window
 from tests.support.world import fresh_twins
 
 DELIVERED = ["accepted", "committed", "delivered", "acknowledged", "removed"]

@@ -35,7 +35,7 @@ from proto.lattice.messages import (
 from proto.lattice.subjects import SubjectKind, actor_subject, provider_subject
 from tests.proto.lattice.identities import ACTOR, CLUSTER, HOST, IAT, PROVIDER, call
 from tests.proto.lattice.test_variants import ACCEPTED, REFUSED, VARIANTS
-from tests.support.nats_server import eventually
+from tests.support.waiting import eventually
 
 TARGET = Entity.provider(PROVIDER.public, "default", "interop:echo")
 LINK = LinkDefinition(ACTOR.public, PROVIDER.public, "default", "interop:echo", {"a": "1"})

@@ -37,8 +37,8 @@ from proto.lattice import state
 from proto.lattice.policy import Direction, PolicyError, RefusedError
 from proto.lattice.state import POLICIES, POLICIES_CHANGED, ProcessKind
 from tests.lattice.test_judge import ACTOR, CLUSTER, PROVIDER
-from tests.support.nats_server import eventually
 from tests.support.redis_servers import RedisServer
+from tests.support.waiting import eventually
 from tests.support.world import all_twins_csv, fresh_twins
 
 GIVEN = {

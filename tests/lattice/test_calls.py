@@ -28,7 +28,7 @@ from proto.lattice.messages import LinkDefinition, decode_response
 from proto.lattice.nkeys import KeyKind, KeyPair
 from proto.lattice.registry import ProviderClaims
 from proto.lattice.subjects import SubjectKind, actor_subject, provider_subject
-from tests.support.nats_server import eventually
+from tests.support.waiting import eventually
 
 CLUSTER = KeyPair(KeyKind.CLUSTER, bytes(range(32)))
 ACTOR = KeyPair(KeyKind.ACTOR, bytes(range(0x40, 0x60))).public

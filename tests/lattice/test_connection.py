@@ -24,7 +24,8 @@ from lattice.errors import (
 )
 from lattice.options import LatticeOptions
 from tests.support.certificates import make_certificate
-from tests.support.nats_server import eventually, nats_server
+from tests.support.nats_server import nats_server
+from tests.support.waiting import eventually
 
 
 @pytest.fixture

@@ -31,7 +31,8 @@ from proto.lattice.nkeys import KeyKind, KeyPair
 from proto.lattice.registry import ActorClaims, ProviderClaims
 from proto.lattice.subjects import SubjectKind, provider_subject
 from tests.proto.lattice.identities import ACTOR, CLUSTER, HOST, PROVIDER, call
-from tests.support.nats_server import eventually, nats_server
+from tests.support.nats_server import nats_server
+from tests.support.waiting import eventually
 
 OTHER = KeyPair(KeyKind.ACTOR, b"o" * 32).public  # TEST KEY
 LINK = LinkDefinition(ACTOR.public, PROVIDER.public, "default", "test:echo", {})

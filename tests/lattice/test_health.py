@@ -15,7 +15,7 @@ from lattice.health import UNKNOWN, Condition, Health
 from lattice.options import LatticeOptions
 from proto.lattice.messages import HealthCheckResponse
 from proto.lattice.subjects import SubjectKind, provider_subject
-from tests.support.nats_server import eventually
+from tests.support.waiting import eventually
 
 ANSWERS = {
     "well": (HealthCheckResponse(True).encode(), Condition("passed")),

@@ -26,8 +26,8 @@ from proto.rmb.repeats import Repeats
 from tests.lattice.test_judge import ACTOR, CLUSTER, HOST, NOW, PROVIDER, invocation
 from tests.support.lattice_host import ControlHost
 from tests.support.lattice_state import report
-from tests.support.nats_server import eventually
 from tests.support.redis_servers import RedisServer, free_port
+from tests.support.waiting import eventually
 
 
 async def started(work: Any) -> tuple[asyncio.Task[None], asyncio.Event]:

@@ -14,7 +14,8 @@ from lattice.provider import LatticeProvider
 from proto.lattice.messages import LinkDefinition
 from tests.lattice.test_judge import ACTOR, CLUSTER, PROVIDER
 from tests.support.lattice_host import ControlHost
-from tests.support.nats_server import eventually, nats_server
+from tests.support.nats_server import nats_server
+from tests.support.waiting import eventually
 
 
 async def test_links_that_changed_while_the_provider_was_away(tmp_path: Path) -> None:

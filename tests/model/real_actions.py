@@ -11,8 +11,8 @@ from proto.rmb.address import SessionKey
 from tests.model.actions import MAX_CLIENTS, draw
 from tests.support.real_worker import READY_S, RealWorker
 from tests.support.real_world import RealWorld, Visitor
-from tests.support.relay_process import eventually
 from tests.support.tcp_proxy import Direction
+from tests.support.waiting import eventually
 from tests.support.world import ELSEWHERE_TWIN, UNKNOWN_TWIN
 
 PAUSES_S = (0.0, 0.0003, 0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6)

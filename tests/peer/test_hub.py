@@ -21,8 +21,8 @@ from proto.limits.backoff import Backoff
 from proto.mux import varint
 from proto.mux.messages import framed
 from proto.rmb.bounds import MAX_MESSAGE_BYTES
-from tests.support.relay_process import eventually
 from tests.support.stream_relay import Accepted, stream_relay
+from tests.support.waiting import eventually
 
 QUICK = Backoff(first_s=0.01, longest_s=0.02)
 

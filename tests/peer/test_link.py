@@ -22,8 +22,8 @@ from peer.connection import MAX_FRAGMENTS
 from peer.link import Link, check_url
 from peer.links import Links
 from proto.limits.backoff import Backoff
-from tests.support.relay_process import eventually
 from tests.support.stream_server import stream_server
+from tests.support.waiting import eventually
 
 QUICK = Backoff(first_s=0.01, longest_s=0.02)
 Handler = Callable[[ServerConnection], Awaitable[None]]

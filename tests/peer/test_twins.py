@@ -17,7 +17,7 @@ from peer.twins import Twin, TwinCache, open_source
 from tests.support.devchain import Devchain, running_devchain
 from tests.support.identities import twin, twins_csv
 from tests.support.redis_servers import free_port
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 
 class Clock:

@@ -16,7 +16,8 @@ from django.db.backends.signals import connection_created
 
 from rmbsite.asgi import admin
 from tests.relay.rest.conftest import account, token_of
-from tests.support.relay_process import ROOT, command_environment, eventually
+from tests.support.relay_process import ROOT, command_environment
+from tests.support.waiting import eventually
 
 HOST = "127.0.0.1:8081"
 

@@ -23,8 +23,8 @@ from rmbsite.celery import app
 from tests.relay.conftest import use_redis
 from tests.support.celery_child import MARKS
 from tests.support.redis_servers import RedisServer, start_valkey
-from tests.support.relay_process import eventually
 from tests.support.started import exists
+from tests.support.waiting import eventually
 
 READY_S = 60.0
 OPERATOR = Actor("operator", Face.CLI, "", None)

@@ -24,9 +24,9 @@ from tests.support.federation_client import decide
 from tests.support.identities import Twin, twin, twins_csv
 from tests.support.load import Load, load
 from tests.support.redis_servers import RedisServer, hold_port
-from tests.support.relay_process import RelayProcess, eventually, make_data_folder
+from tests.support.relay_process import RelayProcess, make_data_folder
 from tests.support.rmb_client import RmbClient
-from tests.support.waiting import wait_until
+from tests.support.waiting import eventually, wait_until
 
 FIRST_TWIN = 5001
 TWINS_EACH = 120

@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.support import forking
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 RUNNER = "tests.support.gateway_runner"
 STOP_TIMEOUT_S = 20.0

@@ -32,14 +32,9 @@ from tests.support import imagined_lattice, partner
 from tests.support.identities import twin, twins_csv
 from tests.support.operator_browser import add_operator
 from tests.support.redis_servers import RedisServer, free_port, start_valkey
-from tests.support.relay_process import (
-    ROOT,
-    command_environment,
-    eventually,
-    make_data_folder,
-    run_command,
-)
+from tests.support.relay_process import ROOT, command_environment, make_data_folder, run_command
 from tests.support.rmb_client import RmbClient, connect
+from tests.support.waiting import eventually
 
 DOMAIN = "relay.example.com"
 SISTER = "relay.example.net"

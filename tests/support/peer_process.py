@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.support.identities import Twin
-from tests.support.relay_process import ROOT, eventually
+from tests.support.relay_process import ROOT
+from tests.support.waiting import eventually
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0

@@ -36,8 +36,9 @@ from tests.support.identities import TEST_DOMAIN
 from tests.support.kernel_client import KernelClient
 from tests.support.real_worker import READY_S, RealWorker, real_worker
 from tests.support.redis_servers import RedisServer, start_valkey
-from tests.support.relay_process import eventually, make_data_folder
+from tests.support.relay_process import make_data_folder
 from tests.support.sim.oracle import Connection, Message, Oracle, PromiseBroken
+from tests.support.waiting import eventually
 from tests.support.world import ELSEWHERE_TWIN, TWINS, UNKNOWN_TWIN
 
 SETTLE_S = 90.0

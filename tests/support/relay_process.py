@@ -8,7 +8,6 @@ shows it.
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import contextlib
 import csv
@@ -21,9 +20,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import psutil
 import redis
@@ -38,13 +36,13 @@ from tests.support.forking import without_settings
 from tests.support.identities import TEST_DOMAIN
 from tests.support.redis_servers import RedisServer, free_port
 from tests.support.secrets_in_logs import assert_none
+from tests.support.waiting import POLL_S, eventually
 from tests.support.world import all_twins_csv
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 REQUEST_TIMEOUT_S = 40.0
 CALLBACK_FAILED = "asyncio: Exception in callback"
-POLL_S = 0.02
 
 
 def command_environment(folder: Path, settings: Mapping[str, str]) -> dict[str, str]:
@@ -264,7 +262,9 @@ class RelayProcess:
         found = {}
         # Not through a proxy that a test put between the relay and Redis.
         url = self.redis.url if self.redis is not None else self.redis_url
-        client = redis.Redis.from_url(url, decode_responses=True, socket_timeout=60)
+        client = redis.Redis.from_url(
+            url, decode_responses=True, socket_timeout=60, driver_info=None
+        )
         try:
             for key in client.scan_iter("relay:worker:*"):
                 fields = client.hgetall(key)
@@ -323,22 +323,6 @@ class RelayProcess:
         if text[self._log_shown :]:
             print(f"--- log of the relay at port {self.port}\n{text[self._log_shown :]}")
         self._log_shown = len(text)
-
-
-async def eventually(
-    check: Callable[[], Any | Awaitable[Any]], timeout_s: float = 60.0, what: str = ""
-) -> Any:
-    """Wait until `check` gives something true, for states no event tells of (metrics, /ready)."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        found = check()
-        if isinstance(found, Awaitable):
-            found = await found
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout_s} s: {what or check}")
-        await asyncio.sleep(POLL_S)
 
 
 async def heartbeats(relay: RelayProcess, count: int) -> None:

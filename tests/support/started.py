@@ -20,9 +20,9 @@ from tests.support.relay_process import (
     ROOT,
     WITHOUT_TELEMETRY,
     command_environment,
-    eventually,
     migrated_folder,
 )
+from tests.support.waiting import eventually
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 40.0

@@ -8,7 +8,8 @@ import time
 from relay.trace.events import Event, decode
 from relay.trace.orders import Kind, Order
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
+from tests.support.waiting import eventually
 
 _numbers = itertools.count(1)
 

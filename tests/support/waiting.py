@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from proto.limits.window import WINDOW_S
@@ -27,6 +27,21 @@ def wait_until(
         assert time.monotonic() < deadline, why() or f"not within {timeout_s} s: {check}"
         time.sleep(POLL_S)
     return found
+
+
+async def eventually(
+    check: Callable[[], Any | Awaitable[Any]], timeout_s: float = 60.0, what: str = ""
+) -> Any:
+    """Wait until `check` gives something true, for states no event tells of (metrics, /ready)."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        found = check()
+        if isinstance(found, Awaitable):
+            found = await found
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what or check}"
+        await asyncio.sleep(POLL_S)
 
 
 async def fresh_window(needed_s: float) -> None:

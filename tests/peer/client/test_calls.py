@@ -23,7 +23,7 @@ from peer.client import (
 )
 from peer.modules.api import MAX_BODY_BYTES
 from tests.peer.client.conftest import MakeClient
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 from tests.support.world import NO_RELAY_TWIN, UNKNOWN_TWIN, fresh_twins
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.redis_servers import free_port
-from tests.support.relay_process import ROOT, eventually
+from tests.support.relay_process import ROOT
 from tests.support.started import Started
+from tests.support.waiting import eventually
 
 PAGE = (ROOT / "docs/howto/python-client.md").read_text()
 TIMEOUT_S = 60

@@ -24,9 +24,10 @@ from proto.rmb.sealing import Sealer, new_uid
 from proto.rmb.types_pb2 import Envelope
 from tests.peer.client.conftest import MakeClient, secret_of
 from tests.support import identities
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
 from tests.support.rmb_client import session as sign_in
 from tests.support.tcp_proxy import Direction, tcp_proxy
+from tests.support.waiting import eventually
 from tests.support.world import fresh_twins
 
 

@@ -12,8 +12,8 @@ import pytest_asyncio
 from peer.client import Client, ConnectError, Hub, RemoteError, Request
 from tests.peer.client.conftest import secret_of
 from tests.support.identities import Twin
-from tests.support.relay_process import eventually
 from tests.support.stream_relay import RoutingRelay, stream_relay
+from tests.support.waiting import eventually
 from tests.support.world import TWINS, UNKNOWN_TWIN
 
 MANY = list(TWINS.values())[:100]

@@ -11,8 +11,8 @@ from peer.twins import TwinCache
 from proto.rmb.address import Address
 from proto.rmb.sealing import Sealer
 from tests.support import identities
-from tests.support.relay_process import eventually
 from tests.support.slow_twins import SlowTwins, requests
+from tests.support.waiting import eventually
 
 OWN, OTHER = identities.twin(1), identities.twin(2)
 

@@ -9,8 +9,9 @@ from peer.client import Request
 from peer.unconfirmed import WINDOW_MESSAGES
 from proto.rmb.sealing import Sealer
 from tests.peer.client.conftest import MakeClient
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
 from tests.support.tcp_proxy import Direction, tcp_proxy
+from tests.support.waiting import eventually
 from tests.support.world import fresh_twins
 
 

@@ -26,8 +26,8 @@ from proto.rmb.address import Address
 from redispipe.pipe import RedisPipe
 from redispipe.resp import command
 from tests.support.redis_servers import RedisServer, start_redis62, start_valkey
-from tests.support.relay_process import eventually
 from tests.support.tcp_proxy import Direction, tcp_proxy
+from tests.support.waiting import eventually
 
 ENTRY = bytes(1024 * 1024)
 

@@ -24,8 +24,8 @@ from proto.rmb.address import Address
 from proto.rmb.sealing import Sealer
 from tests.support import identities
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import eventually
 from tests.support.slow_twins import SlowTwins, known
+from tests.support.waiting import eventually
 
 OWN, OTHER = identities.twin(1), identities.twin(2)
 

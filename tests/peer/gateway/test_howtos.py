@@ -20,7 +20,8 @@ from tests.support.gateway_process import payload_of
 from tests.support.identities import Twin
 from tests.support.peer_process import CLI, GATEWAY, Program, environment, run_program
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
+from tests.support.waiting import eventually
 from tests.support.world import fresh_twins
 
 HOWTO = Path(__file__).parents[3] / "docs" / "howto"

@@ -27,8 +27,8 @@ from proto.rmb.sealing import Sealer
 from tests.support import identities
 from tests.support.gateway_process import request_body
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import eventually
 from tests.support.slow_twins import SlowTwins, known, requests
+from tests.support.waiting import eventually
 
 MB = 1024 * 1024
 OWN, OTHER = identities.twin(1), identities.twin(2)

@@ -26,8 +26,8 @@ from proto.rmb.address import Address
 from proto.rmb.sealing import Sealer, new_uid
 from tests.support import identities
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import eventually
 from tests.support.slow_twins import SlowTwins, known, requests
+from tests.support.waiting import eventually
 
 OWN, OTHER, THIRD = (identities.twin(number) for number in (1, 2, 3))
 MB = 1024 * 1024

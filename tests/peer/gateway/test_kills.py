@@ -13,7 +13,8 @@ from proto.rmb import types_pb2 as pb
 from tests.peer.gateway.conftest import StartGateway
 from tests.support.gateway_process import GatewayProcess, Program, Service, payload_of
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
+from tests.support.waiting import eventually
 from tests.support.world import AWAY, fresh_twins
 
 MESSAGES = 20

@@ -10,7 +10,7 @@ from collections import Counter
 from tests.peer.gateway.conftest import StartGateway
 from tests.peer.gateway.test_kills import until_settled
 from tests.support.gateway_process import Program, Service, payload_of
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 MESSAGES = 500
 KILLS = (10, 150, 300)

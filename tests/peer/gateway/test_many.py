@@ -19,7 +19,8 @@ from tests.support.gateway_process import Service, payload_of
 from tests.support.identities import Twin
 from tests.support.peer_process import GATEWAY, Program, run_program, write_secret
 from tests.support.redis_servers import RedisServer, free_port
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
+from tests.support.waiting import eventually
 from tests.support.world import UNKNOWN_TWIN, fresh_twins
 
 

@@ -13,7 +13,8 @@ import pytest
 from tests.peer.gateway.conftest import StartGateway
 from tests.support.gateway_process import Program, Service, payload_of, request_body
 from tests.support.redis_servers import RedisServer, start_valkey
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
+from tests.support.waiting import eventually
 
 MESSAGES = 300
 

@@ -13,7 +13,7 @@ from peer.gateway import keys, queues
 from peer.gateway.bounds import TAKE_BYTES, TAKE_ENTRIES
 from peer.gateway.queues import Fields, SystemQueue
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 
 @dataclass

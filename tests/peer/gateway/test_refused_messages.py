@@ -20,8 +20,9 @@ from proto.rmb.sealing import PeerTwin, Sealer, new_uid
 from tests.peer.gateway.conftest import StartGateway
 from tests.support.gateway_process import GatewayProcess, Program, Service
 from tests.support.identities import Twin, twins_csv
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
 from tests.support.rmb_client import RmbClient, connect
+from tests.support.waiting import eventually
 from tests.support.world import fresh_twins
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.peer.gateway.conftest import StartGateway
 from tests.support.gateway_process import Program, Service, payload_of, request_body
 from tests.support.identities import twins_csv
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 from tests.support.world import UNKNOWN_TWIN, fresh_twins
 
 REQUEST_FIELDS = {"ver", "ref", "src", "cmd", "exp", "dat", "tag", "ret", "shm", "now"}

@@ -21,7 +21,8 @@ from tests.support.gateway_process import Service, payload_of
 from tests.support.identities import Twin, twin
 from tests.support.peer_process import GATEWAY, Program, environment, run_program, write_secret
 from tests.support.redis_servers import RedisServer, free_port
-from tests.support.relay_process import ROOT, RelayProcess, eventually
+from tests.support.relay_process import ROOT, RelayProcess
+from tests.support.waiting import eventually
 from tests.support.world import fresh_twins
 
 RICH = 10**9

@@ -11,7 +11,8 @@ from pathlib import Path
 from tests.peer.conftest import LIMIT_BYTES
 from tests.peer.gateway.conftest import StartGateway
 from tests.support.gateway_process import Program, Service, payload_of
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
+from tests.support.waiting import eventually
 
 
 async def test_a_message_that_is_too_large_for_the_relay_is_answered(

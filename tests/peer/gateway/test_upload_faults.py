@@ -13,7 +13,8 @@ from peer.modules.files import Uploads
 from tests.peer.gateway.conftest import StartGateway
 from tests.support.gateway_process import GatewayProcess, Program
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import RelayProcess, eventually
+from tests.support.relay_process import RelayProcess
+from tests.support.waiting import eventually
 from tests.support.world import fresh_twins
 
 TIMEOUT_S = 60.0

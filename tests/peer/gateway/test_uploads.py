@@ -27,7 +27,8 @@ from tests.peer.modules.test_files_plain import Reference
 from tests.support.gateway_process import GatewayProcess, Program, payload_of
 from tests.support.identities import Twin
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import ROOT, RelayProcess, eventually
+from tests.support.relay_process import ROOT, RelayProcess
+from tests.support.waiting import eventually
 from tests.support.world import fresh_twins
 
 MB = 1_000_000

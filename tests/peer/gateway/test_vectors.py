@@ -30,7 +30,7 @@ from proto.rmb import types_pb2 as pb
 from proto.rmb.address import from_message
 from proto.rmb.sealing import Sealer
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 VECTORS = Path(__file__).parents[2] / "interop" / "vectors"
 ENVELOPES = json.loads((VECTORS / "rmb_envelopes.json").read_text())["envelopes"]

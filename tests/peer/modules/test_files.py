@@ -21,7 +21,7 @@ from proto.files.bounds import CHUNK_BYTES, SENDER_WINDOW_CHUNKS, WINDOW_CHUNKS,
 from proto.files.errors import FileCode
 from proto.files.messages import Offer, chunk_tags
 from tests.peer.modules.memory import Memory, MemoryPeer
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 SENDER, RECEIVER = 7, 8
 

@@ -20,7 +20,7 @@ from proto.files.errors import FileCode
 from proto.rmb.address import Address
 from tests.peer.modules.memory import MemoryPeer, MemoryStore
 from tests.peer.modules.test_files import RECEIVER, SENDER, World, content
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 
 @pytest.fixture

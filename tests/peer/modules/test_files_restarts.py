@@ -20,7 +20,7 @@ from proto.files.bounds import CHUNK_BYTES, UploadLimits
 from proto.files.errors import FileCode
 from proto.files.messages import CLOSE, NEGOTIATE, WRITE, chunk_tags
 from tests.peer.modules.test_files import RECEIVER, World, content, sha256
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 DAY_S = UploadLimits().keep_s
 DATA = content(3 * CHUNK_BYTES)

@@ -30,7 +30,7 @@ from relay.queues.destination import Destination
 from tests.relay.analytics import handovers
 from tests.support.envelopes import request
 from tests.support.recorded import Row, rows
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 NOW_US = 1_800_000_000_000_000
 MANY = 200

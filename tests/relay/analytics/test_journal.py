@@ -21,7 +21,7 @@ from relay.analytics.records import MAX_REMOTES, OTHER, Kind
 from relay.analytics.segments import SegmentReader
 from relay.analytics.writer import BUFFER_RECORDS, MAX_BUFFERS, SegmentWriter
 from tests.support.recorded import rows, rows_of
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 NOW = 1_800_000_000.0
 ONCE = Rhythm(flush_s=3600, segment_s=3600)

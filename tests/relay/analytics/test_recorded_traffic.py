@@ -24,8 +24,9 @@ from relay.analytics.spark.jobs import audit
 from relay.analytics.spark.window import Window
 from tests.relay.analytics import segment_files as made
 from tests.support.redis_servers import start_valkey
-from tests.support.relay_process import RelayProcess, eventually, make_data_folder
+from tests.support.relay_process import RelayProcess, make_data_folder
 from tests.support.rmb_client import session
+from tests.support.waiting import eventually
 from tests.support.world import fresh_twins
 
 RECORD = {"analytics.record": "1", "analytics.flush_ms": "20", "analytics.segment_s": "0.5"}

@@ -22,7 +22,7 @@ from relay.dashboard.feed import Feed
 from relay.dashboard.live import STUCK, UNSURE, sockets
 from tests.relay.alarms.conftest import configure
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -7,7 +7,7 @@ import time
 from relay.queues import keys
 from tests.relay.federation.conftest import Outgoing
 from tests.support.partner_server import partner
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 
 def failed(out: Outgoing, domain: str, retry_in_s: float) -> float:

@@ -19,7 +19,7 @@ from tests.support.federation_client import decide
 from tests.support.partner import hang_up, in_turn, slow
 from tests.support.partner_server import PartnerServer, partner
 from tests.support.redis_servers import RedisServer, free_port, start_valkey
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 FIRST = "first"
 

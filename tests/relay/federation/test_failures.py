@@ -18,9 +18,9 @@ from tests.support.federation_client import decide
 from tests.support.partner import Delivery, respond, silence
 from tests.support.partner_server import PartnerServer, partner
 from tests.support.redis_servers import RedisServer, start_valkey
-from tests.support.relay_process import eventually
 from tests.support.stream_server import stream_server
 from tests.support.tcp_proxy import Flow, tcp_proxy
+from tests.support.waiting import eventually
 
 
 async def opened(out: Outgoing, other: PartnerServer, twin: int, shard: int) -> None:

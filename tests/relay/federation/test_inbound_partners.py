@@ -14,7 +14,7 @@ import pytest
 from proto.limits.addresses import BannedNetworks
 from relay.federation import inbound_partners
 from relay.federation.inbound_partners import BLOCKED, TRUSTED, InboundPartners
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 ADDRESSES = {"good.example": "192.0.2.1", "slow.example": "192.0.2.9"}
 

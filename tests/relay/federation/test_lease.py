@@ -11,7 +11,7 @@ from relay.federation.lease import MAX_DOUBTFUL, UNKNOWN, Lease
 from relay.queues import keys
 from tests.relay.federation.conftest import Outgoing
 from tests.support.partner_server import partner
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 
 async def test_a_lease_that_ran_out_is_not_had_again(

@@ -10,7 +10,7 @@ from relay.federation import partners
 from relay.queues import keys
 from tests.relay.federation.conftest import Outgoing
 from tests.support.partner_server import partner
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 
 async def test_relays_that_are_not_used_are_forgotten(

@@ -13,7 +13,7 @@ from relay.analytics.writer import BUFFER_RECORDS, MAX_BUFFERS, SegmentWriter
 from relay.federation import figures
 from tests.relay.federation.conftest import Outgoing
 from tests.support.partner_server import partner
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 WRITTEN = 'relay_analytics_events_total{kind="federated_out"}'
 PRESSURE = 'relay_analytics_lost_total{reason="pressure"}'

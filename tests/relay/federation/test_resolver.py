@@ -22,7 +22,7 @@ from relay.federation.resolver import (
 )
 from tests.relay.federation.conftest import Outgoing
 from tests.support.partner_server import partner
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 # Names of networks: an address of each is tried.
 PRIVATE = [

@@ -9,7 +9,7 @@ from proto.federation import batch
 from relay.queues import keys
 from tests.relay.federation.conftest import OWN_DOMAIN, Make, Outgoing
 from tests.support.partner_server import partner
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 
 async def test_the_first_message_is_single_and_then_batches_go(out: Outgoing) -> None:

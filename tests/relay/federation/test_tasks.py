@@ -11,7 +11,7 @@ from relay.federation import draining, tasks
 from relay.ops import background
 from tests.relay.federation.conftest import Outgoing
 from tests.support.partner_server import partner
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 
 @pytest.fixture

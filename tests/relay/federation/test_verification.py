@@ -19,7 +19,7 @@ from relay.federation.verification import (
 )
 from tests.support.children import children
 from tests.support.identities import twin
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 DIGEST = bytes(range(16))
 SIGNERS = [

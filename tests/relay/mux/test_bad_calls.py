@@ -16,7 +16,7 @@ from peer.rpc.service import RawCall
 from proto.mux.frames import ack, data
 from tests.support.mux_server import MuxServer, mux_server
 from tests.support.raw_mux import raw_mux
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 TIMEOUT_S = 60.0
 WINDOW = 1 << 20

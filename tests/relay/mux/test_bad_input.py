@@ -19,7 +19,7 @@ from proto.mux.events import FailReason
 from tests.relay.server.running import frame
 from tests.support.mux_server import MuxServer, echo, mux_server
 from tests.support.raw_mux import RawMux, raw_mux
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 WINDOW = 4096
 BOUNDS = MuxBounds(stream_bytes=WINDOW, max_streams=8)

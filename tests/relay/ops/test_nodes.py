@@ -64,22 +64,25 @@ def test_nodes_without_redis() -> None:
 
 
 def test_what_redis_holds(site_redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(3000):
-        site_redis.run("XADD", f"stream:{number}", "*", "_", "x" * 1000)
-    for number in range(500):
-        site_redis.run("SET", f"limits:{number}:1", "x" * 100)
-    for number in range(300):
-        site_redis.run("XADD", keys.outbox(1), "*", "_", "x" * 5000)
-        site_redis.run("HSET", keys.TWINS, str(number), "x" * 100)
-    site_redis.run("SET", "somebody's", "x")
-    whole = {
-        use: sum(
-            site_redis.run("MEMORY", "USAGE", name)
-            for name in site_redis.run("KEYS", "*")
-            if redis_use.use_of(name.decode() if isinstance(name, bytes) else name) == use
-        )
-        for use in ("queues", "limits", "outbox", "registry and caches")
-    }
+    with site_redis.client() as filler:
+        pipe = filler.pipeline(transaction=False)
+        for number in range(3000):
+            pipe.xadd(f"stream:{number}", {"_": "x" * 1000})
+        for number in range(500):
+            pipe.set(f"limits:{number}:1", "x" * 100)
+        for number in range(300):
+            pipe.xadd(keys.outbox(1), {"_": "x" * 5000})
+            pipe.hset(keys.TWINS, str(number), "x" * 100)
+        pipe.set("somebody's", "x")
+        pipe.execute()
+        names = filler.keys()
+        for name in names:
+            pipe.memory_usage(name)
+        whole = dict.fromkeys(("queues", "limits", "outbox", "registry and caches"), 0)
+        for name, size in zip(names, pipe.execute(), strict=True):
+            use = redis_use.use_of(name.decode())
+            if use in whole:
+                whole[use] += size
     asked: list[int] = []
     sizes = redis_use._sizes
 

@@ -22,7 +22,7 @@ from relay.access.models import ApiToken
 from relay.rest import caller, events
 from tests.relay.rest.conftest import account, token_of
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 # Streams look at the database from threads of their own.
 pytestmark = pytest.mark.django_db(transaction=True)

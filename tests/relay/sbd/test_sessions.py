@@ -23,7 +23,7 @@ from relay.sessions.history import SessionOpened, SessionProgress
 from relay.sessions.models import Peer
 from tests.proto.sbd.pairs import NONCE, Identity
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 KEY = Identity(1).key
 OTHER = Identity(2).key

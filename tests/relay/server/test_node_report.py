@@ -20,7 +20,7 @@ from relay.queues import keys
 from relay.server import node_report
 from relay.server.node_report import NodeReport, disk
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 CHILD = """
 import subprocess, sys

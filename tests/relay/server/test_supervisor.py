@@ -19,8 +19,8 @@ from relay.server import supervisor as supervisor_module
 from relay.server.child import Child, ChildSpec, child_environment, describe_end
 from relay.server.supervisor import Kept, StartError, Supervisor
 from tests.relay.server.trivial_parent import CHILD_MODULE
-from tests.support.relay_process import eventually
 from tests.support.started import exists
+from tests.support.waiting import eventually
 
 PARENT_MODULE = "tests.relay.server.trivial_parent"
 

@@ -20,8 +20,8 @@ from relay.server.supervisor import Supervisor
 from relay.server.warm import Adopted, WarmParent
 from relay.server.warm_request import Request
 from tests.relay.server.trivial_parent import CHILD_MODULE
-from tests.support.relay_process import eventually
 from tests.support.started import exists
+from tests.support.waiting import eventually
 
 WAITS = "tests.relay.server.waiting_child"
 

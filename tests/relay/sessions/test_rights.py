@@ -23,7 +23,7 @@ from relay.twins.source import TwinRecord
 from tests.relay.twins.sources import ScriptedSource
 from tests.support.identities import twin
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 WITHIN_S = 1.5  # a second, and the noise of a busy machine
 CHANGED = (4006, "twin_changed")

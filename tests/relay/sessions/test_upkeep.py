@@ -17,7 +17,7 @@ from relay.sessions.worker import Worker
 from relay.twins.cache import TwinCache
 from tests.relay.twins.test_cache import ScriptedSource
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 AHEAD_S = 7200
 DEAD = "dead"

@@ -17,7 +17,7 @@ from relay.trace.events import Stage
 from tests.relay.rest.conftest import account, token_of
 from tests.relay.trace.test_services import note
 from tests.support.redis_servers import RedisServer
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 # The stream looks at the database from a thread of its own.
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -18,7 +18,7 @@ from relay.twins.models import Twin
 from relay.twins.source import TwinSourceError
 from tests.support.devchain import Devchain, running_devchain
 from tests.support.identities import twin
-from tests.support.relay_process import eventually
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
