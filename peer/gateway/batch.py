@@ -50,7 +50,7 @@ class Push:
 
 
 class Limited:
-    """A record that makes no sense later.
+    """A record that is written until a certain time, or not at all.
 
     Args:
         until: unix seconds.

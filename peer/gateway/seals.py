@@ -49,9 +49,7 @@ class Seals:
             expiration_s: time to live.
         """
         left: dict[int, int] = {}
-        for twin_id in others:
-            left[twin_id] = left.get(twin_id, 0) + 1
-        for twin_id, _ in receivers:
+        for twin_id in (*others, *[twin_id for twin_id, _ in receivers]):
             left[twin_id] = left.get(twin_id, 0) + 1
         for twin_id, twin in receivers:
             # Made earlier, with the same deadline: no copy for a twin is a repeat of another.

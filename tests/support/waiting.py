@@ -1,4 +1,4 @@
-"""Waiting for what no event tells of: states, in a thread (`eventually` on a loop), and times."""
+"""Wait for states that no event announces, such as metrics and `/ready`, and for times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POLL_S = 0.02
 def wait_until(
     check: Callable[[], Any], timeout_s: float = 60.0, why: Callable[[], object] = lambda: ""
 ) -> Any:
-    """Wait until `check` gives something true.
+    """Wait in a thread until `check` returns a true value, which this returns.
 
     Args:
         check: asked again and again.
@@ -32,7 +32,7 @@ def wait_until(
 async def eventually(
     check: Callable[[], Any | Awaitable[Any]], timeout_s: float = 60.0, what: str = ""
 ) -> Any:
-    """Wait until `check` gives something true, for states no event tells of (metrics, /ready)."""
+    """Wait on the loop until `check` returns a true value, which this returns."""
     deadline = time.monotonic() + timeout_s
     while True:
         found = check()
