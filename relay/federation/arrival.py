@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from proto.federation.answers import REPEATED, Answer, InboundReason, Reason, refused
 from proto.federation.inbound import examine
-from proto.federation.outline import Outline, outline
 from proto.rmb.bounds import Bounds
 from proto.rmb.challenge import challenge
+from proto.rmb.outline import Outline, outline
 from proto.rmb.reasons import MessageReason
 from proto.rmb.tags import has_fail_fast
 from proto.rmb.types_pb2 import Envelope

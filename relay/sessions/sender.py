@@ -13,8 +13,11 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
+from hotpath import compiled
 from proto.rmb import notices
+from proto.rmb.address import to_message
 from proto.rmb.inbound import Examined, examiner
+from proto.rmb.outline import destination_of
 from proto.rmb.reasons import MessageReason, SessionReason
 from proto.rmb.routing import Step
 from proto.rmb.tags import has_fail_fast
@@ -67,6 +70,7 @@ class Sender:
         "_paused",
         "_ready",
         "_ready_bytes",
+        "_source",
         "_vain",
         "ended",
         "examine",
@@ -93,6 +97,8 @@ class Sender:
         self.meter = meter  # of the twin, shared by all its connections here
         self.ended = False
         self.examine: Callable[[bytes], Examined] | None = None  # made when messages come
+        # The address that its messages come from; empty where parsing takes less time than a look.
+        self._source = to_message(key).SerializeToString() if compiled.in_use() else b""
         self._batch: Batch | None = None  # the last batch with a message of this connection
         self._notices: list[tuple[Batch | None, bytes]] = []
         self._notice_bytes = 0
@@ -123,9 +129,10 @@ class Sender:
         destinations = worker.destinations
         session = self.session
         examine = self.examine
+        bounds = worker.envelope_bounds
         if examine is None:
-            bounds, parse = worker.envelope_bounds, worker.parse_envelope
-            examine = self.examine = examiner(self.key, bounds, parse)
+            examine = self.examine = examiner(self.key, bounds, worker.parse_envelope)
+        source = self._source
         followed = worker.recorder.followed(self.key) if worker.following else ()
         count = len(messages)
         total = sum(map(len, messages))
@@ -135,15 +142,22 @@ class Sender:
         # Counts them one by one, where that makes a difference.
         meter = self.meter if limited and not self.meter.count_all(count, total, now_s) else None
         for payload in messages:
-            envelope, key, reason, detail = examine(payload)
+            key = destination_of(payload, source, bounds) if source else None
+            envelope: Envelope | None = None  # most need none
+            reason: MessageReason | None = None
+            detail: str | None = None
+            if key is None:
+                envelope, key, reason, detail = examine(payload)
             if (
                 meter is not None
                 and reason is not MessageReason.UNPARSABLE
                 and (over := meter.count(len(payload), now_s)) is not None
             ):
+                if key is not None and envelope is None:
+                    envelope = Envelope.FromString(payload)
                 worker.limit_hit(self, envelope, over)
                 self.refuse(envelope, over)
-            elif key is not None and envelope is not None:
+            elif key is not None:
                 destination = destinations.get(key)
                 if destination is None:
                     destination = worker.destination(key)
@@ -151,10 +165,10 @@ class Sender:
                 if holder is not None and holder.memory_mode and not self._parked:
                     self._batch = batch = commit.add(destination, payload, self)
                     if key[0] in followed:
-                        size = len(payload)
-                        worker.recorder.accepted(self, destination, envelope, size, batch)
+                        told = envelope or Envelope.FromString(payload)
+                        worker.recorder.accepted(self, destination, told, len(payload), batch)
                 else:
-                    fail_fast = has_fail_fast(envelope.tags)
+                    fail_fast = envelope is not None and has_fail_fast(envelope.tags)
                     if destination in self._asked:
                         self._wait(destination, payload, fail_fast, envelope)
                     else:

@@ -13,8 +13,10 @@ from collections.abc import Callable
 from proto.rmb import challenge, events
 from proto.rmb import types_pb2 as pb
 from proto.rmb.address import from_message
+from proto.rmb.bounds import DEFAULT_BOUNDS
 from proto.rmb.errors import SignatureError
 from proto.rmb.inbound import examiner
+from proto.rmb.outline import destination_of
 from proto.rmb.reasons import MessageReason
 from tests.fuzz.damage import damaged
 from tests.interop.recorded import recorded
@@ -53,6 +55,9 @@ def _check(data: bytes) -> pb.Envelope | None:
     parsed = None if reason is MessageReason.UNPARSABLE else pb.Envelope.FromString(data)
     # The source that it names, so that more than one message in four billion is routed.
     origin = from_message(parsed.source) if parsed else (1, None)
+    source = parsed.source.SerializeToString() if parsed else b"\x08\x01"
+    key = destination_of(data, source, DEFAULT_BOUNDS)
+    assert key is None or examiner(origin)(data)[1:] == (key, None, None)
 
     relay = MemoryRelay({1: (TEST_DOMAIN,), 2: ()})
     sender = make_peer(origin[0], origin[1], look_up=lambda number: None)

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from hotpath import compiled
 from proto.federation.answers import InboundReason
+from proto.limits.window import Limit
 from proto.rmb.reasons import MessageReason, SessionReason
 from relay.federation.inbound import Inbound
 from relay.federation.inbound_partners import Partner
@@ -21,8 +23,10 @@ pytestmark = ABANDONED
 A, B = (1, None), (2, None)
 
 
-@pytest.fixture
-def world() -> Iterator[World]:
+@pytest.fixture(params=[False, True], ids=["parsed", "unparsed"])
+def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """With what the pure form does with a message, and what the compiled one does."""
+    monkeypatch.setattr(compiled, "in_use", lambda: request.param)
     yield World(7, workers=1)
     gc.collect()
 
@@ -64,6 +68,24 @@ def test_a_refused_message_is_not_accepted(world: World) -> None:
     waited, *ended = _told(world, uid)
     assert waited == ("waits", str(UNKNOWN_TWIN))  # for the look-up that finds nothing
     assert ended == [("dropped", MessageReason.UNKNOWN_TWIN)]
+
+
+def test_a_message_above_the_limit(world: World) -> None:
+    sender = world.connect_live(world.workers[0], A)
+    routes = sender.session.sender
+    assert routes is not None
+    routes.meter.change(Limit(messages=1))
+    taken, refused = _sent(world, sender, B), _sent(world, sender, B)
+    assert ("dropped", MessageReason.LIMIT_COUNT) not in _told(world, taken)
+    assert _told(world, refused) == [("dropped", MessageReason.LIMIT_COUNT)]
+    assert sender.got == [refused], "its error"
+
+
+def test_a_message_that_would_rather_fail(world: World) -> None:
+    sender = world.connect_live(world.workers[0], A)
+    uid = sender.send(B, 10, tags="fail-fast").uid
+    world.run_for(0.5)
+    assert _told(world, uid)[-1] == ("dropped", MessageReason.OFFLINE_FAILFAST)
 
 
 def test_a_message_of_another_relay(world: World) -> None:

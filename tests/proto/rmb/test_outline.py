@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proto.federation.inbound import examine
-from proto.federation.outline import outline
 from proto.rmb import types_pb2 as pb
-from proto.rmb.address import from_message
+from proto.rmb.address import SessionKey, from_message
 from proto.rmb.bounds import DEFAULT_BOUNDS, Bounds
 from proto.rmb.challenge import challenge
+from proto.rmb.inbound import examiner
+from proto.rmb.outline import destination_of, outline
 from tests.proto.rmb import strategies
 
 SIGNATURE = b"s" + bytes(range(64))
@@ -25,8 +27,24 @@ def envelope(**fields: object) -> pb.Envelope:
     return made
 
 
+def routed(raw: bytes, bounds: Bounds = DEFAULT_BOUNDS) -> SessionKey | None:
+    """Where a message goes, as far as that is told without the parser, which has to agree."""
+    try:
+        source = pb.Envelope.FromString(raw).source
+    except DecodeError:
+        source = pb.Address(twin=7)
+    key = destination_of(raw, source.SerializeToString(), bounds)
+    if key is not None:
+        envelope, *verdict = examiner(from_message(source), bounds)(raw)
+        assert verdict == [key, None, None]
+        assert envelope is not None
+        assert not envelope.HasField("tags")
+    return key
+
+
 def assert_same(raw: bytes, bounds: Bounds = DEFAULT_BOUNDS) -> bool:
     """Whether there is an outline; it has to say what the parser does."""
+    routed(raw, bounds)
     found = outline(raw, bounds)
     if found is None:
         return False
@@ -96,7 +114,17 @@ def with_connections() -> pb.Envelope:
     ],
 )
 def test_usual_envelopes_have_an_outline(made: pb.Envelope) -> None:
-    assert assert_same(made.SerializeToString())
+    raw = made.SerializeToString()
+    assert assert_same(raw)
+    plain = not (made.HasField("tags") or made.HasField("ping"))
+    assert routed(raw) == (from_message(made.destination) if plain else None)
+
+
+def test_the_source_of_what_is_routed_is_compared() -> None:
+    raw = envelope().SerializeToString()
+    assert destination_of(raw, b"\x08\x07", DEFAULT_BOUNDS) == (2**32 - 1, None)
+    assert destination_of(raw, b"\x08\x08", DEFAULT_BOUNDS) is None
+    assert destination_of(raw, b"\x08\x07\x12\x00", DEFAULT_BOUNDS) is None
 
 
 def without(field: str) -> pb.Envelope:
