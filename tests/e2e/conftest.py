@@ -47,7 +47,7 @@ def _show_logs() -> Iterator[None]:
 def _shared(
     tmp_path_factory: pytest.TempPathFactory, data_template: Path, **options: Any
 ) -> Iterator[RelayProcess]:
-    server = start_valkey(tmp_path_factory.mktemp("redis"), append_fsync="everysec")
+    server = start_valkey(tmp_path_factory.mktemp("redis"), append_fsync="no")
     try:
         relay = RelayProcess(tmp_path_factory.mktemp("relay"), data_template, server, **options)
         try:
@@ -125,7 +125,7 @@ def start_relay(
     def start(
         redis_server: RedisServer | None = None, *, wait: bool = True, **options: Any
     ) -> RelayProcess:
-        server = redis_server or start_server(append_fsync="everysec")
+        server = redis_server or start_server(append_fsync="no")
         folder = tmp_path / f"relay{next(numbers)}"
         relay = RelayProcess(folder, data_template, server, **options)
         relays.append(relay)
@@ -177,7 +177,7 @@ def shared_trio(tmp_path_factory: pytest.TempPathFactory, world: World) -> Itera
         relays = {}
         for name in RELAYS:
             folder = tmp_path_factory.mktemp(name)
-            server = start_valkey(folder / "redis", append_fsync="always")
+            server = start_valkey(folder / "redis", append_fsync="no")
             cleanup.callback(server.remove)
             relays[name] = FederatedRelay(world, name, folder, server)
             cleanup.callback(relays[name].stop)

@@ -103,7 +103,7 @@ async def test_what_happens_to_workers_queues_and_partners(
     start_relay: Any, start_server: Any, receiver: Hook, silent: Hook
 ) -> None:
     nobody = f"127.0.0.1:{free_port()}"
-    server = start_server(append_fsync="everysec")
+    server = start_server(append_fsync="no")
     one, two, away = fresh_twins(3)
     for _ in range(95):  # mail that another program left; the first sweep finds it
         server.run("XADD", f"stream:{away.id}", "*", "_", b"left")

@@ -63,7 +63,7 @@ def on_chain(tmp_path: Path, start_server: Callable[..., RedisServer]) -> Iterat
         *nodes: Devchain | str, server: RedisServer | None = None, **options: Any
     ) -> RelayProcess:
         folder = tmp_path / f"relay{len(relays)}"
-        redis = server or start_server(append_fsync="everysec")
+        redis = server or start_server(append_fsync="no")
         relays.append(chain_relay(folder, redis, *nodes, **options))
         return relays[-1].start()
 
@@ -170,7 +170,7 @@ async def test_two_relays_and_one_follower(
     chain: Devchain, on_chain: StartOnChain, start_server: Callable[..., RedisServer]
 ) -> None:
     """The follower's process is killed, and later its whole relay: another one goes on."""
-    server = start_server(append_fsync="everysec")
+    server = start_server(append_fsync="no")
     relays = [on_chain(chain, server=server) for _ in range(2)]
     wait_for_follower(relays[0])
 

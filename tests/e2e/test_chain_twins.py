@@ -55,7 +55,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Devchain]:
 @pytest.fixture(scope="module")
 def relay(tmp_path_factory: pytest.TempPathFactory, chain: Devchain) -> Iterator[RelayProcess]:
     """A relay that follows it, with its Celery workers."""
-    server = start_valkey(tmp_path_factory.mktemp("redis"), append_fsync="everysec")
+    server = start_valkey(tmp_path_factory.mktemp("redis"), append_fsync="no")
     started = chain_relay(tmp_path_factory.mktemp("relay"), server, chain)
     try:
         wait_for_follower(started.start())

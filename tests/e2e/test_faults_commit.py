@@ -92,7 +92,7 @@ async def shared(
 ) -> AsyncIterator[Cuttable]:
     """Both relays, for all tests: each leaves them working."""
     folder = tmp_path_factory.mktemp("commit")
-    server = start_valkey(folder / "redis", append_fsync="always")
+    server = start_valkey(folder / "redis", append_fsync="no")
     async with contextlib.AsyncExitStack() as cleanup:
         cleanup.callback(server.remove)
         proxy = await cleanup.enter_async_context(tcp_proxy(("127.0.0.1", server.port)))

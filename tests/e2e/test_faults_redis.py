@@ -26,7 +26,7 @@ BOTH = pytest.mark.parametrize("program", [start_valkey, start_redis62], ids=["v
 @BOTH
 async def test_redis_killed_and_restarted_under_load(start_server, start_relay, program) -> None:
     """Append-only `always`: every commit survives, and sockets stay open all the while."""
-    server = start_server(append_fsync="always", program=program)
+    server = start_server(append_fsync="no", program=program)
     relay = start_relay(server)
     async with load(relay.url) as work:
         work.add_pairs(fresh_twins(2 * PAIRS))
@@ -45,7 +45,7 @@ async def test_redis_killed_and_restarted_under_load(start_server, start_relay, 
 
 
 async def test_redis_paused_for_ten_seconds(start_server, start_relay) -> None:
-    server = start_server(append_fsync="always")
+    server = start_server(append_fsync="no")
     relay = start_relay(server)
     async with load(relay.url) as work, session(relay.url, *fresh_twins(1)) as idle:
         work.add_pairs(fresh_twins(2 * PAIRS))
@@ -71,7 +71,7 @@ async def test_redis_paused_for_ten_seconds(start_server, start_relay) -> None:
 
 @BOTH
 async def test_out_of_memory_then_freed_by_the_readers(start_server, start_relay, program) -> None:
-    server = start_server("--maxmemory", "24mb", append_fsync="everysec", program=program)
+    server = start_server("--maxmemory", "24mb", append_fsync="no", program=program)
     relay = start_relay(server)
     twins = fresh_twins(8)
     sender, absent, late = twins[0], twins[1:7], twins[7]
@@ -99,7 +99,7 @@ async def test_out_of_memory_then_freed_by_the_readers(start_server, start_relay
 
 
 async def test_a_full_storage_refuses_nobody_after_it_was_freed(start_server, start_relay) -> None:
-    server = start_server(append_fsync="everysec")
+    server = start_server(append_fsync="no")
     relay = start_relay(server)
     one, two = fresh_twins(2)
     async with session(relay.url, one) as sender:
@@ -158,7 +158,7 @@ async def test_a_redis_that_cannot_save(start_server, start_relay) -> None:
 
 async def test_a_master_that_has_become_a_replica_is_left(start_server, start_relay) -> None:
     """Its name leads to the new master by now; what stays connected to the old one reads only."""
-    old = start_server(append_fsync="everysec")
+    old = start_server(append_fsync="no")
     new = start_server("--replicaof", "127.0.0.1", str(old.port))
     await eventually(lambda: new.run("INFO", "replication")["master_link_status"] == "up")
     one, two, three = fresh_twins(3)
@@ -229,7 +229,7 @@ async def test_a_redis_that_loads_its_file(start_server, start_relay) -> None:
     """It listens, and answers `LOADING` to everything but a few commands, for a second or two."""
     server = start_server(
         *("--key-load-delay", "400", "--loading-process-events-interval-bytes", "1024"),
-        append_fsync="always",
+        append_fsync="no",
     )
     with server.client() as client, client.pipeline(transaction=False) as pipe:
         for number in range(4000):
@@ -267,7 +267,7 @@ async def test_an_evicting_redis_is_not_ready(start_server, start_relay) -> None
 
 async def test_the_pub_sub_connections_cut_under_load(start_server, start_relay) -> None:
     """Wakes are lost with them; what they would have told of is read all the same."""
-    server = start_server(append_fsync="everysec")
+    server = start_server(append_fsync="no")
     relays = [start_relay(server), start_relay(server)]
     # Senders at one worker, receivers at the other: every message needs a wake.
     async with load(relays[0].url) as work:
@@ -299,7 +299,7 @@ async def _receive_at(work, url, twin):
 async def test_both_connections_of_every_worker_cut_under_load(
     start_server, start_relay, program
 ) -> None:
-    server = start_server(append_fsync="everysec", program=program)
+    server = start_server(append_fsync="no", program=program)
     relay = start_relay(server, processes=2)
     async with load(relay.url) as work:
         work.add_pairs(fresh_twins(2 * PAIRS))

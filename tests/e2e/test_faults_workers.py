@@ -35,7 +35,7 @@ async def _is_back(relay: RelayProcess, killed: int) -> None:
 
 async def test_a_worker_killed_under_load(start_server, start_relay) -> None:
     """Nothing a pong confirmed is lost; only what was not removed yet may come twice."""
-    server = start_server(append_fsync="everysec")
+    server = start_server(append_fsync="no")
     relay = start_relay(server, processes=2)
     held: set[tuple[int, int]] = set()
     async with load(relay.url) as work:
@@ -66,7 +66,7 @@ def _held(server: RedisServer) -> set[tuple[int, int]]:
 
 
 async def test_all_workers_killed_at_once(start_server, start_relay) -> None:
-    relay = start_relay(start_server(append_fsync="everysec"), processes=2)
+    relay = start_relay(start_server(append_fsync="no"), processes=2)
     async with load(relay.url) as work:
         work.add_pairs(fresh_twins(2 * PAIRS))
         await work.run_until(300)
@@ -82,7 +82,7 @@ async def test_all_workers_killed_at_once(start_server, start_relay) -> None:
 async def test_a_rolling_restart_under_load(start_server, start_relay) -> None:
     """Loses nothing and doubles nothing; somebody accepts all the while."""
     relay = start_relay(
-        start_server(append_fsync="everysec"), processes=2, settings={"relay.drain_s": "1"}
+        start_server(append_fsync="no"), processes=2, settings={"relay.drain_s": "1"}
     )
     async with load(relay.url) as work:
         work.add_pairs(fresh_twins(2 * PAIRS))
@@ -141,7 +141,7 @@ def relay_pair_own(start_relay) -> RelayProcess:
 
 
 async def test_a_graceful_stop_closes_1012_and_loses_nothing(start_server, start_relay) -> None:
-    server = start_server(append_fsync="everysec")
+    server = start_server(append_fsync="no")
     relay = start_relay(server, settings={"relay.drain_s": "1"})
     one, two = fresh_twins(2)
     async with session(relay.url, one) as sender, session(relay.url, two) as receiver:
@@ -178,7 +178,7 @@ async def test_a_dead_worker_is_taken_out_of_the_directory(start_relay) -> None:
 
 async def test_two_newcomers_at_two_workers(start_server, start_relay) -> None:
     """A thousand times: one stays, the other is told, nothing is lost, doubled or reordered."""
-    server = start_server(append_fsync="everysec")
+    server = start_server(append_fsync="no")
     relays = [start_relay(server), start_relay(server)]
     target, sender = fresh_twins(2)
     key = str(target.id)
@@ -220,7 +220,7 @@ async def test_order_through_connect_disconnect_replace_and_catch_up(
     start_server, start_relay
 ) -> None:
     """Receivers come, go, are replaced and fall behind, at two workers; the order holds."""
-    server = start_server(append_fsync="everysec")
+    server = start_server(append_fsync="no")
     relays = [start_relay(server), start_relay(server)]
     rng = random.Random(3)
     senders, receivers = fresh_twins(3), fresh_twins(3)
@@ -257,7 +257,7 @@ async def test_order_through_connect_disconnect_replace_and_catch_up(
 
 async def test_the_check_finds_nothing_in_quiet_times(start_server, start_relay) -> None:
     """Wakes tell of everything: the periodic look at the streams finds nothing unread."""
-    server = start_server(append_fsync="everysec")
+    server = start_server(append_fsync="no")
     relays = [start_relay(server), start_relay(server)]
     async with load(relays[0].url) as work:
         work.add_pairs(fresh_twins(4))

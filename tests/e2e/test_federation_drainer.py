@@ -63,7 +63,7 @@ Worker = Callable[[], contextlib.AbstractAsyncContextManager[Supervisor]]
 @pytest.fixture
 def worker(start_server: Callable[..., RedisServer], data_dir: Path) -> Any:
     """Starts Celery workers that drain the outbox of one Redis."""
-    server = start_server(append_fsync="always")
+    server = start_server(append_fsync="no")
 
     @contextlib.asynccontextmanager
     async def run() -> AsyncIterator[Supervisor]:

@@ -327,7 +327,7 @@ async def test_a_failed_look_up_503(start_relay) -> None:
 
 
 async def test_redis_away_503(start_server, start_relay) -> None:
-    server = start_server(append_fsync="always")
+    server = start_server(append_fsync="no")
     relay = start_relay(server)
     (one,) = fresh_twins(1)
     async with federation(relay.port) as other:

@@ -59,7 +59,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
         relays = {}
         for name, port in ports.items():
             folder = tmp_path_factory.mktemp(name)
-            server = start_valkey(folder / "redis", append_fsync="everysec")
+            server = start_valkey(folder / "redis", append_fsync="no")
             stack.callback(server.remove)
             relays[name] = chain_relay(
                 folder,

@@ -27,7 +27,7 @@ PROXIED = {"X-Forwarded-Proto": "https"}
 async def test_repeats_are_taken_once_over_a_restart_of_the_worker(
     start_server, start_relay
 ) -> None:
-    server = start_server(append_fsync="always")
+    server = start_server(append_fsync="no")
     relay = start_relay(server)
     (one,) = fresh_twins(1)
     sent = [signed(FAR, (one.id, None), b"%d" % n) for n in range(4)]

@@ -34,7 +34,7 @@ def own_relay(
     tmp_path_factory: pytest.TempPathFactory, data_template: Path
 ) -> Iterator[RelayProcess]:
     """A relay that the last test restarts."""
-    server = start_valkey(tmp_path_factory.mktemp("redis"), append_fsync="everysec")
+    server = start_valkey(tmp_path_factory.mktemp("redis"), append_fsync="no")
     relay = RelayProcess(tmp_path_factory.mktemp("relay"), data_template, server)
     try:
         yield relay.start()

@@ -34,7 +34,7 @@ async def _refusals(client: RmbClient) -> int:
 
 
 async def test_a_limit_is_shared_by_sessions_and_workers(start_server, start_relay) -> None:
-    server = start_server(append_fsync="everysec")
+    server = start_server(append_fsync="no")
     settings = {"limits.count": "50", "limits.size": "1000000"}
     relays = [start_relay(server, settings=settings) for _ in range(2)]
     one, other, receiver = fresh_twins(3)

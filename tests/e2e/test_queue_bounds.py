@@ -13,7 +13,7 @@ BOUND = 100
 async def test_ever_new_session_ids_fill_no_more_than_their_bound(
     start_server, start_relay
 ) -> None:
-    server = start_server(append_fsync="everysec")
+    server = start_server(append_fsync="no")
     settings = {"queue.unknown_queues": str(BOUND)}
     relays = [start_relay(server, settings=settings) for _ in range(2)]
     flooder, victim, friend = fresh_twins(3)

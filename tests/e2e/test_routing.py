@@ -19,7 +19,7 @@ def _handed_on(server: RedisServer) -> int:
 
 
 async def test_between_two_workers_both_ways(start_server, start_relay) -> None:
-    server = start_server(append_fsync="everysec")
+    server = start_server(append_fsync="no")
     relays = [start_relay(server), start_relay(server)]
     one, two = fresh_twins(2)
     async with session(relays[0].url, one) as here, session(relays[1].url, two) as there:
@@ -34,7 +34,7 @@ async def test_between_two_workers_both_ways(start_server, start_relay) -> None:
 
 
 async def test_fail_fast_finds_sessions_of_other_workers(start_server, start_relay) -> None:
-    server = start_server(append_fsync="everysec")
+    server = start_server(append_fsync="no")
     relays = [start_relay(server), start_relay(server)]
     one, two, absent = fresh_twins(3)
     async with session(relays[0].url, one) as here, session(relays[1].url, two) as there:
@@ -103,7 +103,7 @@ async def test_answers_find_the_session_that_asked(relay_pair: RelayProcess) -> 
 async def test_a_guest_is_served_here_and_its_mail_moves_on_when_it_leaves(
     start_server, start_relay
 ) -> None:
-    server = start_server(append_fsync="everysec")
+    server = start_server(append_fsync="no")
     relays = [start_relay(server), start_relay(server)]
     (one,) = fresh_twins(1)
     async with session(relays[0].url, one) as sender:

@@ -145,7 +145,7 @@ async def test_redis_out_of_memory_ends_a_trace(start_relay) -> None:
 
 
 async def test_a_trace_goes_on_when_the_relay_starts_again(start_relay, start_server) -> None:
-    server = start_server(append_fsync="always")
+    server = start_server(append_fsync="no")
     relay = start_relay(server)
     one, two = fresh_twins(2)
     order = publish(server, Kind.TWIN, str(two.id))

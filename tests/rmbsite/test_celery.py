@@ -41,7 +41,7 @@ Keep = Callable[..., AbstractAsyncContextManager[Supervisor]]
 
 @pytest.fixture
 def server(tmp_path: Path) -> Any:
-    own = start_valkey(tmp_path / "redis", append_fsync="always")
+    own = start_valkey(tmp_path / "redis", append_fsync="no")
     yield own
     own.remove()
 

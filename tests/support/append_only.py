@@ -1,6 +1,6 @@
 """Reads what Redis has written to its append-only file, as it grows: the truth about its data.
 
-With `appendfsync always` a write is in the file before it is answered, so whoever saw the answer's
+With `appendfsync no` a write is in the file before it is answered, so whoever saw the answer's
 effect and reads on here finds the write. A transaction or script is one unit.
 """
 

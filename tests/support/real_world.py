@@ -3,7 +3,7 @@
 What a simulated world knows exactly is gathered here from outside:
 
 - what reached a client's kernel, from `KernelClient`; when, between two times;
-- what Redis holds, from its append-only file (`appendfsync always`: nothing answered is missing);
+- what Redis holds, from its append-only file (`appendfsync no`: nothing answered is missing);
 - claims of keys from the same file, since an epoch is the time of its claim, and releases from a
   subscription;
 - what a worker took, from the pong that followed; what it refused, from the error to the sender.
@@ -449,7 +449,7 @@ async def real_world(folder: Path) -> AsyncIterator[RealWorld]:
         start_valkey,
         folder / "redis",
         *("--auto-aof-rewrite-percentage", "0"),
-        append_fsync="always",
+        append_fsync="no",
     )
     settings = {**SETTINGS, "data.dir": str(data)}
     try:

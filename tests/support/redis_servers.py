@@ -222,7 +222,8 @@ def start_valkey(
     Args:
         folder: where its files go.
         args: further options, such as `"--maxmemory", "20mb"`.
-        append_fsync: `always`, `everysec` or `no` for an append-only file; None for no file.
+        append_fsync: `always`, `everysec` or `no` for an append-only file; None for no file. With
+            `no` an answered write survives a kill of the server, and no test waits for a disk.
         environment: of the process, instead of the tests' own.
     """
     return _start(VALKEY_PROGRAM, folder, args, append_fsync, environment)

@@ -53,7 +53,7 @@ def redises(tmp_path: Path) -> Iterator[Callable[[], RedisServer]]:
     def start() -> RedisServer:
         folder = tmp_path / f"redis-{len(started)}"
         folder.mkdir()
-        started.append(start_valkey(folder, append_fsync="always"))
+        started.append(start_valkey(folder, append_fsync="no"))
         return started[-1]
 
     yield start

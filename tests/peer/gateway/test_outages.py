@@ -27,7 +27,7 @@ async def test_a_relay_that_is_killed_loses_nothing(
     start_gateway: StartGateway, relay: RelayProcess, data_template: Path, tmp_path: Path
 ) -> None:
     """The receiver is at both relays, which share a Redis; the sender changes over."""
-    redis = start_valkey(tmp_path, append_fsync="always")
+    redis = start_valkey(tmp_path, append_fsync="no")
     first = RelayProcess(tmp_path / "first", data_template, redis).start()
     second = RelayProcess(tmp_path / "second", data_template, redis).start()
     try:
@@ -55,7 +55,7 @@ async def test_a_relay_that_is_killed_loses_nothing(
 async def test_a_relay_that_is_away_is_waited_for(
     start_gateway: StartGateway, data_template: Path, tmp_path: Path
 ) -> None:
-    redis = start_valkey(tmp_path, append_fsync="always")
+    redis = start_valkey(tmp_path, append_fsync="no")
     only = RelayProcess(tmp_path / "relay", data_template, redis).start()
     try:
         here, there = start_gateway(relays=(only.url,)), start_gateway(relays=(only.url,))

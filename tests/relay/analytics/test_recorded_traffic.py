@@ -34,7 +34,7 @@ RECORD = {"analytics.record": "1", "analytics.flush_ms": "20", "analytics.segmen
 
 @pytest.fixture
 def relay(tmp_path: Path) -> Iterator[RelayProcess]:
-    server = start_valkey(tmp_path / "redis", append_fsync="everysec")
+    server = start_valkey(tmp_path / "redis", append_fsync="no")
     template = make_data_folder(tmp_path / "template")
     started = RelayProcess(tmp_path / "relay", template, server, settings=RECORD)
     try:

@@ -218,7 +218,7 @@ def only_in_redis(out: Outgoing, twin: int) -> int:
 
 async def test_expiry_while_redis_is_away_holds_nothing_up(make: Make, tmp_path: Path) -> None:
     """The envelopes of what waits are in Redis, and needed for the notices."""
-    server = start_valkey(tmp_path, append_fsync="always")
+    server = start_valkey(tmp_path, append_fsync="no")
     try:
         out = make(server=server)
         twin = out.twin(9, f"127.0.0.1:{free_port()}")

@@ -345,7 +345,7 @@ async def test_what_a_dead_drainer_had_is_sent_as_a_repeat(out: Outgoing) -> Non
 
 
 async def test_redis_restarts_under_a_drainer(make: Make, tmp_path: Path) -> None:
-    server = start_valkey(tmp_path, append_fsync="always")
+    server = start_valkey(tmp_path, append_fsync="no")
     try:
         out = make(server=server)
         async with partner(offers=True) as other:

@@ -235,7 +235,7 @@ def test_redis_goes_and_comes_back(
 ) -> None:
     from tests.relay.conftest import use_redis
 
-    own: RedisServer = start_valkey(tmp_path / "own", append_fsync="always")
+    own: RedisServer = start_valkey(tmp_path / "own", append_fsync="no")
     try:
         use_redis(settings, own.url)
         with following() as thread:
