@@ -37,7 +37,7 @@ def xadd_prefix(stream: bytes, fields: int = 1) -> bytes:
 
 
 def xdel(stream: bytes, ids: list[bytes]) -> bytes:
-    """``XDEL <stream> <id> ...``; the general encoder takes twice as long for one id."""
+    """``XDEL <stream> <id> ...``; the general encoder takes twice as long."""
     if len(ids) == 1:
         (entry_id,) = ids
         return b"*3\r\n$4\r\nXDEL\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
@@ -46,7 +46,13 @@ def xdel(stream: bytes, ids: list[bytes]) -> bytes:
             len(entry_id),
             entry_id,
         )
-    return command("XDEL", stream, *ids)
+    parts = [b"*%d\r\n$4\r\nXDEL\r\n" % (2 + len(ids)), length(len(stream)), stream, CRLF]
+    append = parts.append
+    for entry_id in ids:
+        append(length(len(entry_id)))
+        append(entry_id)
+        append(CRLF)
+    return b"".join(parts)
 
 
 def length(size_bytes: int) -> bytes:

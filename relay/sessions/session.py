@@ -230,11 +230,11 @@ class Session:
         position = self.socket.written
         total = 0
         inflight = self.inflight.append
-        for payload, entry_id in zip(payloads, ids, strict=True):
+        for index, payload in enumerate(payloads):  # compiled, `zip` is called as any function
             size = len(payload)
             total += size
             position += size + (2 if size < 126 else 4 if size < 65536 else 10)
-            inflight((position, entry_id, fingerprint(payload)))
+            inflight((position, ids[index], fingerprint(payload)))
         worker = self.worker
         self.socket.send_messages(payloads)
         if self not in worker.unconfirmed:

@@ -332,7 +332,8 @@ class Worker:
         elsewhere: dict[Destination, None] = {}
         absent = batch.absent
         self.upkeep.rates.filled.update(absent)
-        for (destination, payload, sender), entry_id in zip(batch.items, ids, strict=False):
+        for index, (destination, payload, sender) in enumerate(batch.items):
+            entry_id = ids[index]
             if type(entry_id) is not bytes:
                 batch.refused = True
                 if entry_id is None and sender is not None:
