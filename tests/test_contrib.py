@@ -172,6 +172,7 @@ def test_compose() -> None:
 def test_container_file_starts_what_is_installed() -> None:
     text = (CONTRIB / "container" / "Containerfile").read_text()
     assert "--require-hashes -r requirements.txt" in text
+    assert text.index("-m hotpath.compiling") < text.index("--no-build-isolation .")
     assert 'ENTRYPOINT ["rmb-manage"]' in text and "USER rmb" in text
 
 
