@@ -151,10 +151,10 @@ def outline(raw: bytes, bounds: Bounds) -> Outline | None:
     found = _scan(raw, bounds)
     if found is None:
         return None
-    source = _address(raw, found._source, found._source_end, bounds.connection_bytes)
+    longest = bounds.connection_bytes
+    source = _address(raw, found._source, found._source_end, longest)
     if source is None:
         return None
-    longest = bounds.connection_bytes
     destination = _address(raw, found._destination, found._destination_end, longest)
     if destination is None:
         return None

@@ -97,8 +97,7 @@ class Sender:
         self.meter = meter  # of the twin, shared by all its connections here
         self.ended = False
         self.examine: Callable[[bytes], Examined] | None = None  # made when messages come
-        # The address that its messages come from; empty where parsing takes less time than a look.
-        self._source = to_message(key).SerializeToString() if compiled.in_use() else b""
+        self._source = b""  # the address they come from; empty in the pure form, which parses all
         self._batch: Batch | None = None  # the last batch with a message of this connection
         self._notices: list[tuple[Batch | None, bytes]] = []
         self._notice_bytes = 0
@@ -132,6 +131,8 @@ class Sender:
         bounds = worker.envelope_bounds
         if examine is None:
             examine = self.examine = examiner(self.key, bounds, worker.parse_envelope)
+            if compiled.in_use():
+                self._source = to_message(self.key).SerializeToString()
         source = self._source
         followed = worker.recorder.followed(self.key) if worker.following else ()
         count = len(messages)
