@@ -83,9 +83,10 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
     from django.db import connection
 
     from relay.audit import triggers
-    from tests.support import emptying
+    from tests.support import emptying, static_files
 
     emptying.quicken()
+    static_files.look_once()
     with django_db_blocker.unblock():
         triggers.remove(None, SimpleNamespace(connection=connection))
 
