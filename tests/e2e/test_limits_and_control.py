@@ -39,27 +39,27 @@ async def test_a_limit_is_shared_by_sessions_and_workers(start_server, start_rel
     relays = [start_relay(server, settings=settings) for _ in range(2)]
     one, other, receiver = fresh_twins(3)
     await fresh_window(10)
-    clients = [
-        await connect(relays[0].url, one, "a"),
-        await connect(relays[0].url, one, "b"),
-        await connect(relays[1].url, one, "c"),
-    ]
-    # Turn by turn, so that each worker has heard of the other's count before its next.
-    refused = 0
-    for _ in range(40):
-        for client in clients:
-            await client.request((receiver.id, None), b"counted")
-            refused += await _refusals(client)
-    stored = server.run("XLEN", f"stream:{receiver.id}")
-    assert stored + refused == 120
-    # A worker hears of the others' counts with the reply of its own next batch, so what was
-    # admitted meanwhile comes on top: a few messages, where two separate limits would store 100.
-    assert 50 <= stored <= 60
+    async with (
+        session(relays[0].url, one, "a") as first,
+        session(relays[0].url, one, "b") as second,
+        session(relays[1].url, one, "c") as third,
+    ):
+        refused = 0
+        for turn in range(1, 41):
+            for client in (first, second, third):
+                await client.request((receiver.id, None), b"counted")
+                refused += await _refusals(client)
+            # Workers hear of each other's counts with the replies to their batches.
+            stored = 3 * turn - refused
+            await eventually(
+                lambda stored=stored: server.run("XLEN", f"stream:{receiver.id}") == stored,
+                what=f"what was let through in turn {turn} to be stored",
+            )
+        # What came between two batches is on top: two separate limits would store 100.
+        assert 50 <= stored <= 60
     async with session(relays[1].url, other) as another:
         await another.request((receiver.id, None), b"own window")
         assert await _refusals(another) == 0
-    for client in clients:
-        await client.abort()
     await eventually(
         lambda: published(relays[0], 'relay_messages_total{reason="limit_count"}') == refused,
         what="the refusals of both workers to be counted",

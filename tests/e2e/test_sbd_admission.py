@@ -251,5 +251,6 @@ async def test_beyond_the_capacity_connections_end_at_once(sbd: RelayProcess) ->
             assert await one.receive() == frames.Forward(one.key, b"here")
         await eventually(lambda: sbd.counted("sbd_ended_capacity_total") == before + refused)
     await eventually(lambda: sbd.counted("sbd_connections") == 0)
+    await asyncio.to_thread(authenticate, sbd)  # the token may have been idle for too long
     async with client(sbd) as one:  # room again
         await one.forward(one.key, b"")
