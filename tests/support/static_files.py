@@ -1,7 +1,7 @@
-"""The site's static files, looked for once by all test clients of a process.
+"""Look up the site's static files once for all Django test clients of a process.
 
-Each new client sets up the middleware anew, and WhiteNoise looks at a hundred and eighty files of
-the installed packages then: half of what a short test of a page takes.
+Each new test client sets up the middleware again. WhiteNoise then reads the names and sizes of
+about 180 files in the installed packages: a seventh of the CPU time of the console tests.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 
 
 def look_once() -> None:
-    """Have every later client take the files that the first one found."""
+    """Make every later client reuse the files that the first one found."""
     found: dict[str, Any] = {}
     look = WhiteNoiseMiddleware.add_files_from_finders
 
