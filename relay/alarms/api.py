@@ -1,4 +1,4 @@
-"""Alarms over REST: what fires, rules, silences, receivers, history, and events as they happen."""
+"""Alarms over REST: firing alarms, rules, silences, receivers, history, and a stream of events."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_receiver(request: Request, receiver: RowId) -> Any:
     return receivers.send_test(receiver, actor=request.actor)._asdict()
 
 
-# --- one alarm; after the fixed paths, which it would take for ids ------------------------------
+# --- one alarm; after the fixed paths, which its path would match as ids ------------------------
 
 
 @get(router, path="/alarms/{alarm}", action="alarm.view", answer=AlarmOut)
@@ -250,7 +250,7 @@ def get_alarm(request: Request, alarm: RowId) -> Any:
 
 @post(router, path="/alarms/{alarm}/acknowledge", action="alarm.acknowledge", answer=AlarmOut)
 def acknowledge_alarm(request: Request, alarm: RowId, body: NoteBody) -> Any:
-    """Acknowledge an alarm: receivers get no reminders until it ends."""
+    """Acknowledge an alarm until it ends; its receivers are notified."""
     return documents.alarm(services.acknowledge(alarm, note=body.note, actor=request.actor))
 
 
@@ -266,7 +266,7 @@ def _receivers(found: list[Receiver]) -> list[dict[str, Any]]:
 
 
 async def _feed(last: str) -> AsyncIterator[events.Event]:
-    """Events of the history after one, by looking each second: there are few."""
+    """Yield the events of the history that follow one, polling each second because they are few."""
     after = int(last) if last else await database_sync_to_async(_newest)()
     while True:
         for each in await database_sync_to_async(_after)(after):

@@ -1,7 +1,7 @@
-"""The report as a PDF, set with ReportLab: nothing but Python is needed for it.
+"""The report as a PDF, made with ReportLab, which needs nothing but Python.
 
-Its built-in fonts have the letters of western Europe. Names of relays are ASCII; what else comes
-along is written as `?`.
+Its built-in fonts contain the letters of western Europe. Names of relays are ASCII; any other
+character is written as `?`.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 MARGIN: Final = 48
 PADDING: Final = 6
-"""Which ReportLab leaves around all that stands on a page."""
+"""Space that ReportLab leaves around the contents of a page."""
 CURVE_HEIGHT: Final = 150
 _LEFT: Final = 40
-"""Room for what stands at the left of a curve."""
+"""Space for the labels on the left of a chart."""
 _ACCENT: Final = (0x7C, 0x3A, 0xED)
 _STRONGEST: Final = 0.48
 _INK, _FAINT, _LINE, _BAD = "#0f172a", "#64748b", "#e2e8f0", "#b91c1c"
 _POINT: Final = re.compile(r"(-?[\d.]+) (-?[\d.]+)")
 FACTS_A_ROW: Final = 4
 MAX_NAME: Final = 22
-"""Of a relay in a table of many."""
+"""Maximum characters of a relay's name in a large table."""
 
 
 def write(report: Report) -> bytes:
-    """The file.
+    """Return the PDF file.
 
     Raises:
         MissingPackages: ReportLab is not installed.
@@ -60,7 +60,7 @@ def write(report: Report) -> bytes:
 
 
 def _foot(report: Report) -> Any:
-    """What stands at the end of each page."""
+    """Return a function that draws the footer of a page."""
 
     def draw(canvas: Any, document: Any) -> None:
         canvas.saveState()
@@ -79,7 +79,7 @@ def _foot(report: Report) -> Any:
 
 
 class _Writer:
-    """Puts the parts of a report below each other."""
+    """Lays out the parts of a report below each other."""
 
     def __init__(self, width: float) -> None:
         from reportlab.lib.styles import ParagraphStyle
@@ -98,7 +98,7 @@ class _Writer:
         self._below = ParagraphStyle("below", self._head, fontSize=10, leading=14, spaceBefore=10)
 
     def story(self, report: Report) -> list[Flowable]:
-        """All parts."""
+        """Return all parts."""
         from reportlab.platypus import Spacer
 
         found: list[Flowable] = [
@@ -222,7 +222,7 @@ class _Writer:
         return table
 
     def _small(self, name: str, size: float) -> Flowable:
-        """The head of a column; a domain goes on in the next line after its first point."""
+        """Return the head of a column; a domain wraps after its first dot."""
         from reportlab.lib.styles import ParagraphStyle
         from reportlab.platypus import Paragraph
 
@@ -287,13 +287,13 @@ class _Writer:
 def _objective(report: Report) -> str:
     share = written(report.objective, Kind.SHARE)
     return (
-        f"{share} of the tries to hand a message to another relay are to succeed; the rest is the "
-        "error budget."
+        f"The objective is that {share} of the attempts to deliver a message to a partner relay "
+        "succeed; the rest is the error budget."
     )
 
 
 def _widths(listed: Listed, width: float) -> list[float]:
-    """As wide as their longest text, the rest shared among all."""
+    """Return column widths in proportion to the longest texts."""
     longest = [
         max(len(row[place]) for row in (listed.heads, *listed.rows)) + 3
         for place in range(len(listed.heads))
@@ -302,7 +302,7 @@ def _widths(listed: Listed, width: float) -> list[float]:
 
 
 def _ground(level: int) -> Any:
-    """The colour of a cell: that of the console's heat map on white."""
+    """Return the background colour of a cell: that of the console's heat map on white."""
     from reportlab.lib.colors import Color
 
     share = _STRONGEST * level / LEVELS

@@ -1,4 +1,4 @@
-"""Messages for other relays: what waits in the outbox, and those that failed for good."""
+"""Pages of messages for partner relays: those that wait in the outbox, and dead letters."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ REASONS: Final = (
     MessageReason.NO_USABLE_RELAY,
     MessageReason.UNPARSABLE,
 )
-"""Why drainers give a message up."""
+"""Reasons for which drainers give up on a message."""
 WHY: Final = Filter("why", "Reason", tuple((str(each), str(each)) for each in REASONS))
 
 
 @page("letter.view")
 def outbox(request: HttpRequest) -> HttpResponseBase:
-    """What waits for other relays, the oldest first."""
+    """List the messages that wait for partner relays, the oldest first."""
 
     def fetch(ask: Ask) -> Page[Row]:
         found = letter_lists.waiting(
@@ -54,13 +54,13 @@ def outbox(request: HttpRequest) -> HttpResponseBase:
 
 @page("letter.view")
 def outbox_message(request: HttpRequest, shard: int, entry: str) -> HttpResponseBase:
-    """One message that waits, with every try."""
+    """Show one waiting message with all attempts."""
     return _one(request, letter_lists.get_waiting(shard, entry), "Message in the outbox")
 
 
 @page("letter.view")
 def dead_letters(request: HttpRequest) -> HttpResponseBase:
-    """What failed for good in the last day, the latest first."""
+    """List the messages that failed permanently in the last day, the latest first."""
 
     def fetch(ask: Ask) -> Page[Row]:
         found = letter_lists.dead(
@@ -79,7 +79,7 @@ def dead_letters(request: HttpRequest) -> HttpResponseBase:
 
 @page("letter.view")
 def letter(request: HttpRequest, entry: str) -> HttpResponseBase:
-    """One dead letter, with every try."""
+    """Show one dead letter with all attempts."""
     found = letter_lists.get_dead(entry)
     return _one(request, found, "Dead letter", letter_actions(request, found))
 
@@ -144,7 +144,7 @@ def requeue_all(request: HttpRequest, domain: str) -> HttpResponseBase:
 
 
 def letter_actions(request: HttpRequest, found: Letter) -> list[Action]:
-    """The buttons of a dead letter, for whoever looks."""
+    """Return the buttons of a dead letter that the account may use."""
     actions = []
     if may(request, "letter.requeue"):
         actions.append(Action("Requeue", reverse("console:letter_requeue", args=[found.entry])))
@@ -176,4 +176,6 @@ def _one(
 
 
 def _name(found: Letter) -> str:
-    return f"the message from {found.source or 'a relay'} to {found.destination or 'nobody'}"
+    return (
+        f"the message from {found.source or 'a relay'} to {found.destination or 'no destination'}"
+    )

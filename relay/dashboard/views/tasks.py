@@ -1,4 +1,4 @@
-"""Background work: what waits for Celery's workers, what they do now, what failed."""
+"""The page of background work: Celery's queues, running tasks, and failed ones."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ FAILED = (
 )
 
 TAKEN: Final = State("served", Tone.GOOD)
-IDLE: Final = State("nobody", Tone.BAD, "no Celery worker serves this queue")
+IDLE: Final = State("no worker", Tone.BAD, "no Celery worker serves this queue")
 
 
 @page("task.view")
 def tasks(request: HttpRequest) -> HttpResponseBase:
-    """The queues of the broker, what runs, and the failures of a week."""
+    """Show the queues of the broker, the running tasks, and the failures of a week."""
     retries = may(request, "task.retry")
     queues = Table(
         request, "task-queues", QUEUES, _all(tasks_services.queues, _queue),
@@ -105,7 +105,7 @@ def forget(request: HttpRequest, task_id: str) -> HttpResponseBase:
 
 
 def _all(read: Callable[[], Iterable[Item]], show: Callable[[Item], Row]) -> Fetch:
-    """Fetches a list that is bounded already, on one page."""
+    """Return a function that fetches a list, which is bounded already, as one page."""
 
     def fetch(ask: Ask) -> Page[Row]:
         return Page([show(each) for each in read()], "")

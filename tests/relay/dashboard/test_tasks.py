@@ -29,7 +29,7 @@ def test_empty(sign_in: SignIn, site_redis: RedisServer) -> None:
         "federation",
         "chain",
         "default",
-        "nobody",
+        "no worker",
         "No task runs now",
         "No task failed",
     ):
