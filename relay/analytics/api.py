@@ -97,14 +97,14 @@ class EventMinuteOut(Schema):
 
 
 class BudgetQuery(Schema):
-    """Of which days."""
+    """Days of an error budget."""
 
     since: Day = Field(description="The first day, UTC.")
     until: Day = Field(description="The last day.")
 
 
 class MonthQuery(Schema):
-    """Of which month."""
+    """Month of a usage export."""
 
     month: str = Field(pattern=SPANS["month"], description="A month such as 2026-11.")
 

@@ -1,9 +1,9 @@
-"""The schema of events for Arrow, and how its columns are written to Parquet.
+"""Arrow schema of events, and how its columns are written to Parquet.
 
-The columns are those of `relay.analytics.spark.schema`. Numbers that are no good dictionary are
-split into their bytes before they are compressed, which makes a row a sixth smaller; times follow
-each other and are kept as differences; texts are few and are kept as a dictionary. A uid is a hash:
-nothing makes it smaller.
+The columns are those of `relay.analytics.spark.schema`. Text columns have few different values and
+are written with a dictionary. Times are nearly sorted and are written as differences. Other numbers
+do not suit a dictionary: their bytes are split into streams before compression, which makes a row
+a sixth smaller. A uid is a hash, which no encoding makes smaller.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ _OF_LATTICE: Final = ("link", "contract", "operation", "host_id", "answer_bytes"
 OF_SEGMENTS: Final = pa.schema(
     [field for field in EVENTS if field.name not in _OF_LATTICE], metadata=EVENTS.metadata
 )
-"""Without the columns that no segment has: writing nulls would take a sixth of the time."""
+"""Schema without the columns that no segment has: writing their nulls takes a sixth of the time."""
 
 TEXTS: Final = tuple(field.name for field in EVENTS if pa.types.is_dictionary(field.type))
 
 ROW_GROUP: Final = 1 << 20
-"""Rows; a reader holds one at a time for each of its threads."""
+"""Rows of a row group. A reader holds one row group in memory for each of its threads."""
 
 WRITING: Final[dict[str, Any]] = {
     "compression": "zstd",
-    "compression_level": 1,  # 3 and 9 were measured to gain nothing
+    "compression_level": 1,  # levels 3 and 9 made no difference when measured
     "use_dictionary": list(TEXTS),
     "column_encoding": {
         field.name: "BYTE_STREAM_SPLIT" for field in EVENTS if field.type == pa.int64()
     }
     | {"event_time": "DELTA_BINARY_PACKED", "uid": "PLAIN"},
-    "write_page_checksum": True,  # a file that rots is noticed by whoever reads it whole
+    "write_page_checksum": True,  # readers of all rows detect a damaged file
 }
-"""Arguments of `pyarrow.parquet.ParquetWriter`."""
+"""Keyword arguments of `pyarrow.parquet.ParquetWriter`."""
 
 
 def version_of(metadata: dict[bytes, bytes] | None) -> int:
-    """The version of the schema in a file's metadata; 0 where there is none.
+    """Return the version of the schema in a file's metadata; 0 if it has none.
 
     Raises:
-        ValueError: it is no number.
+        ValueError: it is not a number.
     """
     return int((metadata or {}).get(schema.VERSION_KEY.encode(), b"0"))

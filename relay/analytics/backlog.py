@@ -1,7 +1,8 @@
-"""The segments that wait for the compactor: those of the dead are closed, too many are dropped.
+"""Segments that wait for the compactor.
 
-Needs no package of the analytics: without those that write Parquet segments wait, and must not fill
-the disk meanwhile.
+This module closes the segments of dead recorders, and drops the oldest segments when all together
+become too large. It needs no package of the analytics extra: where the packages that write Parquet
+are not installed, segments wait and must not fill the disk.
 """
 
 from __future__ import annotations
@@ -21,19 +22,20 @@ from relay.analytics.places import Places
 from relay.analytics.records import RECORD_BYTES
 
 SILENCE_S: Final = 10.0
-"""A recorder that lives writes more often than this, a slow disk considered: what a killed one had
-in memory is not more recent than its last write and this."""
+"""Longest time between two writes of a running recorder, in seconds, with an allowance for slow
+disks. A killed recorder held no event in memory that is later than its last write plus this time.
+"""
 
 logger = logging.getLogger("relay.analytics.backlog")
 
 
 def silence_s(flush_s: float) -> float:
-    """Longest time between two writes of a recorder that writes every `flush_s`."""
+    """Return the longest time between two writes for a recorder's `flush_s`, in seconds."""
     return max(SILENCE_S, 2 * flush_s)
 
 
 def closed(places: Places) -> list[Path]:
-    """The closed segments, the oldest first."""
+    """Return the closed segments, oldest first."""
     found = []
     for path in places.segments.glob(f"*{segments.SUFFIX}"):
         with contextlib.suppress(FileNotFoundError):
@@ -42,18 +44,18 @@ def closed(places: Places) -> list[Path]:
 
 
 def unreadable(places: Places) -> list[Path]:
-    """The segments that were put aside."""
+    """Return the segments that were put aside because they cannot be read."""
     return sorted(places.segments.glob(f"*{segments.UNREADABLE_SUFFIX}"))
 
 
 def close_dead(places: Places, silence_s: float = SILENCE_S) -> list[Path]:
-    """Close the segments of recorders that were killed, with a gap for what they took along.
+    """Close the segments of killed recorders, and record a gap for the events that each one lost.
 
     Args:
-        silence_s: longest time between two writes of a recorder.
+        silence_s: longest time between two writes of a recorder, in seconds.
 
     Raises:
-        OSError: the disk is full or out of order.
+        OSError: the disk is full or broken.
     """
     done = []
     for path in sorted(places.segments.glob(f"*{segments.OPEN_SUFFIX}")):
@@ -86,10 +88,10 @@ def _tell(places: Places, path: Path, silence_s: float, found: segments.Recovere
 
 
 def keep_within(places: Places, most_bytes: int) -> int:
-    """Drop the oldest segments until the rest is small enough; each leaves a gap.
+    """Drop the oldest segments until `most_bytes` are enough for the rest; record a gap for each.
 
     Returns:
-        How many were dropped.
+        Number of dropped segments.
     """
     waiting = []
     for suffix in (segments.SUFFIX, segments.UNREADABLE_SUFFIX):
@@ -109,14 +111,14 @@ def keep_within(places: Places, most_bytes: int) -> int:
 
 def _drop(places: Places, path: Path) -> None:
     if path.name.endswith(segments.UNREADABLE_SUFFIX):
-        path.unlink()  # the gap was told when it was put aside
+        path.unlink()  # its gap was recorded when it was put aside
         return
     gap = gap_of(path, _count(path), Why.DISK)
     logger.error("%s: dropped with %s, for too many segments wait", path, gaps.cost([gap]))
     try:
         gaps.write(places.root, gap)
         path.unlink()
-    except OSError:  # full to the last byte: what is dropped makes room to tell of it
+    except OSError:  # the disk is full: the dropped file makes room for its gap
         path.unlink()
         gaps.write(places.root, gap)
     segments.sync_folder(path.parent)
@@ -131,7 +133,7 @@ def _count(path: Path) -> int | None:
 
 
 def gap_of(path: Path, lost: int | None, why: Why) -> Gap:
-    """The gap a whole segment leaves, as far as its header tells, or else its name."""
+    """Return the gap for a lost segment, with the owner from its header, or else from its name."""
     relay, worker = segments.owner(path) or owner_by_name(path)
     started = path.name.rpartition(segments.SUFFIX)[0].rpartition("-")[2]
     to_us = changed_us(path)
@@ -141,9 +143,10 @@ def gap_of(path: Path, lost: int | None, why: Why) -> Gap:
 
 
 def owner_by_name(path: Path) -> tuple[str, str]:
-    """Relay and worker by the name of a file, in which some characters were replaced.
+    """Return relay and worker from the name of a segment, in which some characters may be replaced.
 
-    The relay is one of this installation, or as it stands there if nothing was; "" otherwise.
+    The relay is a domain of this installation whose file name matches. If there is none, it is the
+    name as it is in the file's name, or "" if characters of it were replaced.
     """
     name, _, rest = path.name.partition("-")
     worker = rest.partition("-")[0]
@@ -154,11 +157,11 @@ def owner_by_name(path: Path) -> tuple[str, str]:
 
 
 def put_aside(path: Path) -> None:
-    """Keep a segment that cannot be read where no compactor takes it up again."""
+    """Rename a segment that cannot be read, so that no compactor tries it again."""
     path.rename(path.with_name(path.name + segments.UNREADABLE_SUFFIX))
     segments.sync_folder(path.parent)
 
 
 def changed_us(path: Path) -> int:
-    """When a file was last written to."""
+    """Return the time of the last write to a file, in microseconds since 1970."""
     return path.stat().st_mtime_ns // 1000

@@ -1,4 +1,4 @@
-"""The usage of a month as a file for whoever writes bills: CSV with a line of sums, or Parquet."""
+"""Usage of a month as a file for billing: CSV with a line of sums, or Parquet."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from relay.analytics.results import columns
 
 FORMS: Final = {"csv": "CSV", "parquet": "Parquet"}
 STEP: Final = 2000
-"""Rows that are read at once: a month may have hundreds of thousands of twins."""
+"""Rows read at once. A month may have hundreds of thousands of twins."""
 
 _TABLE: Final = "usage"
 
 
 def csv_lines(month: str) -> Iterator[str]:
-    """A line of names, one for each twin in their order, and one with the count and the sums."""
+    """Yield the lines: column names, one line for each twin in ascending order, and the sums."""
     return usage_csv.lines(_rows(month, columns(_TABLE)))
 
 
 def parquet(month: str) -> IO[bytes]:
-    """The same rows as a Parquet file, without the line of sums.
+    """Return the same rows as a Parquet file, without the line of sums.
 
     Raises:
-        Away: the packages of analytics are not installed here.
+        Away: pyarrow is not installed.
     """
     try:
         import pyarrow as pa

@@ -1,7 +1,8 @@
-"""Looks whether the files of events can be read, and takes those that cannot out of the way.
+"""Check that files of events can be read, and move broken files out of the readers' way.
 
-A footer tells whether a file is whole, of a schema this release knows, and of the columns it should
-have; its pages have checksums, which tell whether the rows are still what was written.
+The footer of a file shows whether the file is complete, whether this release knows its schema, and
+whether its columns have the expected types. Checksums of the pages show whether the rows are still
+as they were written.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from relay.analytics.spark import schema
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Checked:
-    """One file.
+    """Result of the check of one file.
 
     Attributes:
-        file: which.
-        rows: how many it has.
+        file: the checked file.
+        rows: number of its rows.
         wrong: why it cannot be read; empty if it can.
-        broken: whether it never will be: neither by another release, nor by another try.
+        broken: whether it can never be read, neither by another release nor by a retry.
     """
 
     file: LakeFile
@@ -42,11 +43,11 @@ class Checked:
 
 
 def check(file: LakeFile, *, whole: bool) -> Checked | None:
-    """Look at a file; None: it was removed since it was listed.
+    """Check a file; return None if it was removed after it was listed.
 
     Args:
-        file: of a lake.
-        whole: read its rows as well.
+        file: file of a lake.
+        whole: whether to read its rows as well.
     """
     found = _look(file, whole=whole)
     return found if not found.wrong or file.path.exists() else None
@@ -73,7 +74,7 @@ def _look(file: LakeFile, *, whole: bool) -> Checked:
 
 def _compare(columns: pa.Schema) -> None:
     for field in arrow_schema.EVENTS:
-        if field.name in columns.names:  # a file may be from before a column was
+        if field.name in columns.names:  # files of earlier releases lack some columns
             kind = _plain(columns.field(field.name).type)
             if kind != _plain(field.type):
                 raise ValueError(f"its column {field.name} is {kind}, not {_plain(field.type)}")
@@ -84,36 +85,36 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def files(lake: Lake) -> Iterator[LakeFile]:
-    """Every file of a lake, also those another one stands for."""
+    """Yield every file of a lake, including files that a merged file replaces."""
     for day in lake.days():
         for hour in lake.hours(day):
             yield from lake.present(day, hour)
 
 
 def repair(lake: Lake, file: LakeFile, *, whole: bool) -> Path | None:
-    """Take a file that is broken out of every reader's way, if it still is.
+    """Move a file out of the readers' way if it is still broken.
 
-    What it was made of counts again as far as it is still there; otherwise a gap tells that rows of
-    its hour are missing.
+    If the file is a merged one, the files it replaced count again, as far as they still exist. If
+    no merged file contains its rows, a gap records that rows of its hour are missing.
 
     Args:
-        lake: whose.
-        file: which.
-        whole: as it was checked.
+        lake: lake of the file.
+        file: file to move.
+        whole: whether to read its rows, as in the earlier check.
 
     Returns:
-        Where it is now; None: it was removed or replaced since it was listed, or can be read.
+        New path; None if the file was removed or replaced after it was listed, or can be read.
 
     Raises:
-        OSError: it cannot be moved.
+        OSError: the file cannot be moved.
     """
     with lake.changing():
         found = check(file, whole=whole)
         if found is None or not found.broken:
             return None
         beside = [other for other in lake.present(file.date, file.hour) if other != file]
-        # The gap first: who is killed in between leaves the file to the next one, which writes the
-        # same gap. Nobody else can remove the file meanwhile.
+        # The gap comes first: if this process is killed before it moves the file, the next check
+        # writes the same gap again. The lock keeps others from removing the file meanwhile.
         if not any(_stands_for(other, file) for other in beside):
             gaps.write(lake.root, _gap_of(file))
         make_folder(lake.bad)
@@ -138,7 +139,7 @@ def _gap_of(file: LakeFile) -> Gap:
 
 
 def _relay_of_rows(footer: parquet.FileMetaData) -> str:
-    """The relay of all rows, where the footer of their file says that there is one."""
+    """Return the relay of all rows if the statistics in the footer show only one, else ""."""
     place = footer.schema.to_arrow_schema().names.index("relay")
     told = [footer.row_group(n).column(place).statistics for n in range(footer.num_row_groups)]
     if any(each is None or not each.has_min_max for each in told):

@@ -1,12 +1,12 @@
-"""The compactor: segments become Parquet, small files large ones, and old days go.
+"""The compactor: it converts segments to Parquet, merges small files, and removes old days.
 
     segments/  -> conversion -> events/  -> merging, when an hour is quiet -> retention
        of the dead: backlog.close_dead                     too many: backlog.keep_within
     Redis      -> lattice_intake -> events/
 
-One compactor works on a lake at a time, a child of the relay or `manage.py rmb_analytics compact`;
-the kernel frees its lock however it ends. It keeps nothing that is not in the folders, so the next
-one goes on wherever it was killed.
+One compactor at a time works on a lake: a child process of the relay, or `manage.py rmb_analytics
+compact`. Its lock is an flock, which the kernel releases however the process ends. All of its state
+is in the folders, so the next compactor continues where a killed one stopped.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ logger = logging.getLogger("relay.analytics.compactor")
 
 
 class AnotherCompactorError(AnalyticsError):
-    """Another process compacts this lake."""
+    """Another process is compacting this lake."""
 
 
 @dataclasses.dataclass(slots=True)
 class Work:
-    """What was done.
+    """Work that one call did.
 
     Attributes:
-        segments: made into Parquet, or put aside.
-        rows: in them, and of the lattice.
-        closed: segments of dead recorders.
-        dropped: segments there was no room for.
-        merged: hours.
-        days: removed.
-        unreadable: files that cannot be read and were not told of before.
-        trouble: why not all could be done, such as a full disk; empty if it was.
+        segments: number of segments converted to Parquet, or put aside.
+        rows: number of rows in them, and of rows of the lattice.
+        closed: number of segments of dead recorders that were closed.
+        dropped: number of segments dropped because there was no room for them.
+        merged: number of merged hours.
+        days: number of removed days.
+        unreadable: errors of files that cannot be read, each reported once.
+        trouble: why not all work could be done, such as a full disk; empty if it was.
     """
 
     segments: int = 0
@@ -63,7 +63,7 @@ class Work:
 
 
 class Compactor:
-    """Works on one lake; `work` is called again and again, or once."""
+    """Compactor of one lake; its methods are called in a loop, or once by the command."""
 
     def __init__(
         self,
@@ -82,12 +82,12 @@ class Compactor:
         self._stopping = stopping
         self._wall = wall
         self._unmerged: set[tuple[date, int]] | None = None
-        """Hours with more than one file, as far as known; None: not looked yet."""
+        """Hours with more than one file, as far as known; None: the lake was not searched yet."""
         self._told: set[str] = set()
-        """Of files that cannot be read: each is told once."""
+        """Errors of unreadable files that were reported already."""
 
     def convert(self) -> Work:
-        """Make Parquet of every segment that can be closed or is."""
+        """Convert every closed segment to Parquet, after closing the segments of dead recorders."""
         work = Work()
         try:
             work.closed = len(backlog.close_dead(self._lake, self._silence_s))
@@ -109,7 +109,7 @@ class Compactor:
         return work
 
     def take_in(self, client: Redis, relay: str) -> Work:
-        """Make Parquet of the events that processes of a lattice handed over in Redis.
+        """Convert the events that processes of a lattice put into Redis to Parquet.
 
         Raises:
             redis.exceptions.RedisError: Redis does not answer.
@@ -127,7 +127,7 @@ class Compactor:
         return work
 
     def merge(self) -> Work:
-        """Merge the hours that are quiet, and remove what others took the place of."""
+        """Merge the files of quiet hours, and remove files that were replaced long enough ago."""
         work = Work()
         lake = self._lake
         try:
@@ -158,7 +158,7 @@ class Compactor:
             self._unmerged.discard((day, hour))
 
     def retain(self) -> Work:
-        """Remove the days beyond what is kept."""
+        """Remove the days that are older than the retention period."""
         work = Work()
         try:
             with self._lake.changing():
@@ -171,10 +171,10 @@ class Compactor:
 
 @contextlib.contextmanager
 def alone(lake: Lake) -> Iterator[None]:
-    """Hold the lock of a lake.
+    """Hold the compactor lock of a lake.
 
     Raises:
-        AnotherCompactorError: another process has it.
+        AnotherCompactorError: another process holds it.
     """
     lake.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = os.open(lake.root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

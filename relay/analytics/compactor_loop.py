@@ -1,8 +1,8 @@
-"""The compactor again and again, until it is asked to stop.
+"""The loop that runs the compactor until it is asked to stop.
 
-What it could not do (a full disk) it tries again after a pause that doubles; what is wrong it says
-when it begins, not with each try. Asked to stop, it makes Parquet of what the workers, which ended
-before it, closed last.
+After a failure, such as a full disk, the loop tries again after a pause that doubles each time. It
+logs an error when the trouble begins, not at each retry. When it is asked to stop, it converts the
+segments that the workers, which end before it, closed last.
 """
 
 from __future__ import annotations
@@ -22,19 +22,24 @@ from relay.analytics.compactor import AnotherCompactorError, Compactor, Work, al
 from relay.analytics.lake import Lake
 
 LOOK_EVERY_S: Final = 0.25
-"""For closed segments: a part of the time until an event is in the lake."""
+"""Seconds between two searches for closed segments, which delay the events."""
 
 LATTICE_EVERY_S: Final = 1.0
 LATTICE_RETRY_S: Final = 30.0
-"""After Redis did not answer, which holds up the segments for seconds."""
+"""Seconds until Redis is asked again after it did not answer.
+
+Each such attempt delays the segments for seconds.
+"""
 
 MERGE_EVERY_S: Final = 60.0
 
 RETAIN_EVERY_S: Final = 3_600.0
-"""The first time so long after the start: by then a machine that booted knows what time it is."""
+"""Seconds between two removals of old days. The first one comes this long after the start, when a
+machine that has just booted has set its clock.
+"""
 
 LAST_LOOK_S: Final = 5.0
-"""Longest time a stop is put off for segments."""
+"""Longest time that the conversion of segments delays a stop, in seconds."""
 
 ALONE_EVERY_S: Final = 1.0
 RETRY: Final = Backoff(first_s=1.0, longest_s=60.0)
@@ -48,10 +53,10 @@ def compact(
     """Compact a lake until `stop` is set.
 
     Args:
-        root: the lake's.
-        config: section `analytics`.
-        stop: asks to end.
-        client: of the Redis that has events of the lattice; None: they are not recorded.
+        root: root folder of the lake.
+        config: section `analytics` of the settings.
+        stop: event that asks the loop to end.
+        client: client of the Redis that has events of the lattice; None: they are not recorded.
         relay: name of this relay.
     """
     lake = Lake(root)
@@ -69,7 +74,7 @@ def compact(
 
 
 class Loop:
-    """One compactor that has the lock of its lake."""
+    """Loop of a compactor that holds the lock of its lake."""
 
     def __init__(
         self,
@@ -85,7 +90,7 @@ class Loop:
         self._take_in_at = 0.0
         self._is_redis_away = False
         self._stop_by: float | None = None
-        """When the last look ends, once it was asked to stop."""
+        """Time at which the last conversion ends after a stop was requested."""
         self._compactor = Compactor(
             lake,
             keep_days=config.keep_days,
@@ -97,7 +102,7 @@ class Loop:
         self._said: dict[str, str] = {}
 
     def run(self) -> None:
-        """Work until it is asked to stop, and once more."""
+        """Run until the loop is asked to stop, then convert once more."""
         merge_at = time.monotonic()
         retain_at = merge_at + RETAIN_EVERY_S
         pause_s = 0.0
@@ -119,14 +124,14 @@ class Loop:
             self._take_in()
 
     def _take_in(self) -> None:
-        """Take the events of the lattice in."""
+        """Take the events of the lattice from Redis into the lake."""
         if self._client is None:
             return
         try:
             self._say("lattice", self._compactor.take_in(self._client, self._relay))
             self._is_redis_away = False
         except RedisError as error:
-            logger.debug("events of the lattice wait: %s", error)  # others say it louder
+            logger.debug("events of the lattice wait: %s", error)  # others report it
             self._is_redis_away = True
         pause_s = LATTICE_RETRY_S if self._is_redis_away else LATTICE_EVERY_S
         self._take_in_at = time.monotonic() + pause_s

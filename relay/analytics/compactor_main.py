@@ -1,7 +1,8 @@
-"""The compactor as a child of a relay that records.
+"""The compactor as a child process of a relay that records.
 
-Started by the supervisor like the other children. A relay may record before anything is installed
-that writes Parquet: then segments wait, and the oldest are dropped when they are too many.
+The supervisor starts it like the other children. A relay may record although the packages that
+write Parquet are not installed: then segments wait, and the oldest ones are dropped when all of
+them together become too large.
 """
 
 from __future__ import annotations
@@ -25,24 +26,24 @@ from relay.ops.redis_client import client
 from relay.server.lifeline import tell_ready, watch_parent
 
 NICENESS: Final = 10
-"""Where cores are short workers and Redis go first: what waits is files."""
+"""Nice value: where cores are scarce, workers and Redis go first, because only files wait."""
 BOUND_EVERY_S: Final = 5.0
 ORPHAN_GRACE_S: Final = 15.0
 TOLD_WITHIN_S: Final = 2.0
-"""How long an end waits for Redis."""
+"""Seconds that the end of the process waits for the last message to Redis."""
 
 logger = logging.getLogger("relay.analytics.compactor")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compact until SIGTERM or until the parent is gone."""
+    """Compact until SIGTERM, or until the parent process has ended."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--lifeline-fd", type=int, required=True)
     parser.add_argument("--ready-fd", type=int, required=True)
     options = parser.parse_args(arguments)
     os.nice(NICENESS)
     stop = threading.Event()
-    # In a thread: the handler may run while this one holds the event's lock.
+    # Set in another thread: the handler may run while this thread holds the lock of the event.
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=stop.set).start())
     watch_parent(options.lifeline_fd, grace_s=ORPHAN_GRACE_S)
     logging.config.dictConfig(settings.LOGGING)

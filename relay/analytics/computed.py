@@ -1,4 +1,4 @@
-"""What is computed of each table: for pages, REST and reports."""
+"""Computed periods of each table of results, for pages, REST and reports."""
 
 from __future__ import annotations
 
@@ -12,12 +12,17 @@ from relay.analytics.spark.catalogue import JOBS
 
 
 class Computed(NamedTuple):
-    """One table.
+    """Computed periods of one table.
 
     Attributes:
-        periods: days, or months, that are computed; `first` and `last` of them.
-        size_bytes: of its files.
-        made: when a result of it was last made.
+        table: name of the table.
+        job: job that computes it.
+        in_database: whether its rows are in the database as well.
+        periods: number of computed days or months.
+        first, last: first and last computed day or month.
+        rows: number of rows in them.
+        size_bytes: size of their files.
+        made: time of the last result.
     """
 
     table: str
@@ -32,7 +37,7 @@ class Computed(NamedTuple):
 
 
 def look() -> list[Computed]:
-    """All tables, in the order of the jobs, also those nothing is computed of."""
+    """Return all tables, in the order of the jobs, including those without a computed period."""
     found: Any = Published.objects.values("table").annotate(
         count=Count("pk"),
         first=Min("period"),

@@ -1,10 +1,11 @@
-"""One closed segment becomes Parquet, a file for each hour its events lie in.
+"""Conversion of one closed segment to Parquet: one file for each hour that has events.
 
     segment -> blocks of records -> by hour -> Arrow -> Parquet, a file each -> segment gone
 
-The file is named after the segment and the hour, so what is killed half-way and begun anew replaces
-what it had written; the segment goes last, when all of them are on the disk. A segment whose end is
-torn, or that cannot be read at all, is kept under another name and a gap tells of it.
+The name of a file consists of the segment's name and the hour. A conversion that was killed is
+repeated, and its files replace those it wrote before. The segment is removed last, when all files
+are on the disk. A segment with a torn end, or one that cannot be read at all, is kept under another
+name, and a gap is recorded for it.
 """
 
 from __future__ import annotations
@@ -45,13 +46,13 @@ ROW: Final = np.dtype(
         ("reason", "u1"),
     ]
 )
-"""`relay.analytics.records.RECORD`."""
+"""numpy type of `relay.analytics.records.RECORD`."""
 
 _KEYS: Final = {"src_key": "src_session", "dst_key": "dst_twin"}
-"""What holds the numbers of keys, in rows of SBD."""
+"""Key columns, and the fields of the record that hold the numbers of the keys in rows of SBD."""
 
 PIECE: Final = 16_384
-"""Records made into Arrow at once, at least: less than a recorder's full buffer, of 1 MiB."""
+"""Minimum records converted to Arrow at once; less than a recorder's full buffer of 1 MiB."""
 
 assert ROW.itemsize == RECORD_BYTES, "the record and its row are of one size"
 
@@ -60,12 +61,12 @@ logger = logging.getLogger("relay.analytics.compactor")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Converted:
-    """What became of a segment.
+    """Result of the conversion of a segment.
 
     Attributes:
-        rows: in all its files.
-        hours: folders that got a file.
-        whole: whether all of it could be read.
+        rows: number of rows in all its files.
+        hours: days and hours that got a file.
+        whole: whether all of the segment could be read.
     """
 
     rows: int
@@ -74,10 +75,10 @@ class Converted:
 
 
 def convert(lake: Lake, path: Path) -> Converted:
-    """Make Parquet of a closed segment.
+    """Convert a closed segment to Parquet.
 
     Raises:
-        OSError: the disk is full or out of order; the segment stays.
+        OSError: the disk is full or broken; the segment stays.
     """
     try:
         reader = segments.SegmentReader(path.read_bytes(), path)
@@ -112,7 +113,10 @@ def convert(lake: Lake, path: Path) -> Converted:
 
 
 def _pieces(blocks: Iterable[Any]) -> Iterator[Any]:
-    """The records in pieces that are worth the trouble and stay in the processor's cache."""
+    """Join small blocks of records into pieces of at least `PIECE` records.
+
+    Such pieces are worth a conversion, and still fit into the processor's cache.
+    """
     small: list[Any] = []
     records = 0
     for block in blocks:
@@ -126,7 +130,7 @@ def _pieces(blocks: Iterable[Any]) -> Iterator[Any]:
 
 
 def _tables(columns: _Columns, pieces: Iterable[Any]) -> dict[int, list[pa.Table]]:
-    """Tables by hours since 1970."""
+    """Return the Arrow tables by hours since 1970."""
     tables: defaultdict[int, list[pa.Table]] = defaultdict(list)
     for piece in pieces:
         times = piece["event_time"]
@@ -149,7 +153,7 @@ def _day_and_hour(path: Path, hour: int) -> tuple[date, int]:
 
 
 class _Columns:
-    """Makes Arrow of records, with the names of one segment."""
+    """Conversion of records to Arrow columns, with the names of one segment."""
 
     def __init__(self, path: Path, reader: segments.SegmentReader) -> None:
         self._path = path
@@ -165,10 +169,10 @@ class _Columns:
         }
 
     def table(self, rows: Any) -> pa.Table:
-        """A table of the columns of segments.
+        """Return the rows as a table with the columns of segments.
 
         Raises:
-            SegmentError: a record has a number that stands for nothing.
+            SegmentError: a record has a number without a name.
         """
         sbd = rows["kind"] >= SBD
         some_sbd = bool(sbd.any())
@@ -192,11 +196,11 @@ class _Columns:
                 f"{self._path}: has the number {largest} of a {name}, and names {len(names)}"
             )
         indices = as_array(pa.int32(), codes.astype(np.int32), known)
-        return pa.DictionaryArray.from_arrays(indices, names, safe=False)  # looked at above
+        return pa.DictionaryArray.from_arrays(indices, names, safe=False)  # checked above
 
 
 def _codes(name: str, rows: Any, sbd: Any) -> tuple[Any, Any]:
-    """The numbers of a column's texts, and where they are known; None: everywhere."""
+    """Return the codes of a column's texts, and a mask of the known ones; None: all are known."""
     known = None
     if name == "relay":
         codes = np.zeros(len(rows), dtype=np.int32)
@@ -215,11 +219,11 @@ def _codes(name: str, rows: Any, sbd: Any) -> tuple[Any, Any]:
     return codes, known
 
 
-# Not `pa.array`: it imports pandas, which takes 45 MB and a third of a second.
+# `pa.array` is not used: it imports pandas, which takes 45 MB and a third of a second.
 
 
 def as_array(kind: pa.DataType, values: Any, known: Any = None) -> pa.Array:
-    """Arrow of numpy, without a copy; null where it is not known."""
+    """Return an Arrow array over numpy data without a copy, null where `known` is false."""
     nulls = None if known is None else pa.py_buffer(np.packbits(known, bitorder="little"))
     return pa.Array.from_buffers(kind, len(values), [nulls, pa.py_buffer(values)])
 

@@ -1,9 +1,10 @@
-"""What is computed every day without anybody asking: all jobs, for the days before.
+"""The daily schedule: all jobs are computed for the latest days, without a request.
 
-Yesterday, and the days before it once more, since events arrive late and sessions end later than
-they begin: the ledger lets through what changed. Celery's schedule asks once a minute whether it is
-time (`begin`); the work is done by a process of its own, so that no Java runs inside Celery, at a
-lower priority than the relay's. A file beside Spark's own keeps what was tried.
+Each day, the jobs cover yesterday and the days before it again, because events arrive late and
+sessions end after they begin; the ledger selects the days whose events have changed. Celery's
+schedule calls `begin` once a minute, which checks whether a run is due. A separate process does the
+work, at a lower priority than the relay's, so that no Java runs inside Celery. A file in the cache
+folder, beside Spark's own, records the last attempt.
 """
 
 from __future__ import annotations
@@ -29,23 +30,24 @@ from relay.analytics.spark.catalogue import JOBS, Job
 from relay.analytics.spark.window import Window
 
 DAYS: Final = 3
-"""Looked at every day. `backfill` finds what changed before them."""
+"""Number of days that the schedule covers. `backfill` finds changes of earlier days."""
 
 LEAST_KEPT_OF_MONTH: Final = 31 + DAYS
-"""Days of events so that a month is whole when it is looked at last."""
+"""Minimum number of days to keep events, so that a month is complete when it is last computed."""
 
 LEAST_KEPT: Final = LEAST_KEPT_OF_MONTH + max(job.reads_before.days for job in JOBS.values())
-"""... and what is read before it, too."""
+"""The same, including the days that jobs read before a period."""
 
 TRIES: Final = 3
 AGAIN_AFTER: Final = timedelta(hours=1)
 
 BUSY_AFTER: Final = timedelta(minutes=5)
-"""When jobs are looked at again that another process was computing. That is no failure and counts
-as no try, however often it comes; the next day begins anew."""
+"""Time until jobs that another process is computing are attempted again. That is not a failure and
+does not count as an attempt, however often it happens; the next day starts with new attempts.
+"""
 
 NAME: Final = "the relay's daily schedule"
-"""What others are told who is computing a job."""
+"""Name of this process that other processes see while it computes a job."""
 
 COMMAND: Final = ("-m", "django", "rmb_analytics", "schedule", "--now", "--quiet")
 POLL_S: Final = 1.0
@@ -54,17 +56,17 @@ STOP_S: Final = 10.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tried:
-    """What was tried last.
+    """The last attempt.
 
-    At the first start of all it only says with which day that began.
+    After the very first start it has only the day with which the schedule begins.
 
     Attributes:
-        day: on which it was due.
-        tries: of that day.
-        at: when the latest began; empty before the first.
-        done: whether it went well.
-        error: what went wrong.
-        busy: whether nothing did, but that another process is computing one of the jobs.
+        day: day on which it was due.
+        tries: number of attempts of that day.
+        at: start of the latest attempt; empty before the first.
+        done: whether it succeeded.
+        error: why it failed.
+        busy: whether it only stopped because another process is computing one of the jobs.
     """
 
     day: str = ""
@@ -76,20 +78,20 @@ class Tried:
 
 
 def wanted(now: datetime) -> list[tuple[Job, Window]]:
-    """The jobs, and the days each looks at."""
+    """Return the jobs, and the days that each one covers."""
     yesterday = now.date() - timedelta(days=1)
     return [(job, Window(yesterday - timedelta(days=DAYS - 1), yesterday)) for job in JOBS.values()]
 
 
 def next_at(now: datetime, tried: Tried) -> datetime | None:
-    """When it is due: a time that is past means now. None: never."""
+    """Return when the next run is due; a past time means now, None means never."""
     if not settings.RMB.analytics.daily_at:
         return None
     due = datetime.combine(
         now.date(), time.fromisoformat(settings.RMB.analytics.daily_at), tzinfo=UTC
     )
     if not tried.day and due <= now:
-        return due + timedelta(days=1)  # the first start: nobody waits for what was before it
+        return due + timedelta(days=1)  # the first start: nothing is due for past times
     if tried.day != now.date().isoformat():
         return due
     if tried.busy:
@@ -100,14 +102,16 @@ def next_at(now: datetime, tried: Tried) -> datetime | None:
 
 
 def begin(now: datetime, stopping: threading.Event) -> Tried | None:
-    """Does it if it is time, nobody else does, and there is anything to compute. Blocks meanwhile.
+    """Run the jobs if they are due, no other process runs them, and there are events.
+
+    Blocks until they are done.
 
     Args:
-        now: UTC.
-        stopping: ends it early when set.
+        now: current time, UTC.
+        stopping: event that ends the run early.
 
     Returns:
-        How it went; None when it was not done.
+        The attempt; None if no run was started.
     """
     lake = Lake.configured()
     if importlib.util.find_spec("pyspark") is None or not lake.days():
@@ -124,7 +128,7 @@ def begin(now: datetime, stopping: threading.Event) -> Tried | None:
     with _alone(lake) as ours:
         if not ours:
             return None
-        before = last_tried(lake)  # somebody may just have done it
+        before = last_tried(lake)  # another process may have run it since
         due = next_at(now, before)
         if due is None or due > now:
             return None
@@ -141,7 +145,7 @@ def begin(now: datetime, stopping: threading.Event) -> Tried | None:
 
 
 def last_tried(lake: Lake) -> Tried:
-    """What was tried last; nothing, when nobody knows."""
+    """Return the last attempt; an empty one if none is recorded."""
     try:
         return Tried(**json.loads(_file(lake).read_text()))
     except (OSError, ValueError, TypeError):
@@ -149,7 +153,7 @@ def last_tried(lake: Lake) -> Tried:
 
 
 def _run(stopping: threading.Event) -> tuple[int, str]:
-    """Runs the command; its exit code, and what it says when it fails, in a line."""
+    """Run the command; return its exit code, and the last line of its error if it fails."""
     child = subprocess.Popen(
         [sys.executable, *COMMAND],
         stdin=subprocess.DEVNULL,

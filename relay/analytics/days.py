@@ -1,4 +1,4 @@
-"""Days on the command line: `--from 2026-11-01`, `--to yesterday`, `--from 7d`."""
+"""Days as arguments of commands: `--from 2026-11-01`, `--to yesterday`, `--from 7d`."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from relay.analytics.spark.window import Window, next_month
 
 FIRST: Final = date(1970, 1, 1)
 LAST: Final = date(2999, 12, 31)
-"""No event is of a day beyond these; what jobs read around a day is beyond them at most a bit."""
+"""Last day in arguments. The margins that jobs read around a day may exceed these bounds."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`--from` and `--to`."""
+    """Add `--from` and `--to` to a parser."""
     form = "YYYY-MM-DD, YYYY-MM, today, yesterday, or a number of days ago such as 7d (UTC)"
     parser.add_argument("--from", dest="first", type=_first, help=f"first day: {form}")
     parser.add_argument("--to", dest="last", type=_last, help="last day (default: yesterday)")
 
 
 def window(first: date | None, last: date | None) -> Window:
-    """The days that were asked for: yesterday unless said otherwise.
+    """Return the requested days; by default, yesterday.
 
     Raises:
-        AnalyticsError: they are the wrong way round.
+        AnalyticsError: the first day is after the last one.
     """
     last = last or max(first or _yesterday(), _yesterday())
     try:
@@ -36,7 +36,7 @@ def window(first: date | None, last: date | None) -> Window:
 
 
 def recorded(lake: Lake) -> Window | None:
-    """The days of which there are events, up to yesterday, as today is not whole yet."""
+    """Return the days that have events, up to yesterday, because today is not complete yet."""
     whole = lake.whole_span()
     if whole is None:
         return None
@@ -44,7 +44,7 @@ def recorded(lake: Lake) -> Window | None:
 
 
 def now() -> datetime:
-    """The clock's time, UTC."""
+    """Return the current time, UTC."""
     return datetime.now(UTC)
 
 
@@ -65,10 +65,10 @@ def _last(text: str) -> date:
 
 
 def assert_usual(day: date) -> None:
-    """Refuse a day that nobody means.
+    """Check that a day is within `FIRST` and `LAST`.
 
     Raises:
-        ValueError: it is beyond `FIRST` or `LAST`.
+        ValueError: it is not.
     """
     if not FIRST <= day <= LAST:
         raise ValueError(f"{day} is not from {FIRST} to {LAST}")
@@ -82,7 +82,7 @@ def _day(text: str, *, last: bool) -> date:
         raise argparse.ArgumentTypeError(
             f"invalid day {text}; use 2026-11-01, 2026-11 or 7d, from {FIRST} on"
         ) from None
-    # This month as a whole is asked for by its name.
+    # The name of the current month stands for the whole month, up to its last day.
     latest = next_month(_today()) - timedelta(days=1) if last else _today()
     if found > latest:
         raise argparse.ArgumentTypeError(f"{found} is in the future; the latest day is {latest}")

@@ -1,7 +1,7 @@
-"""What is recorded of messages that an operator deletes: nobody can tell later which they were.
+"""Events of messages that an operator deletes, which cannot be identified after the deletion.
 
-gone = deleted.look(client, key, up_to)      # nothing, where nothing is recorded
-...                                          # delete those, and no later ones: `gone.up_to`
+gone = deleted.look(client, key, up_to)      # None if the relay does not record events
+...                                          # delete these, and no later ones: `gone.up_to`
 deleted.note(gone)
 """
 
@@ -28,8 +28,9 @@ class Gone(NamedTuple):
     """Messages that are about to be deleted.
 
     Attributes:
-        up_to: id of the last that was looked at.
-        rows: uid, both twins, name of the source's session, and size of each.
+        up_to: id of the last entry that was read.
+        rows: uid, source twin, destination twin, name of the source's session, and size in bytes of
+            each message.
     """
 
     up_to: str
@@ -37,12 +38,12 @@ class Gone(NamedTuple):
 
 
 def look(client: Redis, key: str, up_to: str = "") -> Gone | None:
-    """Messages of a queue; None where events are not recorded.
+    """Return the messages of a queue; None if the relay does not record events.
 
     Args:
-        client: replies as bytes.
-        key: of the session.
-        up_to: id of the last entry that counts; empty for all.
+        client: client of Redis that returns bytes.
+        key: key of the session's queue.
+        up_to: id of the last entry to return; empty for all.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -60,10 +61,10 @@ def look(client: Redis, key: str, up_to: str = "") -> Gone | None:
 
 
 def note(gone: Gone | None) -> None:
-    """Record that they were deleted."""
+    """Record that the messages were deleted."""
     if gone is None or not gone.rows:
         return
-    # Not at the top: everybody who deletes imports this, few record.
+    # Not imported at the top: all programs that delete messages import this module, few record.
     from relay.analytics.recording import journal
 
     events = journal(settings.RMB, f"operator-{os.getpid()}")

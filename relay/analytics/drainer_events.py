@@ -1,7 +1,7 @@
-"""What a process that delivers to other relays records: each try, and what it gives up.
+"""Events of a process that delivers to partner relays: each attempt, and messages it gives up.
 
-Of a message that is taken to a queue of this relay, since its twin has moved here, nothing is said:
-its delivery is told by whoever delivers it.
+When a message is moved to a queue of this relay because its twin has moved here, this module
+records nothing: the process that delivers the message records its delivery.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Ends(NamedTuple):
-    """What rows of one message have in common."""
+    """Values that all rows of one message share."""
 
     uid: int
     source: int
@@ -34,32 +34,33 @@ class Ends(NamedTuple):
 
 
 class DrainerEvents:
-    """Records events of the drainers of one process."""
+    """Recorder of the drainers of one process."""
 
     def __init__(self, journal: Journal) -> None:
         """
         Args:
-            journal: of this process; started and closed with this.
+            journal: journal of this process; started and closed with this object.
         """
         self._journal = journal
         self._told: dict[str, float] = {}
 
     def start(self) -> None:
-        """Begins."""
+        """Start the journal."""
         self._journal.start()
 
     async def close(self) -> None:
-        """Returns when all is written."""
+        """Close the journal, and wait until all events are written."""
         await self._journal.close()
 
     def take(self) -> dict[str, int]:
-        """What was written and lost since the last call, by series.
+        """Return the events written and lost since the last call, by series.
 
-        A process that drains has no heartbeat: it adds this to what all of them did together.
+        A process that drains has no heartbeat: it adds these figures to the sums of all such
+        processes.
         """
         before, self._told = self._told, self._journal.figures()
         grown = {name: int(total - before.get(name, 0.0)) for name, total in self._told.items()}
-        # A counter that is there from the beginning shows its first step, too.
+        # Counters are reported once even at 0: only then does monitoring see their first increase.
         return {name: count for name, count in grown.items() if count or name not in before}
 
     def tried(
@@ -69,13 +70,13 @@ class DrainerEvents:
         reasons: Sequence[MessageReason | None],
         took_s: float,
     ) -> None:
-        """Messages were sent to another relay.
+        """Record that messages were sent to a partner relay.
 
         Args:
-            entries: the messages.
-            relay: the other one.
-            reasons: why it did not take each of them; None: it did.
-            took_s: the request.
+            entries: messages that were sent.
+            relay: domain of the partner relay.
+            reasons: why it refused each message; None: it accepted the message.
+            took_s: duration of the request, in seconds.
         """
         now_us, took_us = self._journal.now_us(), max(0, int(took_s * 1e6))
         for entry, reason in zip(entries, reasons, strict=True):
@@ -85,7 +86,7 @@ class DrainerEvents:
                 self._journal.put(Kind.FEDERATED_OUT, now_us, *ends, took_us, code, relay)
 
     def ended(self, entry: Entry, payload: bytes, reason: MessageReason) -> None:
-        """A message is given up."""
+        """Record that a message is given up."""
         ends = _ends(entry, payload)
         if ends is not None:
             now_us, code = self._journal.now_us(), REASON_CODE[reason]
@@ -93,12 +94,12 @@ class DrainerEvents:
 
 
 def of_this_process(config: Any) -> DrainerEvents:
-    """As this installation is configured."""
+    """Return a recorder for this process, as this installation is configured."""
     return DrainerEvents(journal(config, f"federation-{os.getpid()}"))
 
 
 def _ends(entry: Entry, payload: bytes | None = None) -> Ends | None:
-    """Read once for each message: it may be tried many times."""
+    """Return the shared values of a message, and keep them: it may be attempted many times."""
     if entry.ends is None:
         try:
             envelope = Envelope.FromString(payload or entry.payload or b"")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SETTINGS: Final = {
-    # Files are named one by one; above 32 of them Spark would start a job to look at each.
+    # Files are named one by one. By default, Spark starts a job to list more than 32 paths.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
@@ -34,25 +34,27 @@ _SETTINGS: Final = {
 _RAISED: Final = re.compile(
     r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)", re.MULTILINE
 )
-"""What Python raised, behind where it did."""
+"""Message of a Python error, after its traceback."""
 
 FEW_ROWS: Final = 3_000_000
-"""Most events of a run that mostly starts Java and opens files; of 1 million that was measured."""
+"""Maximum number of events for a session with quick start settings. A run of so few events spends
+most of its time on the start of Java and on opening files, as measured with 1 million.
+"""
 
 LOG: Final = "spark.log"
-"""In the cache: what Java writes, which would tear the progress apart."""
+"""File in the cache folder for the output of Java, which would garble the progress display."""
 
 MAX_LOG_BYTES: Final = 1024 * 1024
 
 ENDING_S: Final = 5.0
-"""So long may Java take to be gone after it stopped answering."""
+"""Seconds to wait for the end of the Java process after it stopped answering."""
 
 
 class Engine:
-    """Spark, as configured.
+    """Spark, as configured for this installation.
 
     Attributes:
-        master: where it runs.
+        master: the Spark master.
     """
 
     def __init__(
@@ -65,10 +67,10 @@ class Engine:
     ) -> None:
         """
         Args:
-            lake: where events are.
-            master: empty for the one of the configuration.
-            session: one that is open already.
-            span: the time whose events are read, where the start may be chosen by their number.
+            lake: lake that has the events.
+            master: the Spark master; empty for the configured one.
+            session: session that is open already.
+            span: time whose events are read; None: the session is never one for few events.
         """
         self.master = master or settings.RMB.analytics.master
         self._lake = lake
@@ -80,18 +82,18 @@ class Engine:
 
     @property
     def session(self) -> SparkSession:
-        """The session, opened now if it is not.
+        """The Spark session; opened at the first use.
 
         Raises:
-            NoEngine: Spark does not start; says why.
+            NoEngine: Spark does not start; the text says why.
         """
         return self.open()
 
     def open(self) -> SparkSession:
-        """Open the session unless it is open, and return it.
+        """Return the session, and open it if it is not open.
 
         Raises:
-            NoEngine: Spark does not start; says why.
+            NoEngine: Spark does not start; the text says why.
         """
         if self._session is None:
             self._session = self._open()
@@ -99,11 +101,11 @@ class Engine:
 
     @property
     def is_open(self) -> bool:
-        """Whether the session is there, without opening it."""
+        """Whether the session is open; does not open it."""
         return self._session is not None
 
     def close(self) -> None:
-        """Stop Spark, unless somebody else started it. The next use opens another session."""
+        """Stop Spark, unless the caller passed the session. The next use opens another session."""
         if self._session is not None and self._ours:
             _stop(self._session)
             self._session = None
@@ -112,7 +114,7 @@ class Engine:
             self._scratch = None
 
     def ended(self) -> str:
-        """How its Java ended by itself, or was killed, in a line; empty while it runs."""
+        """Return in one line how the Java process ended or was killed; empty while it runs."""
         if self._session is None or not self._ours:
             return ""
         code = _exit_code()
@@ -122,7 +124,7 @@ class Engine:
         return f"the Java of Spark {how}; is there enough memory? {self._lake.cache / LOG} has more"
 
     def events(self, files: Collection[LakeFile]) -> DataFrame:
-        """The rows of these files, as `relay.analytics.spark.schema.READ`."""
+        """Return the rows of these files, with the schema `relay.analytics.spark.schema.READ`."""
         from relay.analytics.spark.schema import READ
 
         session = self.session
@@ -139,21 +141,21 @@ class Engine:
         return reader.parquet(*map(self.path, paths))
 
     def path(self, path: Path) -> str:
-        """A path of the lake as Spark is to be given it."""
+        """Return a path of the lake in the form that Spark accepts."""
         return str(plain_paths.plain(self._lake.root) / path.relative_to(self._lake.root))
 
     def in_our_words(self, text: str) -> str:
-        """What Spark said, with the path of the lake as it was configured."""
+        """Return a text of Spark with the path of the lake as configured."""
         return text.replace(str(plain_paths.plain(self._lake.root)), str(self._lake.root))
 
     def gaps(self, lost: Sequence[Gap]) -> DataFrame:
-        """Gaps, as `relay.analytics.spark.schema.GAPS`."""
+        """Return gaps as a frame with the schema `relay.analytics.spark.schema.GAPS`."""
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema
 
         from relay.analytics.spark.schema import GAPS
 
-        # Not from a list, for which Spark would start a Python worker.
+        # Through Arrow: for a list of rows, Spark would start a Python worker.
         rows = [
             {name: value for name, value in dataclasses.asdict(gap).items() if name in GAPS.names}
             | {"why": str(gap.why)}
@@ -199,18 +201,21 @@ class Engine:
         return session
 
     def _reads_little(self) -> bool:
-        """Whether this machine alone reads few events."""
+        """Check whether Spark runs on this machine alone and reads few events."""
         if self._span is None or not self.master.startswith("local"):
             return False
         try:
             files = self._lake.files(*(end.date() for end in self._span))
             return footers.rows(files) <= FEW_ROWS
         except AnalyticsError:
-            return False  # the job that reads the broken file says so
+            return False  # the job that reads the broken file reports it
 
 
 def _exit_code() -> int | None:
-    """Of the Java this process started, that no longer answers; None: it does, or was not ours."""
+    """Return the exit code of the Java process that this process started, if it no longer answers.
+
+    None: it answers, or another process started it.
+    """
     from pyspark import SparkContext
 
     process = getattr(SparkContext._gateway, "proc", None)
@@ -233,35 +238,35 @@ def _answers() -> bool:
 
 
 def _stop(session: SparkSession) -> None:
-    """Stops it also when its Java is gone, which PySpark does not expect."""
+    """Stop a session, also after its Java process has ended, which PySpark does not expect."""
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
 
     try:
         session.stop()
     except (OSError, Py4JError):
-        session.sparkContext.stop()  # what is left of it, without Java
-        # Another session of this process would ask the Java that is gone.
+        session.sparkContext.stop()  # stops the Python side, without Java
+        # Otherwise the next session of this process would use the Java that has ended.
         SparkContext._gateway = SparkContext._jvm = None
 
 
 def first_line(error: Exception) -> str:
-    """What an error of Spark says before it tells where it came from."""
+    """Return the message of an error of Spark, without the stack trace."""
     text = str(error)
     if raised := _RAISED.findall(text):
         return f"a Python worker failed: {raised[-1].strip()}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = next((line for line in lines if not line.startswith("An error occurred while")), "")
     if several := re.search(r"MULTIPLE_FAILURES\].*\n\s*1\. (.+)", text):
-        told = several[1]  # stages that failed at the same moment, one a line
+        told = several[1]  # stages that failed at the same time, one on each line
     return told.removeprefix(": ") or type(error).__name__
 
 
 @contextlib.contextmanager
 def _output_into(log: Path) -> Iterator[None]:
-    """A process started inside writes there for as long as it lives.
+    """Redirect the output of processes that are started inside to a log, for as long as they run.
 
-    What Java has to say on its standard output would be in the middle of our JSON.
+    Otherwise the standard output of Java would be mixed with the JSON of the command.
     """
     if log.exists() and log.stat().st_size > MAX_LOG_BYTES:
         log.unlink()

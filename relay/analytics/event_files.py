@@ -1,7 +1,8 @@
-"""Writes a Parquet file of events so that it is there whole or not at all.
+"""Atomic writing of Parquet files of events: a file exists as a whole, or not at all.
 
-`_tmp-<name>` in its folder, fsync, rename, fsync of the folder. What is killed in between leaves a
-draft that nobody reads and the next try begins anew; what was renamed is on the disk.
+The file is written as `_tmp-<name>` in its folder, synced and renamed, and the folder is synced. A
+process that is killed before the rename leaves a draft, which readers skip and the next attempt
+overwrites. After the rename the file is on the disk.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from relay.analytics.segments import sync_folder
 
 
 class EventsWriter:
-    """Takes tables of events and writes them in row groups of one size."""
+    """Writer that collects tables of events and writes them in row groups of one size."""
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
@@ -31,7 +32,7 @@ class EventsWriter:
         self.rows = 0
 
     def write(self, table: pa.Table) -> None:
-        """Add rows; the parts of one table have one dictionary for each column."""
+        """Add rows. All parts of one table must have the same dictionary for each column."""
         self.rows += table.num_rows
         self._waiting.append(table)
         self._waiting_rows += table.num_rows
@@ -39,10 +40,10 @@ class EventsWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the collected rows."""
         if self._waiting:
             table = self._waiting[0]
-            if len(self._waiting) > 1:  # each has its own dictionaries
+            if len(self._waiting) > 1:  # each table has other dictionaries
                 table = pa.concat_tables(self._waiting).unify_dictionaries()
             self._writer.write_table(table, row_group_size=ROW_GROUP)
         self._waiting = []
@@ -53,15 +54,17 @@ class EventsWriter:
 def new_file(
     path: Path, metadata: Mapping[bytes, bytes] | None = None, schema: pa.Schema = EVENTS
 ) -> Iterator[EventsWriter]:
-    """A file of events, in place once the block ends well; one of this name is replaced.
+    """Write a file of events, which appears when the block ends without an error.
+
+    A file of the same name is replaced.
 
     Args:
-        path: where it shall be.
-        metadata: more than the version of the schema.
-        schema: of its rows.
+        path: path of the file.
+        metadata: metadata in addition to the version of the schema.
+        schema: schema of the rows.
 
     Raises:
-        OSError: the disk is full, or out of order; there is no draft left.
+        OSError: the disk is full or broken; no draft is left.
     """
     make_folder(path.parent)
     schema = schema.with_metadata({**schema.metadata, **(metadata or {})})
@@ -82,7 +85,7 @@ def new_file(
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and what is above it; all of it outlives a loss of power."""
+    """Create a folder and its parents so that all of them survive a loss of power."""
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)

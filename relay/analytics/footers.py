@@ -1,7 +1,7 @@
-"""What files of events tell of themselves: how many rows, and of which version of the schema.
+"""Footers of files of events: the number of rows, and the version of the schema.
 
-Looking takes a third of a millisecond a file, and names the one that is broken before a job has
-worked for minutes.
+Reading a footer takes a third of a millisecond. It finds a broken file, and names it, before a job
+has worked for minutes.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from relay.analytics.errors import AnalyticsError
 from relay.analytics.lake import LakeFile, is_broken
 
 VERSION: Final = 2
-"""As `relay.analytics.spark.schema.VERSION`, which is not imported here because it imports Spark:
-pages look at the ledger too, and a run with nothing to do should end at once."""
+"""Same as `relay.analytics.spark.schema.VERSION`, which is not imported because it imports Spark:
+pages read the ledger too, and a run without work should end at once.
+"""
 
 VERSION_KEY: Final = b"rmb.schema"
 
@@ -24,19 +25,19 @@ _REMEMBERED: Final = 65_536
 
 
 def rows(files: Iterable[LakeFile]) -> int:
-    """How many rows they hold together.
+    """Return the number of rows of all files together.
 
     Raises:
-        AnalyticsError: one is broken, or of a later version; names it.
+        AnalyticsError: a file is broken, or of a later version; the text names it.
     """
     return sum(_rows(file.path) for file in files)
 
 
 def rows_by_day(files: Iterable[LakeFile]) -> dict[str, int]:
-    """The same, for each day that has a file, by its name (YYYY-MM-DD).
+    """Return the number of rows for each day that has a file, by the day's name (YYYY-MM-DD).
 
     Raises:
-        AnalyticsError: one is broken, or of a later version; names it.
+        AnalyticsError: a file is broken, or of a later version; the text names it.
     """
     found: dict[str, int] = {}
     for file in files:
@@ -46,10 +47,10 @@ def rows_by_day(files: Iterable[LakeFile]) -> dict[str, int]:
 
 
 def assert_readable(path: Path) -> None:
-    """Look at one file.
+    """Check one file.
 
     Raises:
-        AnalyticsError: it is broken, or of a later version; names it.
+        AnalyticsError: the file is broken, or of a later version; the text names it.
     """
     _rows(path)
 

@@ -1,7 +1,8 @@
-"""Gaps: what recorders lost, or cannot vouch for, one small JSON file each.
+"""Gaps: times in which a recorder lost events, or may have lost some; one small JSON file each.
 
-The delivery audit counts what it finds in a gap apart. A file is written beside and renamed, so a
-reader sees all of it; it is named after what it is about, so the same gap written twice is one.
+The delivery audit counts messages in a gap separately. A gap is written to a draft that is renamed,
+so readers see complete files only. The name of the file is made of the gap's relay, worker, start
+and reason: the same gap written twice is one file.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ class Why(StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Gap:
-    """A time in which rows of one process are missing, or may be.
+    """Time in which rows of one process are missing, or may be missing.
 
     Attributes:
-        relay, worker: whose.
-        from_us, to_us: unix time; events of both ends are within it.
-        lost: how many; None where nobody counted them.
-        why: what happened.
-        estimated: rows it probably cost, where nobody counted them; None if unknown.
-        at_most: most rows it can have cost, likewise.
+        relay, worker: process that lost the rows.
+        from_us, to_us: start and end in microseconds since 1970, both included.
+        lost: number of lost rows; None if it is not known.
+        why: reason of the loss.
+        estimated: estimate of the lost rows if `lost` is None; None if there is no estimate.
+        at_most: upper bound of the lost rows if `lost` is None; None if there is no bound.
     """
 
     relay: str
@@ -52,7 +53,7 @@ class Gap:
 
 
 class Cost(NamedTuple):
-    """Rows that some gaps cost.
+    """Rows lost in some gaps.
 
     Attributes:
         gaps: number of gaps in which rows were lost, or may have been.
@@ -76,7 +77,7 @@ class Cost(NamedTuple):
 
 
 def cost(found: Iterable[Gap]) -> Cost:
-    """Add up what gaps cost."""
+    """Return the sums of the rows lost in some gaps."""
     real = [gap for gap in found if gap.lost != 0]
     guessed = [gap for gap in real if gap.lost is None]
     known = sum(gap.lost or 0 for gap in real)
@@ -90,10 +91,10 @@ def cost(found: Iterable[Gap]) -> Cost:
 
 
 def write(lake: Path, gap: Gap) -> Path:
-    """Keeps a gap.
+    """Write a gap to its file.
 
     Args:
-        lake: the folder of the analytics.
+        lake: root folder of the analytics.
     """
     folder = Places(lake).gaps
     folder.mkdir(parents=True, exist_ok=True)
@@ -109,12 +110,12 @@ def write(lake: Path, gap: Gap) -> Path:
 
 
 def lost_since(lake: Path, why: Why, since: float) -> int:
-    """How many events gaps tell of that were written lately; at least one for each gap.
+    """Return the number of events lost in gaps written since a time, at least one for each gap.
 
     Args:
-        lake: the folder of the analytics.
-        why: what happened.
-        since: unix time.
+        lake: root folder of the analytics.
+        why: reason of the loss.
+        since: seconds since 1970.
 
     Raises:
         OSError: the folder cannot be read.
@@ -134,14 +135,14 @@ def _cost(path: Path) -> int:
     try:
         return cost([_read(path)]).estimated
     except ValueError:
-        return 0  # readers that need all of it say so
+        return 0  # readers that need the gap report it
 
 
 def read(lake: Path) -> list[Gap]:
-    """All gaps, in the order of time.
+    """Return all gaps in the order of time.
 
     Raises:
-        ValueError: a file is not a gap; says which.
+        ValueError: a file is not a gap; the text names it.
     """
     found = []
     for path in sorted(Places(lake).gaps.glob("*.json")):

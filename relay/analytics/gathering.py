@@ -1,8 +1,9 @@
-"""Few events of many files become a file for each day, for the session that reads them.
+"""Gathering: few events in many files are copied into one file for each day, for one session.
 
-Spark takes a millisecond or two of processor time to open a file, and the tables of a run read the
-same ones some thirty times: of a million events in hundreds of files that is most of what a run
-costs. So these are copied once into the scratch folder of the session, which goes with it.
+Spark needs one or two milliseconds of processor time to open a file, and the tables of a run read
+each file about thirty times: for a million events in hundreds of files, this is most of the cost of
+a run. So the events are copied once, into the scratch folder of the session that reads them, which
+is removed with the session.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from relay.analytics.lake import SUFFIX, LakeFile, fingerprint
 
 
 def gather(files: Iterable[LakeFile], folder: Path) -> list[Path]:
-    """Files with the rows of others, one for each day.
+    """Copy the rows of files into one file for each day, and return the new files.
 
     Args:
-        files: of events.
-        folder: where to; days that are there with the same rows are not written again.
+        files: files of events.
+        folder: target folder; days that it has already, with the same rows, are not written again.
 
     Raises:
         LakeError: a file cannot be read.
-        LaterVersionError: one is of a later version of the schema.
-        OSError: the disk is full, or out of order.
+        LaterVersionError: a file is of a later version of the schema.
+        OSError: the disk is full or broken.
     """
     days: dict[date, list[LakeFile]] = {}
     for file in files:
@@ -55,7 +56,7 @@ def _gathered(day: date, files: list[LakeFile], folder: Path) -> Path:
 
 
 def _write(read: list[pa.Table], writer: EventsWriter) -> None:
-    """Write each kind in a row group of its own: what reads some kinds skips the others."""
+    """Write each kind in a separate row group, so that readers of some kinds skip the others."""
     rows = pa.concat_tables(read).unify_dictionaries()
     for kind in pc.unique(rows["kind"]).to_pylist():
         of_kind = pc.is_null(rows["kind"]) if kind is None else pc.equal(rows["kind"], kind)

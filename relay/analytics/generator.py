@@ -1,15 +1,15 @@
-"""A made-up history in the layout of the lake: `manage.py rmb_analytics generate`.
+"""Generator of a synthetic history in the layout of the lake: `manage.py rmb_analytics generate`.
 
-Twins whose talkativeness falls by Zipf's law talk for days through some relays: more by day than by
-night, less at weekends, mostly with those they know. Some messages wait in a queue, some are
-dropped, a few are lost or come twice, and one relay is hard to reach. Sessions come and go; bursts,
-storms of reconnects and restarts of relays are hidden among it. Some twins and actors of a lattice
-call each other.
+The activity of the twins follows Zipf's law. They exchange messages for days through some relays,
+more by day than by night, less at weekends, and mostly with their contacts. Some messages wait in a
+queue, some are dropped, a few are lost or delivered twice, and one relay is hard to reach. Sessions
+open and close. The history hides bursts, storms of reconnects and restarts of relays. Some twins
+and actors of a lattice call each other.
 
-The same options make the same rows. Each hour is drawn from the seed and its own number, so a
-history does not change with the speed of the machine; rows that fall into a later hour (an answer
-on the other side of a full hour, the end of a session) wait for it. What was hidden is told in
-`generated.json` beside the events, for those who check what the jobs find.
+The same options generate the same rows. Each hour is drawn from the seed and the hour's number, so
+a history does not depend on the speed of the machine. Rows that fall into a later hour (a delivery
+in the next hour, the end of a session) are kept until that hour is written. `generated.json` beside
+the events lists what is hidden, to compare it with what the jobs find.
 """
 
 from __future__ import annotations
@@ -44,35 +44,35 @@ TRUTH: Final = "generated.json"
 SESSIONS_PER_MESSAGE: Final = 0.04
 INVOCATIONS_PER_MESSAGE: Final = 0.02
 SAMPLE: Final = 20_000
-"""Messages by which it is found how many rows one makes."""
+"""Size of the sample of messages from which the number of rows per message is computed."""
 WRITERS: Final = 2
-"""Threads that write; at most so many hours wait for them."""
+"""Number of threads that write, and maximum number of hours that wait for them."""
 TAIL_HOURS: Final = 2
-"""Of the end: nothing is lost in them, for the audit cannot know yet."""
+"""Hours at the end in which no message is lost, because the audit cannot find such losses yet."""
 _SEED_OF_ALL: Final = 1 << 32
-"""In place of an hour's number, for what is drawn once."""
+"""Number used in place of an hour's number for what is drawn once for the whole history."""
 
 
 class GeneratorError(AnalyticsError):
-    """The options make no history, or it has no place."""
+    """The options are invalid, or the folder already has events."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What history.
+    """Options of a history.
 
     Attributes:
-        first: its first day.
-        days: how many.
-        rows: about how many, to a few percent.
-        twins: how many there are.
-        relays: how many; the last one is the bad one where there are two or more.
-        seed: another one makes another history.
-        lost: messages of a million that are lost.
-        doubled: messages of a million that come twice.
-        bursts: twins that send much in one hour; only after a week of history.
-        storms: twins that connect again and again.
-        restarts: of relays.
+        first: first day.
+        days: number of days.
+        rows: approximate number of rows, to a few percent.
+        twins: number of twins.
+        relays: number of relays; if there are two or more, the last one is the bad one.
+        seed: seed of the random numbers; another seed makes another history.
+        lost: lost messages per million.
+        doubled: messages per million that are delivered twice.
+        bursts: twins that send many messages in one hour; only after a week of history.
+        storms: twins that reconnect again and again.
+        restarts: restarts of relays.
     """
 
     first: date
@@ -106,33 +106,33 @@ class Options:
 
     @property
     def hours(self) -> int:
-        """How many hours of history."""
+        """Number of hours of history."""
         return self.days * 24
 
     @property
     def start_us(self) -> int:
-        """Its begin, microseconds since 1970."""
+        """Start of the history, in microseconds since 1970."""
         return Window(self.first, self.first).start_us
 
     def names(self) -> list[str]:
-        """Domains of the relays."""
+        """Return the domains of the relays."""
         return [f"relay-{number}.example" for number in range(1, self.relays + 1)]
 
 
 @dataclass
 class Truth:
-    """What there is to find.
+    """What the jobs can find in a history.
 
     Attributes:
-        rows: by kind.
-        files: written.
-        bad_relay: the one others often fail to reach, or "".
+        rows: number of rows by kind.
+        files: number of written files.
+        bad_relay: relay that others often fail to reach, or "".
         lost: uids of messages that were lost.
-        doubled: uids of messages that came twice.
-        in_flight: messages without an outcome at the end, those lost apart.
+        doubled: uids of messages that were delivered twice.
+        in_flight: number of messages without an outcome at the end, except lost ones.
         bursts: (twin, hour as microseconds since 1970, messages).
         storms: (twin, name of the session, first open, last open, opens).
-        restarts: (relay, when, twins at most).
+        restarts: (relay, time, maximum number of twins).
     """
 
     rows: dict[str, int]
@@ -154,13 +154,13 @@ def generate(
     """Write a history.
 
     Args:
-        folder: of the lake; it may have no events yet.
-        options: what history.
-        progress: is told the hours made, and of how many.
+        folder: root folder of the lake, which must not have events.
+        options: options of the history.
+        progress: called after each hour with the number of hours made, and of all hours.
 
     Raises:
-        GeneratorError: there are events already.
-        OSError: the disk is full, or not ours.
+        GeneratorError: the lake has events already.
+        OSError: the disk is full, or the folder cannot be written.
     """
     events = folder / "events"
     if events.exists() and any(events.rglob("*.parquet")):
@@ -191,7 +191,7 @@ def generate(
 
 
 class _History:
-    """Goes through the hours, and keeps what falls into later ones."""
+    """Generator of the hours, which keeps rows that fall into later hours."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -217,7 +217,7 @@ class _History:
         self._in_flight = 0
 
     def hours(self) -> Iterator[tuple[int, Rows, pa.Table]]:
-        """Each hour's number, rows, and those of the lattice."""
+        """Yield the number of each hour, its rows, and its rows of the lattice."""
         options = self._options
         for hour in range(options.hours):
             start_us = options.start_us + hour * HOUR_US
@@ -229,7 +229,7 @@ class _History:
             yield hour, self._later.cut(start_us + HOUR_US), invocations
 
     def truth(self, counts: dict[str, int], files: int) -> Truth:
-        """What was hidden."""
+        """Return what was hidden in the history."""
         options, hidden = self._options, self._hidden
         names = options.names()
         bad = self._rates.bad_relay
@@ -281,7 +281,7 @@ class _History:
                 self._later.take(connections.restart(rng, population, restart))
 
     def _plan(self, rng: np.random.Generator) -> list[int]:
-        """Messages of each hour, so that there are as many rows as wanted."""
+        """Return the number of messages of each hour that gives the requested number of rows."""
         options = self._options
         senders = self._population.senders(rng, SAMPLE)
         times = np.full(SAMPLE, options.start_us)
@@ -302,7 +302,7 @@ class _History:
 
 
 def _busyness(start_us: int, hour: int) -> float:
-    """How much is said in an hour: most at two in the afternoon, less at weekends."""
+    """Return the relative traffic of an hour: highest at 14:00, lower at weekends."""
     when = datetime.fromtimestamp(start_us / 1e6, UTC) + timedelta(hours=hour)
     by_day = 1 + 0.7 * math.cos((when.hour - 14) / 24 * 2 * math.pi)
     return by_day * (0.75 if when.weekday() >= 5 else 1.0)

@@ -1,4 +1,4 @@
-"""The graph of relays and twins of a day, read from its files: it is too large for the database."""
+"""The graph of relays and twins of a day, read from files: it is too large for the database."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from relay.analytics.errors import AnalyticsError, MissingPackages
 from relay.analytics.lake import Lake
 
 MOST: Final = 1000
-"""Nodes that are told, those with the most to do; the files have all."""
+"""Maximum number of returned nodes: relays, then the twins with the most connections."""
 GROUPS: Final = 12
 MEMORY: Final = "512MB"
 THREADS: Final = 2
-"""A page may not take the machine from the relay."""
+"""Threads of DuckDB: a page must not take the machine from the relay."""
 
 TABLE: Final = "graph_nodes"
 
 
 class Node(NamedTuple):
-    """One twin or relay; see `relay.analytics.spark.jobs.graph_nodes`."""
+    """A twin or relay; see `relay.analytics.spark.jobs.graph_nodes`."""
 
     kind: str
     node: str
@@ -36,7 +36,7 @@ class Node(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Twins that are connected by messages, through however many others."""
+    """Twins that are connected by messages, directly or through other twins."""
 
     component: int
     twins: int
@@ -44,13 +44,13 @@ class Group(NamedTuple):
 
 
 class Graph(NamedTuple):
-    """A day.
+    """Graph of a day.
 
     Attributes:
-        nodes: at most MOST.
-        groups: the largest.
-        twins: of all groups.
-        group_count: of all, also those that are not told.
+        nodes: the nodes, at most MOST.
+        groups: the largest groups.
+        twins: number of twins in all groups.
+        group_count: number of all groups, including those that are not in `groups`.
     """
 
     nodes: list[Node]
@@ -73,10 +73,10 @@ _ALL: Final = f"""
 
 
 def read(day: date) -> Graph:
-    """The graph of a day; empty where the day has none.
+    """Return the graph of a day; empty if none was computed.
 
     Raises:
-        Away: the packages of analytics are not here, or a file cannot be read.
+        Away: the packages of the analytics are not installed, or a file cannot be read.
     """
     lake = Lake.configured()
     files = ledger.result_files(lake, TABLE, day.isoformat(), day.isoformat())

@@ -1,18 +1,20 @@
-"""From the loop of a worker to the process that packs its events (`relay.analytics.packer`).
+"""Handover of events from the loop of a worker to the process that packs them.
 
-Making rows of a message takes a worker a tenth of what the message takes it. What the rows need is
-in the bytes that went to Redis anyway: so a worker that records has a child, puts the bytes of each
-committed batch into a ring of shared memory, and the child parses them again and writes segments of
-its own. Nothing of a message but what rows have leaves the child.
+Packing the rows of a message in the worker would cost a tenth of the time that the message takes.
+The rows need only what is in the bytes that go to Redis anyway. So a worker that records has a
+child process (`relay.analytics.packer`): the worker copies the bytes of each committed batch into a
+ring of shared memory, and the child parses them again and writes segments of its own. Of a message,
+only the values of its rows leave the child.
 
-    COMMITTED   a batch as it went to Redis: how many messages, when, how long after it began to
-                fill; before it the numbers (u32) of those `more` that were not written to a socket
-    UNWRITTEN   messages of that batch that did not fit into their socket after all
+    COMMITTED   a batch as it went to Redis: number of messages, time, and time since it began to
+                fill; before the batch, the numbers (u32) of those `more` messages that were not
+                written to a socket
+    UNWRITTEN   messages of the last batch that did not fit into their socket after all
 
-The worker packs a batch itself when the ring is full, or the child is gone: nothing is lost then. A
-child that is killed is replaced, and the next one goes on with what is in the ring; what the dead
-one had packed and not written is told as a gap, as that of a killed worker. The child of a worker
-that is killed writes what it was given.
+The worker packs a batch itself if the ring is full or the child has ended, so nothing is lost. A
+killed child is replaced, and the next one continues with the contents of the ring; a gap records
+the rows that the dead one had packed but not written, as for a killed worker. If the worker is
+killed, its child writes all that it was given.
 """
 
 from __future__ import annotations
@@ -40,22 +42,24 @@ COMMITTED: Final = 1
 UNWRITTEN: Final = 2
 
 SPARE: Final = 3
-"""A batch is put in where there is room for so many times its size, so that there is for what
-follows about it, however the ring's end cuts that."""
+"""A batch is put into the ring only if this many times its size is free behind it. So there is room
+for a later record about the batch, even if the end of the ring wastes space.
+"""
 LEAST_BYTES: Final = 64
-"""Of a message in the ring: the command that stores it has 48 without the payload."""
+"""Minimum size of a message in the ring; the command that stores it has 48 without the payload."""
 MOST_ROWS: Final = DATA_BYTES // LEAST_BYTES * ROWS_OF_ONE
-"""Of all messages the ring can hold: a worker that is killed with its child loses them."""
+"""Maximum rows of all messages in the ring; lost if both worker and child are killed."""
 TICK_S: Final = 0.01
-"""How often the child is shown what was put in."""
+"""Seconds after which records in the ring are published to the child."""
 RESTART_S: Final = 5.0
-"""Pause before another child is started: what killed one may kill the next."""
+"""Seconds until another child is started, because what killed one may kill the next."""
 CLOSE_S: Final = 6.0
-"""How long the end waits for the child; more than the writer of segments does for the disk."""
+"""Seconds to wait for the child at the end; longer than `relay.analytics.writer.CLOSE_S`."""
 
 IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""By the child: a service manager sends them to all processes, and the worker may go on for as long
-as it drains."""
+"""Signals that the child ignores: a service manager sends them to all processes, and the worker may
+continue for as long as it drains.
+"""
 
 _MODULE: Final = "relay.analytics.packer"
 
@@ -63,36 +67,36 @@ log = logging.getLogger(__name__)
 
 
 class Handover:
-    """A worker's end."""
+    """The worker's side of the handover."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         """
         Args:
-            settings: what the child is told, see `relay.analytics.packer.Settings`.
+            settings: settings of the child; see `relay.analytics.packer.Settings`.
         """
         self._settings = settings
         self._ring: Ring | None = None
-        self._memory = self._wake = -1  # files
+        self._memory = self._wake = -1  # file descriptors
         self._child: subprocess.Popen[bytes] | None = None
-        self._former = [0] * FIGURES  # what children before it told
+        self._former = [0] * FIGURES  # figures of earlier children
         self._open = False
         self._timer: asyncio.TimerHandle | None = None
-        self._restart: asyncio.TimerHandle | None = None  # runs while there is no child
+        self._restart: asyncio.TimerHandle | None = None  # set while there is no child
 
     @property
     def pid(self) -> int | None:
-        """The child's."""
+        """Process id of the child."""
         return self._child.pid if self._child is not None else None
 
     @property
     def waiting_bytes(self) -> int:
-        """What the child has not taken."""
+        """Bytes in the ring that the child has not taken."""
         return self._ring.waiting_bytes if self._ring is not None else 0
 
     # --- life ---------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Starts the child; without one the worker packs all itself."""
+        """Start the child; if it cannot be started, the worker packs all events itself."""
         try:
             self._memory = create()
             self._ring = Ring(self._memory)
@@ -102,7 +106,7 @@ class Handover:
             log.warning("the worker packs events itself, no process can: %s", error)
 
     async def close(self) -> None:
-        """Returns when the child has written all it was given."""
+        """Close the handover, and wait until the child has written all it was given."""
         self._open = False
         for timer in (self._timer, self._restart):
             if timer is not None:
@@ -122,7 +126,7 @@ class Handover:
     def _start_child(self) -> None:
         theirs, ours = os.pipe()
         settings = {**self._settings, "memory": self._memory, "wake": theirs}
-        # Until it ignores them itself: it would die of one that comes while it starts.
+        # Blocked until the child ignores them itself: a signal during its start would end it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED)
         try:
             os.set_blocking(ours, False)
@@ -143,7 +147,7 @@ class Handover:
     def _end_child(self, ring: Ring) -> None:
         deadline = time.monotonic() + CLOSE_S
         self._await_child(deadline)
-        if ring.waiting_bytes:  # it had been killed: another one writes the rest
+        if ring.waiting_bytes:  # the child was killed: another one writes the rest
             try:
                 self._replace_child(ring)
                 self._await_child(deadline)
@@ -153,7 +157,7 @@ class Handover:
             log.error("events were not packed: %d bytes of messages", ring.waiting_bytes)
 
     def _await_child(self, deadline: float) -> None:
-        """Waits until it is at its end, or ends it."""
+        """Wait until the child has ended, and kill it after the deadline."""
         self._let_go()
         child = self._child
         assert child is not None
@@ -165,13 +169,13 @@ class Handover:
             child.wait()
 
     def _let_go(self) -> None:
-        """Closes the end of the pipe whose other end the child has: it then comes to its end."""
+        """Close this end of the pipe to the child, which then finishes its work and ends."""
         if self._wake != -1:
             os.close(self._wake)
             self._wake = -1
 
     def _lost(self) -> None:
-        """There is no child."""
+        """Schedule the start of another child after the child has ended."""
         self._let_go()
         self._restart = asyncio.get_running_loop().call_later(RESTART_S, self._start_again)
 
@@ -186,7 +190,7 @@ class Handover:
 
     def _replace_child(self, ring: Ring) -> None:
         assert self._child is not None
-        code = self._child.wait()  # at once: its end of the pipe was closed some time ago
+        code = self._child.wait()  # returns at once: its end of the pipe was closed some time ago
         log.error("the process that packs events ended with %d, another is started", code)
         self._former = self.counts()
         ring.tell([0] * FIGURES)
@@ -195,16 +199,17 @@ class Handover:
     # --- events -------------------------------------------------------------------------------
 
     def committed(self, batch: Batch, now_us: int, latency_us: int, waiting: list[int]) -> bool:
-        """Hands a batch over, if there is room.
+        """Hand a batch over to the child if there is room.
 
         Args:
-            batch: that all came from sessions here, and that Redis took as a whole.
-            now_us: unix time.
-            latency_us: since its first message came.
-            waiting: numbers of those of its messages that were not written.
+            batch: batch whose messages all came from sessions here, and that Redis stored as a
+                whole.
+            now_us: current time, in microseconds since 1970.
+            latency_us: time since the first message of the batch arrived, in microseconds.
+            waiting: numbers of its messages that were not written to a socket.
 
         Returns:
-            Whether it was taken; otherwise the caller sees to it.
+            Whether it was handed over; otherwise the caller must pack it.
         """
         data = batch.encoded
         if not self._open or type(data) is not bytes:
@@ -222,7 +227,7 @@ class Handover:
         return True
 
     def unwritten(self, payloads: list[bytes]) -> None:
-        """Takes back that messages of the batch that was taken last were written."""
+        """Record that messages of the last batch handed over were not written after all."""
         if not self._open:
             return
         assert self._ring is not None
@@ -230,12 +235,12 @@ class Handover:
             log.error("events of %d messages count as delivered twice", len(payloads))
 
     def counts(self) -> list[int]:
-        """As `Journal.counts`, of all children."""
+        """Return the same figures as `Journal.counts`, of all children together."""
         told = self._ring.told(FIGURES) if self._ring is not None else [0] * FIGURES
         return [sum(pair) for pair in zip(self._former, told, strict=True)]
 
     def _show(self) -> None:
-        """Shows the child what was put in, and wakes it."""
+        """Publish the records in the ring, and wake the child."""
         self._timer = None
         if self._ring is None:
             return
@@ -246,6 +251,6 @@ class Handover:
         try:
             os.write(self._wake, b"\0")
         except BlockingIOError:
-            pass  # it was told often enough
+            pass  # the pipe is full: the child is awake
         except OSError:
             self._lost()

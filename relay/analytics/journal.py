@@ -1,12 +1,12 @@
-"""The buffer that events of one process are packed into, and the numbers of its names.
+"""The buffer into which a process packs its events, and the numbers that stand for names.
 
-Belongs to one event loop. `reserve` makes room, then rows are packed at `at` (the busiest recorder
-does that itself, in a row); a timer hands over what is there, so what a crash takes along is no
-older than a moment. A segment is closed here, not where it is written, since the numbers of names
-begin anew with the next one.
+A journal belongs to one event loop. `reserve` makes room, then rows are packed at `at`; the busiest
+recorder does that itself, many rows at once. A timer hands over the rows packed so far, so a crash
+loses only the latest ones. The journal decides when a segment is closed, not the writer, because
+the numbers of names start again with each segment.
 
-Buffers come back when they are written. When none is free, what would need one is lost: counted by
-kind, and the time is written down as a gap when there is a buffer again.
+Buffers come back when they are written. If none is free, rows that need one are lost: the journal
+counts them by kind, and records their time as a gap when a buffer is free again.
 """
 
 from __future__ import annotations
@@ -40,18 +40,19 @@ from relay.analytics.writer import (
 )
 
 MARK_US: Final = 2_000_000
-"""While nothing happens it is told this often that nothing did: the gap of a process that is killed
-then is no longer. Well below `backlog.SILENCE_S`."""
+"""Interval of marks in a segment while nothing happens, in microseconds. They limit the gap of a
+process that is killed then. Well below `backlog.SILENCE_S`.
+"""
 
 _U64: Final = (1 << 64) - 1
 
 
 FIGURES: Final = len(KINDS) + 3
-"""Of `Journal.counts`."""
+"""Number of figures that `Journal.counts` returns."""
 
 
 def as_figures(counts: list[int]) -> dict[str, float]:
-    """What `Journal.counts` returns, for the metrics."""
+    """Return the result of `Journal.counts` as metrics."""
     *written, pressure, disk, failures = map(float, counts)
     found = {
         f'relay_analytics_events_total{{kind="{kind}"}}': count
@@ -65,7 +66,7 @@ def as_figures(counts: list[int]) -> dict[str, float]:
 
 
 class Rhythm(NamedTuple):
-    """How often files are written and closed."""
+    """How often buffers are handed over and segments are closed."""
 
     flush_s: float = 1.0
     segment_s: float = 10.0
@@ -73,13 +74,13 @@ class Rhythm(NamedTuple):
 
 
 class Journal:
-    """Packs events.
+    """Buffer of the events of one process.
 
     Attributes:
-        buffer: that is filled.
-        at: where the next row goes.
-        lost: events there was no buffer for, by kind.
-        on_close: called when the numbers of names become invalid.
+        buffer: buffer that is being filled.
+        at: position of the next row in it.
+        lost: number of events lost for want of a buffer, by kind.
+        on_close: function called when the numbers of names become invalid.
     """
 
     def __init__(
@@ -87,9 +88,9 @@ class Journal:
     ) -> None:
         """
         Args:
-            writer: takes what is full; started and closed with this.
-            clock: unix seconds.
-            rhythm: of writing.
+            writer: writer that takes filled buffers; started and closed with the journal.
+            clock: function that returns seconds since 1970.
+            rhythm: how often buffers are handed over and segments are closed.
         """
         self.buffer = bytearray(BUFFER_BYTES)
         self.at = 0
@@ -103,31 +104,34 @@ class Journal:
         self._remotes: dict[str, int] = {"": NO_NAME}
         self._keys: dict[bytes, int] = {}
         self._new: dict[str, list[str]] = {}
-        self._segment_bytes = 0  # of records, handed over
-        self._segment_us = 0  # when the first of them was
-        self._told_us = 0  # up to when the writer knows everything
-        self._gap: tuple[int, int, int] | None = None  # from, to, how many
+        self._segment_bytes = 0  # of the records handed over
+        self._segment_us = 0  # time at which the first of them was
+        self._told_us = 0  # the writer has all events up to this time
+        self._gap: tuple[int, int, int] | None = None  # from, to, lost rows
         self._timer: asyncio.TimerHandle | None = None
 
     # --- life ---------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begins to hand over what is there, from time to time."""
+        """Start the writer, and hand over packed rows at regular intervals."""
         self.begin()
         self._tick()
 
     async def close(self) -> None:
-        """Hands over the rest; returns when it is written."""
+        """Hand over the remaining rows, and wait until they are written."""
         if self._timer is not None:
             self._timer.cancel()
         await asyncio.to_thread(self.finish)
 
     def begin(self) -> None:
-        """As `start`, for who has no loop: what is there is handed over by `flush`."""
+        """Start without an event loop; the caller hands rows over by `flush`."""
         self._writer.start()
 
     def finish(self) -> None:
-        """As `close`, and blocks. Nothing is packed any more."""
+        """Hand over the remaining rows and block until they are written.
+
+        No rows may be packed afterwards.
+        """
         self._submit(self.buffer, self.at, self.now_us(), close=True)
         self._writer.close()
 
@@ -136,22 +140,22 @@ class Journal:
         self.flush()
 
     def counts(self) -> list[int]:
-        """Events written, by kind; lost for want of a buffer and to the disk; times it refused."""
+        """Return written events by kind, events lost to full buffers and disk, failed writes."""
         writer = self._writer
         return [*writer.written, sum(self.lost), sum(writer.lost), writer.failures]
 
     def figures(self) -> dict[str, float]:
-        """Figures for the metrics."""
+        """Return the figures for the metrics."""
         return as_figures(self.counts())
 
     # --- rows ---------------------------------------------------------------------------------
 
     def now_us(self) -> int:
-        """Unix time, as rows have it."""
+        """Return the current time in microseconds since 1970, as rows have it."""
         return int(self._clock() * 1e6)
 
     def reserve(self, records: int) -> None:
-        """Makes room for so many rows, at most as many as a buffer has."""
+        """Make room for a number of rows, at most as many as a buffer holds."""
         if self.at + records * RECORD_BYTES > BUFFER_BYTES:
             self._hand_over(self.now_us(), full=True)
 
@@ -168,18 +172,18 @@ class Journal:
         reason: int = 0,
         remote: str = "",
     ) -> None:
-        """Packs one row.
+        """Pack one row.
 
         Args:
             kind: what happened.
-            at_us: when.
-            uid: from 0 to 2^64 - 1, or signed.
+            at_us: time of the event, in microseconds since 1970.
+            uid: number of the message, from 0 to 2^64 - 1, or signed.
             source, destination: twins.
             session: name of the source's session.
-            size_bytes: of the message.
-            latency_us: as the schema has it.
-            reason: its number.
-            remote: the other relay.
+            size_bytes: size of the message.
+            latency_us: latency as the schema defines it for the kind.
+            reason: number of the reason.
+            remote: the partner relay.
         """
         self.reserve(1)
         uid &= _U64
@@ -208,9 +212,9 @@ class Journal:
         latency_us: int = NO_LATENCY,
         reason: int = 0,
     ) -> None:
-        """Packs one row of an SBD connection; arguments as those of `put`, `key` is the client's.
+        """Pack one row of an SBD connection; arguments as those of `put`, `key` is the client's.
 
-        Rows of packets are packed by `relay.analytics.sbd_events`.
+        `relay.analytics.sbd_events` packs the rows of packets.
         """
         self.reserve(1)
         RECORD.pack_into(
@@ -222,19 +226,19 @@ class Journal:
         self.at += RECORD_BYTES
 
     def session_code(self, name: str) -> int:
-        """The number of a session's name, until the segment is closed."""
+        """Return the number of a session's name, valid until the segment is closed."""
         code = self._sessions.get(name)
         return (
             self._number("sessions", self._sessions, name, MAX_SESSIONS) if code is None else code
         )
 
     def remote_code(self, name: str) -> int:
-        """The number of another relay, until the segment is closed."""
+        """Return the number of a partner relay, valid until the segment is closed."""
         code = self._remotes.get(name)
         return self._number("remotes", self._remotes, name, MAX_REMOTES) if code is None else code
 
     def key_code(self, key: bytes) -> int:
-        """The number of an SBD client's key, until the segment is closed."""
+        """Return the number of an SBD client's key, valid until the segment is closed."""
         code = self._keys.get(key)
         if code is None:
             code = len(self._keys) + len(FIRST_NAMES)
@@ -245,7 +249,7 @@ class Journal:
         return code
 
     def _number(self, table: str, codes: dict[str, int], name: str, most: int) -> int:
-        code = len(codes) + len(FIRST_NAMES) - 1  # "" is among them
+        code = len(codes) + len(FIRST_NAMES) - 1  # codes include ""
         if code >= most or len(name) > MAX_NAME_BYTES:
             return 1
         codes[name] = code
@@ -255,7 +259,7 @@ class Journal:
     # --- handing over -------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Hands over what is there, and closes the segment if that is due."""
+        """Hand over the packed rows, and close the segment if it is due."""
         now_us = self.now_us()
         if self.at or self._gap is not None:
             self._hand_over(now_us, full=False)
@@ -263,7 +267,7 @@ class Journal:
             self._submit(None, 0, now_us)
         age_us = now_us - self._segment_us
         due = self._segment_bytes and not 0 <= age_us < self._rhythm.segment_s * 1e6
-        if due and not self.at:  # rows that wait for a buffer have names of this segment
+        if due and not self.at:  # rows that wait use names of this segment
             self._submit(None, 0, now_us, close=True)
 
     @property
@@ -272,7 +276,7 @@ class Journal:
         return len(self._writer.free) == self._buffers - 1
 
     def _hand_over(self, now_us: int, full: bool) -> None:
-        """Exchanges the buffer for a free one."""
+        """Exchange the buffer for a free one; if there is none, discard the rows if it is full."""
         free = self._free()
         if free is None:
             if full:
@@ -313,7 +317,7 @@ class Journal:
         return None
 
     def _lose(self, now_us: int) -> None:
-        """There is no buffer: what this one has is given up."""
+        """Discard the rows of the buffer, because no other one is free."""
         for kind, count in enumerate(count_kinds(self.buffer, self.at)):
             self.lost[kind] += count
         began_us = int.from_bytes(self.buffer[:8], "little", signed=True)

@@ -1,12 +1,14 @@
-"""How far the lake of each machine is behind what is recorded there.
+"""How far the lake of each machine is behind the recorded events.
 
-What waits lies in a folder of one machine; metrics and alarms are about all of them. So whoever
-compacts, a child of the relay or `rmb_analytics compact`, says in Redis what it leaves:
+Waiting segments are in a folder of one machine, while metrics and alarms cover all machines. So the
+process that compacts (a child of the relay, or `rmb_analytics compact`) publishes in Redis what is
+waiting on its machine:
 
     relay:analytics:lakes    <host>: JSON of a `Lag`
 
-The child says so from a thread of its own: what holds up the compacting does not keep it from
-telling. One that is gone tells nothing: after `SILENT_S` its silence is the age of what waits.
+The child publishes from a separate thread, so a delay of the compactor does not delay its figures.
+A process that has ended publishes nothing: after `SILENT_S`, the time since its last figures counts
+as the age of the waiting segments.
 """
 
 from __future__ import annotations
@@ -33,12 +35,14 @@ from relay.queues import keys
 
 TELL_EVERY_S: Final = 5.0
 SILENT_S: Final = 150.0
-"""Longer than from one `rmb_analytics compact` to the next, where cron starts it each minute."""
+"""Silence of a machine, in seconds, after which it counts as delay. Longer than the time between
+two runs of `rmb_analytics compact` that cron starts each minute.
+"""
 GONE_S: Final = 3_600.0
-"""A machine that was silent for so long is forgotten, as a worker is."""
+"""Silence, in seconds, after which a machine is forgotten, as is a worker."""
 MAX_MACHINES: Final = 1_000
 LOST_S: Final = 600.0
-"""How far back losses count."""
+"""Age of the losses that count, in seconds."""
 
 logger = logging.getLogger("relay.analytics.lag")
 
@@ -47,11 +51,11 @@ class Lag(NamedTuple):
     """What waits on one machine.
 
     Attributes:
-        at: unix time of the look.
-        age_s: since the oldest of the segments that wait was closed; 0 where none does.
-        segments: that are closed and wait.
-        size_bytes: of them.
-        lost: events the disk was in the way of within `LOST_S`, as far as known.
+        at: time of these figures, in seconds since 1970.
+        age_s: seconds since the oldest waiting segment was closed; 0 if none waits.
+        segments: number of closed segments that wait.
+        size_bytes: size of these segments.
+        lost: events lost within `LOST_S` because of the disk, as far as known.
     """
 
     at: float
@@ -61,22 +65,22 @@ class Lag(NamedTuple):
     lost: int = 0
 
     def silent_s(self, now: float) -> float:
-        """Time since the look, where that is too long; else 0."""
+        """Return the seconds since these figures if they are too old; else 0."""
         passed_s = abs(now - self.at)
         return passed_s if passed_s > SILENT_S else 0.0
 
     def gone(self, now: float) -> bool:
-        """Whether nobody looked for so long that nobody will."""
+        """Check whether these figures are so old that the machine is probably no longer in use."""
         return abs(now - self.at) > GONE_S
 
 
 def host() -> str:
-    """What this machine is called, as in heartbeats of workers."""
+    """Return the name of this machine, as in heartbeats of workers."""
     return socket.gethostname()
 
 
 def look(places: Places, now: float) -> Lag:
-    """What waits on this machine.
+    """Return what waits on this machine.
 
     Raises:
         OSError: the folder cannot be read.
@@ -96,7 +100,7 @@ def look(places: Places, now: float) -> Lag:
 
 
 def publish(client: Redis, found: Lag) -> None:
-    """Say for this machine what was found, and forget machines that are gone.
+    """Publish the figures of this machine, and remove machines that are gone.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -112,12 +116,12 @@ def publish(client: Redis, found: Lag) -> None:
 
 
 def tell(client: Redis, places: Places, ended: threading.Event) -> None:
-    """Publish every few seconds until it is over, then take it back."""
+    """Publish the figures every few seconds until `ended` is set, then remove them."""
     while True:
         try:
             publish(client, look(places, time.time()))
         except (RedisError, OSError) as error:
-            logger.debug("what waits is not told: %s", error)  # who reads it says so louder
+            logger.debug("what waits is not told: %s", error)  # readers report it
         if ended.wait(TELL_EVERY_S):
             break
     with contextlib.suppress(RedisError):
@@ -125,7 +129,7 @@ def tell(client: Redis, places: Places, ended: threading.Event) -> None:
 
 
 def read(client: Redis) -> dict[str, Lag]:
-    """What every machine said last, by its name.
+    """Return the last figures of every machine, by host name.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -134,7 +138,7 @@ def read(client: Redis) -> dict[str, Lag]:
 
 
 def parse(stored: Mapping[Any, Any]) -> dict[str, Lag]:
-    """The hash; what another release may have written otherwise is left out."""
+    """Parse the hash; skip entries of other releases in another format."""
     found = {}
     for name, document in sorted(stored.items())[:MAX_MACHINES]:
         with contextlib.suppress(ValueError, TypeError):
@@ -145,7 +149,7 @@ def parse(stored: Mapping[Any, Any]) -> dict[str, Lag]:
 
 
 def figures(found: Mapping[str, Lag], now: float | None = None) -> dict[str, float]:
-    """Metrics of the machines that are not gone."""
+    """Return the metrics of the machines that are not gone."""
     moment = time.time() if now is None else now
     told: dict[str, float] = {}
     for name, each in found.items():

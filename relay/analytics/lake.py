@@ -1,10 +1,10 @@
-"""Which files of events count.
+"""The lake: which files of events count.
 
-They lie in folders of the hour of `event_time` in UTC. A file never changes. The compactor adds
-`<segment>-<hour>.parquet`; merging adds `<fingerprint>.merged.parquet`, which names in its own
-metadata the files it stands for. Both lie in the folder for a while, so that who has listed the old
-ones can still read them: whoever reads asks `Lake.files`, never a bare pattern. That one rename
-decides, and a listing made before or after it has every row once.
+Files are in folders by the hour of `event_time` (UTC), and never change. The compactor adds
+`<segment>-<hour>.parquet`. Merging adds `<fingerprint>.merged.parquet`, whose metadata lists the
+files it replaces. The replaced files stay for a while, so that a process that has listed them can
+still read them. Readers must therefore ask `Lake.files`, and never list files by a pattern. A
+merged file appears by one rename: a listing made before or after it has every row once.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from relay.analytics.places import DRAFT, Places
 SUFFIX: Final = ".parquet"
 MERGED_SUFFIX: Final = ".merged.parquet"
 FRESH_GLOB: Final = "*[0-9]" + SUFFIX
-"""Matches what the compactor adds and nothing that was merged: for a stream, which sees each file
-once and so must not see its rows in a second one."""
+"""Pattern of the files that the compactor adds, and not of merged files. For a stream, which reads
+each file once and must not read its rows again in a merged one.
+"""
 
 LOCK: Final = "events.lock"
 
 REPLACES_KEY: Final = b"rmb.replaces"
-"""In the metadata of a merged file: a JSON list of names of its folder."""
+"""Key in the metadata of a merged file: a JSON list of the names of the files it replaces."""
 
 _DATE: Final = re.compile(r"date=([0-9]{4}-[0-9]{2}-[0-9]{2})")
 _HOUR: Final = re.compile(r"hour=([01][0-9]|2[0-3])")
@@ -46,7 +47,7 @@ class LakeError(AnalyticsError):
 
     Attributes:
         why: what is wrong with it.
-        broken: whether it is the file's fault (`is_broken`).
+        broken: whether its contents are the cause (`is_broken`).
     """
 
     def __init__(self, path: Path, why: str, *, broken: bool = True) -> None:
@@ -57,10 +58,10 @@ class LakeError(AnalyticsError):
 
 
 def is_broken(error: Exception) -> bool:
-    """Whether what was raised by reading a file is about what is in it.
+    """Check whether an error of reading a file is caused by its contents.
 
-    What the system refuses (no right to it, too many open files, no memory) has a number, and
-    another try may do.
+    Errors of the system (no permission, too many open files, no memory) have a number, and a retry
+    may succeed.
     """
     refused = isinstance(error, OSError) and error.errno is not None
     return not refused and not isinstance(error, MemoryError)
@@ -71,10 +72,10 @@ class LakeFile:
     """One file of events.
 
     Attributes:
-        path: where it is.
-        date: of its folder, UTC.
-        hour: of its folder.
-        size_bytes: its size.
+        path: path of the file.
+        date: day of its folder, UTC.
+        hour: hour of its folder.
+        size_bytes: size of the file.
     """
 
     path: Path
@@ -84,12 +85,12 @@ class LakeFile:
 
     @property
     def merged(self) -> bool:
-        """Whether it stands for others."""
+        """Whether it replaces other files."""
         return self.path.name.endswith(MERGED_SUFFIX)
 
     @property
     def fingerprint(self) -> int:
-        """Tells its rows: that of a merged file is the sum of those it was made of."""
+        """Number that identifies the rows; for a merged file, the sum of its parts' numbers."""
         if self.merged:
             return int(self.path.name.removesuffix(MERGED_SUFFIX), 16)
         told = f"{self.date} {self.hour} {self.path.name} {self.size_bytes}"
@@ -97,30 +98,30 @@ class LakeFile:
 
 
 def fingerprint(files: Iterable[LakeFile]) -> str:
-    """Tells the rows of several files: merging some of them leaves it as it is."""
+    """Return the identity of the rows of several files; merging some of them does not change it."""
     return f"{sum(each.fingerprint for each in files) % _MODULUS:032x}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lake(Places):
-    """The folders of the analytics, and the files of events in them."""
+    """Folders of the analytics, and the files of events in them."""
 
     @classmethod
     def configured(cls) -> Self:
-        """That of this installation."""
+        """Return the lake of this installation."""
         return cls(places.configured().root)
 
     @property
     def bad(self) -> Path:
-        """Files that could not be read, out of every reader's way."""
+        """Folder of files that cannot be read, which readers do not open."""
         return self.events / "_bad"
 
     def hour(self, day: date, hour: int) -> Path:
-        """The folder of the events of one hour."""
+        """Return the folder of the events of one hour."""
         return self.events / f"date={day}" / f"hour={hour:02}"
 
     def days(self) -> list[date]:
-        """The days that have a folder, in order; `date=2026-13-45` is no day, and not read."""
+        """Return the days that have a folder, in order; skip names like `date=2026-13-45`."""
         found = []
         for day in _named(self.events, _DATE):
             with contextlib.suppress(ValueError):
@@ -128,21 +129,21 @@ class Lake(Places):
         return found
 
     def hours(self, day: date) -> list[int]:
-        """The hours of a day that have a folder, in order."""
+        """Return the hours of a day that have a folder, in order."""
         return [int(hour) for hour in _named(self.events / f"date={day}", _HOUR)]
 
     def files(self, first_day: date, last_day: date) -> list[LakeFile]:
-        """The files that hold each event of these days once, in order of time and name.
+        """Return the files that have each event of these days once, in order of time and name.
 
-        They stay for at least `relay.analytics.merging.KEEP_S` after this, unless their day is
-        beyond what is kept.
+        They stay for at least `relay.analytics.merging.KEEP_S` after this call, unless their day
+        exceeds the retention period.
 
         Args:
-            first_day: UTC.
-            last_day: included.
+            first_day: first day, UTC.
+            last_day: last day, included.
 
         Raises:
-            LakeError: a merged file does not tell what it stands for.
+            LakeError: a merged file does not list the files it replaces.
         """
         days = [day for day in self.days() if first_day <= day <= last_day]
         return [
@@ -150,15 +151,15 @@ class Lake(Places):
         ]
 
     def files_of(self, day: date, hour: int) -> list[LakeFile]:
-        """As `files`, of one hour."""
+        """Return the files of one hour; as `files`."""
         present = self.present(day, hour)
         if len(present) == 1:
-            return present  # a file is never older than one it stands for: nothing to look up
+            return present  # no other file can replace it: nothing to look up
         gone = {name for file in present if file.merged for name in replaced_by(file.path)}
         return [file for file in present if file.path.name not in gone]
 
     def present(self, day: date, hour: int) -> list[LakeFile]:
-        """Every file of an hour, also those another one stands for, by name."""
+        """Return every file of an hour by name, including files that a merged one replaces."""
         folder = self.hour(day, hour)
         found = []
         try:
@@ -175,10 +176,10 @@ class Lake(Places):
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
-        """Nobody else puts, moves or removes files of events meanwhile; waits for who does.
+        """Hold the lock for adding, moving or removing files of events; wait until it is free.
 
-        Held for one step at a time. That a compactor is the only one is for longer, and another
-        lock.
+        It is held for one step at a time. A compactor holds another lock for as long as it runs,
+        which makes it the only one.
         """
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self.root / LOCK).open("a") as file:
@@ -186,18 +187,18 @@ class Lake(Places):
             yield
 
     def whole_span(self) -> tuple[date, date] | None:
-        """The first and the last day with events; None where there are none."""
+        """Return the first and the last day with events; None if there are none."""
         days = self.days()
         return (days[0], days[-1]) if days else None
 
 
 def replaced_by(path: Path) -> list[str]:
-    """The names a merged file stands for.
+    """Return the names of the files that a merged file replaces.
 
     Raises:
-        LakeError: it cannot be read.
+        LakeError: the merged file cannot be read.
     """
-    from pyarrow import ArrowException, parquet  # not of those who only ask for the folders
+    from pyarrow import ArrowException, parquet  # not needed for folders alone
 
     try:
         told = parquet.read_metadata(path).metadata or {}
@@ -208,7 +209,7 @@ def replaced_by(path: Path) -> list[str]:
 
 
 def _named(folder: Path, pattern: re.Pattern[str]) -> list[str]:
-    """What the pattern's group finds in the names of a folder, in order."""
+    """Return what the pattern's group matches in the names of a folder, in order."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:

@@ -2,8 +2,9 @@
 
     bridge, monitor -> batches in Redis (`proto.lattice.recording`) -> Parquet, a file for each hour
 
-A file is named after the entry of the stream, which is removed when the file is on the disk: what
-is killed in between replaces the file it wrote. An entry that cannot be read is removed and logged.
+A file is named after the entry of the stream, which is removed when the file is on the disk. If the
+process is killed in between, the next attempt replaces the file. An entry that cannot be read is
+logged and removed.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Hour = tuple[date, int]
 _Entry = tuple[bytes, dict[bytes, bytes]]
 
 AT_ONCE: Final = 8
-"""Entries that are in memory."""
+"""Number of entries read into memory at once."""
 
 ROW: Final = np.dtype(
     [
@@ -43,7 +44,7 @@ ROW: Final = np.dtype(
         ("shape", "<u4"),
     ]
 )
-"""`proto.lattice.recording.ROW`."""
+"""numpy type of `proto.lattice.recording.ROW`."""
 
 _TEXTS: Final = {
     "kind": "kind",
@@ -55,7 +56,7 @@ _TEXTS: Final = {
     "operation": "operation",
     "host_id": "host_id",
 }
-"""Columns, and the fields of shapes that they come from."""
+"""Text columns, and the fields of shapes that they come from."""
 
 assert ROW.itemsize == recording.ROW.size, "the record and its row are of one size"
 
@@ -63,19 +64,19 @@ logger = logging.getLogger("relay.analytics.compactor")
 
 
 def take_in(lake: Lake, client: Redis, relay: str) -> Iterator[tuple[int, Collection[Hour]]]:
-    """Bring the events of the stream into a lake, one entry after another.
+    """Write the events of the stream into a lake, one entry after another.
 
     Args:
-        lake: where to.
-        client: of Redis.
+        lake: lake that gets the events.
+        client: client of Redis.
         relay: name of this relay.
 
     Yields:
-        How many rows an entry had, and the hours that got a file.
+        Number of rows of an entry, and the hours that got a file.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
-        OSError: the disk is full or out of order; entries stay in the stream.
+        OSError: the disk is full or broken; entries stay in the stream.
     """
     while found := cast("list[_Entry]", client.xrange(STREAM, count=AT_ONCE)):
         for entry, fields in found:
@@ -94,11 +95,11 @@ def take_in(lake: Lake, client: Redis, relay: str) -> Iterator[tuple[int, Collec
 
 
 def _by_hour(batch: Batch, relay: str) -> dict[Hour, pa.Table]:
-    """Tables by day and hour.
+    """Return tables by day and hour.
 
     Raises:
-        FormatError: a row has a number that stands for nothing.
-        OverflowError: a row has a time of no year there is.
+        FormatError: a row has the number of a shape that does not exist.
+        OverflowError: the time of a row is out of range.
     """
     rows = np.frombuffer(batch.rows, dtype=ROW)
     if len(rows) and int(rows["shape"].max()) >= len(batch.shapes):
@@ -116,12 +117,12 @@ def _hour(moment: datetime) -> Hour:
 
 
 def table(rows: Any, batch: Batch, relay: str) -> pa.Table:
-    """Make Arrow of rows.
+    """Return rows as an Arrow table.
 
     Args:
-        rows: of `ROW`.
-        batch: has their shapes.
-        relay: that records them.
+        rows: array of the type `ROW`.
+        batch: batch that has the shapes of the rows.
+        relay: relay that records the rows.
     """
     kinds = np.array([shape.kind for shape in batch.shapes])[rows["shape"]]
     twins = rows["twin"].astype(np.int64)
@@ -159,7 +160,7 @@ def _constant(text: str, count: int) -> pa.Array:
 
 
 def _texts(of_shapes: Iterable[str], shapes: Any) -> pa.Array:
-    """One text for each row; null where it is empty."""
+    """Return one text for each row, null if it is empty."""
     codes: dict[str, int] = {"": 0}
     of_shape = np.array([codes.setdefault(text, len(codes)) for text in of_shapes], np.int32)
     found = of_shape[shapes]

@@ -1,20 +1,20 @@
-"""What is computed, what of it still holds, and where readers find it.
+"""The ledger: the computed results, whether they match their events, and where they are.
 
-The result of a table for a period (a day, or a month) counts when the ledger names its folder. With
-it stands a fingerprint of all it was made of: the files of events, margins included, the gaps, the
-version of the job and of the schema. A period is computed again when its fingerprint is another
-one, and only then; merging files leaves it as it is.
+The result of a table for a period (a day or a month) counts when the ledger names its folder. The
+ledger also has a fingerprint of all inputs: the files of events, margins included, the gaps, and
+the versions of the job and of the schema. A period is computed again only if its fingerprint has
+changed; merging files does not change it.
 
-    CURRENT    has the result of just these events
+    CURRENT    the result matches the events
     MISSING    never computed
-    OUTDATED   computed of other events, or by an earlier version of the job
-    KEPT       computed of events that are gone: old ones are deleted by and by, and what was made
-               of them is worth more than what could be made of the rest
+    OUTDATED   computed from other events, or by an earlier version of the job
+    KEPT       computed from events of which some have been deleted since, as old ones are: the
+               result is worth more than one computed from the remaining events
     EMPTY      there are no events
 
-A period that still grows (a month) loses days of its margin meanwhile, and may lose a broken file:
-so events are compared day by day. One day with more of them than before is reason enough to compute
-it again, unless the period's own days have begun to go.
+A period that is still growing (a month) loses days of its margin meanwhile, and may lose a broken
+file. So events are compared day by day: the period is computed again as soon as one day has more
+events than before, unless the first of the period's own days have been deleted.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from relay.analytics.spark.window import Window
 HOUR: Final = timedelta(hours=1)
 
 CLAIM_S: Final = 2.0
-"""So long a job's lock is waited for: `note_killed` of another process holds it for a moment."""
+"""Seconds to wait for the lock of a job, which `note_killed` of another process holds briefly."""
 
 POLL_S: Final = 0.05
 
 
 class Standing(StrEnum):
-    """How the result of a period stands to its events."""
+    """State of the result of a period, compared to its events."""
 
     CURRENT = "current"
     MISSING = "missing"
@@ -67,10 +67,10 @@ class Period:
 
     Attributes:
         name: YYYY-MM-DD or YYYY-MM.
-        window: its days.
-        files: of events it is made of, margins included.
-        fingerprint: of all it is made of.
-        standing: whether there is a result, and of what.
+        window: days of the period.
+        files: files of events that it is computed from, margins included.
+        fingerprint: fingerprint of all its inputs.
+        standing: state of its result.
     """
 
     name: str
@@ -81,12 +81,12 @@ class Period:
 
     @property
     def due(self) -> bool:
-        """Whether it is to be computed."""
+        """Whether it must be computed."""
         return self.standing in (Standing.MISSING, Standing.OUTDATED)
 
 
 class Listing:
-    """The files of events of some days, looked up by time. Made once for all jobs."""
+    """Files of events of some days, searched by time. Made once for all jobs."""
 
     def __init__(self, lake: Lake, since: datetime, until: datetime) -> None:
         self._files = lake.files(since.date(), until.date())
@@ -96,7 +96,7 @@ class Listing:
         ]
 
     def between(self, since: datetime, until: datetime) -> tuple[LakeFile, ...]:
-        """Those that hold events of a time: a file has the hour that begins at its time."""
+        """Return the files with events of a time span; a file covers the hour from its time on."""
         first = bisect.bisect_right(self._times, since - HOUR)
         return tuple(self._files[first : bisect.bisect_left(self._times, until)])
 
@@ -104,14 +104,14 @@ class Listing:
 def periods(
     job: Job, window: Window, lake: Lake, *, again: bool = False, listing: Listing | None = None
 ) -> list[Period]:
-    """The periods a window touches, in order.
+    """Return the periods that a window touches, in order.
 
     Args:
-        job: whose.
-        window: of days.
-        lake: where the events are.
-        again: whether what is current or kept counts as outdated.
-        listing: of at least the job's span of the window; made here unless given.
+        job: job of the periods.
+        window: days.
+        lake: lake of the events.
+        again: whether current and kept results count as outdated.
+        listing: files of at least the job's span of the window; None: listed here.
 
     Raises:
         AnalyticsError: a file of gaps or of events cannot be read.
@@ -139,7 +139,7 @@ def periods(
 
 
 def read_gaps(lake: Lake) -> list[Gap]:
-    """All gaps.
+    """Return all gaps.
 
     Raises:
         AnalyticsError: a file cannot be read.
@@ -151,21 +151,21 @@ def read_gaps(lake: Lake) -> list[Gap]:
 
 
 def within(lost: Iterable[Gap], since: datetime, until: datetime) -> list[Gap]:
-    """Those gaps that touch a time."""
+    """Return the gaps that touch a time span."""
     from_us, to_us = (int(each.timestamp()) * 1_000_000 for each in (since, until))
     return [gap for gap in lost if gap.to_us >= from_us and gap.from_us < to_us]
 
 
 def result_files(lake: Lake, table: str, since: str = "", until: str = "") -> list[Path]:
-    """The files that hold the results of a table, to be read together.
+    """Return the files that together have the results of a table.
 
-    They stay for at least `publishing.KEEP_S` after this.
+    They stay for at least `publishing.KEEP_S` after this call.
 
     Args:
-        lake: where they are.
-        table: its name.
-        since: the first period, empty for all.
-        until: the last one, included.
+        lake: lake of the results.
+        table: name of the table.
+        since: first period; empty for all.
+        until: last period, included; empty for all.
     """
     published = Published.objects.filter(table=table).exclude(folder="").order_by("period")
     if since:
@@ -181,17 +181,17 @@ def result_files(lake: Lake, table: str, since: str = "", until: str = "") -> li
 
 @contextlib.contextmanager
 def claimed(job: Job, lake: Lake, whose: str = "") -> Iterator[None]:
-    """Nobody else computes this job meanwhile; what a killed process left is noted as failed.
+    """Hold the lock of a job, so that no other process computes it; mark its killed runs as failed.
 
     Args:
-        job: which.
-        lake: of whose events.
-        whose: what others are told this process is, beside its number.
+        job: job to compute.
+        lake: lake of the events.
+        whose: name of this process that others see, beside its process id.
 
     Raises:
-        AnotherLake: the results in the database are of another one.
-        Busy: somebody does.
-        OSError: the cache cannot be written.
+        AnotherLake: the results in the database are of another lake.
+        Busy: another process computes the job.
+        OSError: the cache folder cannot be written.
     """
     origin.assert_not_another(lake)
     lake.cache.mkdir(parents=True, exist_ok=True)
@@ -206,7 +206,7 @@ def claimed(job: Job, lake: Lake, whose: str = "") -> Iterator[None]:
 
 
 def at_work(lake: Lake, jobs: Iterable[str]) -> list[str]:
-    """Return a line for each of some jobs that another process computes: which, and who."""
+    """Return a line for each of some jobs that other processes compute, with the process."""
     found = []
     for job in sorted(jobs):
         with contextlib.suppress(OSError), _lock(job, lake).open("r+") as file:
@@ -216,9 +216,9 @@ def at_work(lake: Lake, jobs: Iterable[str]) -> list[str]:
 
 
 def note_killed(lake: Lake) -> None:
-    """Note runs whose process is gone as failed: they count as running otherwise until the next.
+    """Mark runs whose process has ended as failed; otherwise they stay running until the next run.
 
-    Only where they were begun, as the locks are there: runs of another lake are none of ours.
+    Does nothing if the results are of another lake: its locks are in its own cache folder.
     """
     if origin.another(lake) is not None:
         return
@@ -230,7 +230,7 @@ def note_killed(lake: Lake) -> None:
 
 
 def begin(job: Job, window: Window, master: str) -> Run:
-    """Note that a run has begun."""
+    """Record that a run has begun."""
     now = timezone.now()
     return Run.objects.create(
         name=f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}",
@@ -243,7 +243,7 @@ def begin(job: Job, window: Window, master: str) -> Run:
 
 
 def end(run: Run, state: RunState, error: str = "") -> None:
-    """Note how it ended."""
+    """Record how a run ended."""
     run.state, run.error, run.ended_at = state, error, timezone.now()
     run.save(update_fields=["state", "error", "ended_at", "periods", "result_rows"])
 
@@ -258,7 +258,7 @@ def _computed_by(job: str, file: IO[str]) -> str:
 
 
 def _locked(file: IO[str], wait_s: float) -> bool:
-    """Whether we have the lock, which lasts until the file is closed or the process ends."""
+    """Try to take the lock of a file; it lasts until the file is closed or the process ends."""
     until = time.monotonic() + wait_s
     while not (ours := lock(file.fileno())) and time.monotonic() < until:
         time.sleep(POLL_S)
@@ -266,7 +266,7 @@ def _locked(file: IO[str], wait_s: float) -> bool:
 
 
 def _end_killed(job: str) -> None:
-    """Only with the lock."""
+    """Mark running runs of a job as failed. The caller must hold the lock of the job."""
     Run.objects.filter(job=job, state=RunState.RUNNING).update(
         state=RunState.FAILED, ended_at=timezone.now(), error="the process was killed"
     )
@@ -288,7 +288,7 @@ def _mark(job: Job, files: Sequence[LakeFile], lost: Sequence[Gap]) -> str:
 
 
 def _held(job: Job, names: Sequence[str]) -> dict[str, list[Published]]:
-    """What there is of each period."""
+    """Return the published results of each period."""
     rows = Published.objects.filter(
         table__in=[table.name for table in job.tables], period__gte=names[0], period__lte=names[-1]
     )
@@ -303,15 +303,15 @@ def _folder_is_gone(held: Sequence[Published], lake: Lake) -> bool:
 
 
 def _is_worth_more(held: Sequence[Published], files: Sequence[LakeFile], its: Window) -> bool:
-    """Whether a result is made of more than what another one could be made of."""
+    """Check whether a result was computed from events that a new computation would not have."""
     now = footers.rows_by_day(files)
     least = min(held, key=lambda row: row.event_rows)
     then: dict[str, int] = least.day_rows
-    if not then:  # of a release that did not note it
+    if not then:  # of a release that did not record them
         return sum(now.values()) < least.event_rows
     own = [day for day in then if its.first.isoformat() <= day <= its.last.isoformat()]
     if own and min(own) not in now:
-        return True  # days go from the first one on
+        return True  # old days are deleted first
     if any(rows > then.get(day, 0) for day, rows in now.items()):
         return False
     return any(now.get(day, 0) < rows for day, rows in then.items())

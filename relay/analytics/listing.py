@@ -1,4 +1,4 @@
-"""Results as pages, REST and reports ask for them: by table and days. Reads the database only."""
+"""Results by table and days, for pages, REST and reports. Reads the database only."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from relay.analytics.models import Published
 from relay.analytics.results import MODEL_OF
 
 MAX_DAYS: Final = 400
-"""As long as events are kept by default, so that a year fits with its neighbours."""
+"""Maximum days of a request: as long as events are kept by default, more than a year."""
 
 
 def periods(table: str) -> list[str]:
-    """The days or months a table is computed for, the oldest first.
+    """Return the days or months for which a table is computed, oldest first.
 
     Raises:
         Away: the database does not answer.
@@ -30,12 +30,12 @@ def periods(table: str) -> list[str]:
 
 
 def days(table: str) -> list[date]:
-    """The same of a table of days."""
+    """Return the days for which a table of days is computed, oldest first."""
     return [date.fromisoformat(each) for each in periods(table)]
 
 
 def rows(table: str, first: date | None = None, last: date | None = None) -> QuerySet[Any]:
-    """The rows of a table of days, of all or of some of them."""
+    """Return the rows of a table of days, between two days if they are given."""
     found = MODEL_OF[table]._default_manager.all()
     if first is not None:
         found = found.filter(period__gte=first.isoformat())
@@ -45,5 +45,5 @@ def rows(table: str, first: date | None = None, last: date | None = None) -> Que
 
 
 def of_month(table: str, month: str) -> QuerySet[Any]:
-    """The rows of one month, of a table of months or of days."""
+    """Return the rows of one month, from a table of months or of days."""
     return MODEL_OF[table]._default_manager.filter(period__startswith=month)

@@ -1,14 +1,14 @@
-"""How many rows a killed recorder lost: an estimate, and a bound.
+"""How many rows a killed recorder lost: an estimate, and an upper bound.
 
-    estimate    the rate of the recorder before it died, times twice the time between its writes
-    bound       what its buffers can hold
+    estimate    rate of the recorder before it ended, times twice the time between its writes
+    bound       number of rows that its buffers can hold
 
-A recorder writes every `analytics.flush_ms`, and loses what it recorded since its last write, and
-what it was writing: with rows that come steadily between nothing and the estimate. A worker loses
-in addition what it had not yet shown to its packer, at the rate of that one. Segments say what is
-needed: how many rows each write had, and in their headers the pace of the segment before
-(`relay.analytics.segments.Pace`). Where a segment is of an earlier version, whose headers have none
-of that, nothing is known.
+A recorder writes every `analytics.flush_ms`. If it is killed, it loses the rows recorded since its
+last write, and those it was writing: with steady traffic, between nothing and the estimate. A
+worker also loses the rows that it had not yet published to its packer, at the rate of the packer.
+The segments have the data for this: the number of rows of each write, and in their headers the pace
+of the segment before (`relay.analytics.segments.Pace`). Headers of earlier versions have no pace;
+then nothing is known.
 """
 
 from __future__ import annotations
@@ -22,32 +22,33 @@ from relay.analytics.places import Places
 from relay.analytics.segments import Header, Write
 
 RATE_US: Final = 10_000_000
-"""The rate is that of this time before the last write."""
+"""Time before the last write over which the rate is computed, in microseconds."""
 
 UNSHOWN_US: Final = 100_000
-"""A worker shows its packer what it committed after two ticks of 10 ms; a stall of its loop is
-considered."""
+"""Time of the events that a worker has not yet published to its packer, in microseconds: two ticks
+of 10 ms, with an allowance for a stall of its event loop.
+"""
 
 
 class Loss(NamedTuple):
-    """Rows that were lost; None where nothing is known."""
+    """Number of lost rows; None where it is unknown."""
 
     estimated: int | None
     at_most: int | None
 
 
 def packer_of(worker: str) -> str:
-    """The name of the process that packs events of a worker."""
+    """Return the name of the process that packs the events of a worker."""
     return f"{worker}-packer"
 
 
 def of_killed(places: Places, header: Header, writes: list[Write]) -> Loss:
-    """What a killed recorder lost.
+    """Return what a killed recorder lost.
 
     Args:
-        places: the folders of the analytics.
-        header: of its last segment.
-        writes: of that segment.
+        places: folders of the analytics.
+        header: header of its last segment.
+        writes: writes of that segment.
     """
     pace = header.pace
     if pace is None:
@@ -66,9 +67,10 @@ def of_killed(places: Places, header: Header, writes: list[Write]) -> Loss:
 
 
 def rate(header: Header, writes: list[Write]) -> float | None:
-    """Rows that a recorder made in a microsecond at the end of its segment; None if unknown.
+    """Return the rows per microsecond of a recorder at the end of its segment; None if unknown.
 
-    Of `RATE_US`, or of its last write where that had more: traffic may just have begun.
+    The rate is that of the last `RATE_US`, or of the last write if that is higher, because traffic
+    may just have begun.
     """
     rows, span_us = _sum(_recent(writes, RATE_US))
     found = []
@@ -82,13 +84,16 @@ def rate(header: Header, writes: list[Write]) -> float | None:
         if last_us >= pace.flush_us > 0:
             found.append(last_rows / last_us)
     if span_us > 0:
-        # The first write of a packer is up to a second behind the rows it has.
+        # The first write of a packer comes up to a second after its rows.
         found.append(rows / max(span_us, pace.flush_us if pace is not None else 0))
     return max(found, default=None)
 
 
 def _sum(writes: list[Write]) -> tuple[float, int]:
-    """Rows of some writes, and how long they took; those of the first came before it."""
+    """Return the rows of some writes, and their time span in microseconds.
+
+    The first write only marks the start: its rows came before it.
+    """
     if not writes:
         return 0, 0
     rows = sum(write.records for write in writes[1:])
@@ -96,14 +101,14 @@ def _sum(writes: list[Write]) -> tuple[float, int]:
 
 
 def _recent(writes: list[Write], us: int) -> list[Write]:
-    """The writes of the last `us`, and the one before them."""
+    """Return the writes of the last `us` microseconds, and the one before them."""
     since_us = writes[-1].until_us - us if writes else 0
     earlier = sum(write.until_us <= since_us for write in writes)
     return writes[max(0, earlier - 1) :]
 
 
 def _newest(places: Places, relay: str, worker: str) -> tuple[Header, list[Write]] | None:
-    """The latest segment of a process that is still a segment."""
+    """Return header and writes of the latest segment of a process that is not yet converted."""
     name = segments.file_name(relay, worker)
     for path in sorted(places.segments.glob(f"{name}-*{segments.SUFFIX}*"), reverse=True):
         found = _read(path)

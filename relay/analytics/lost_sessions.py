@@ -1,14 +1,15 @@
 """Closing events of sessions whose worker died before it could record them.
 
-    its last segment    sessions that began in it and did not end: whoever closes the segment of a
-                        killed recorder adds their closing rows (`unended`, `closing_rows`)
-    all others          housekeeping knows them from the session history, and records their ends in
-                        a segment of its own (`record`)
+    its last segment    sessions that began in it and did not end: the process that closes the
+                        segment of a killed recorder adds their closing rows (`unended`,
+                        `closing_rows`)
+    all others          housekeeping finds them in the session history, and records their ends in a
+                        separate segment (`record`)
 
-A session may get both rows, or be closed once more by a worker that was only taken for dead: jobs
-count the closing row of the worker before those with the reason `worker_lost`, of which they take
-the earliest. Needs no package of the analytics but the one that makes uids, and that only to
-record.
+A session may get both rows, or be closed once more by a worker that was only presumed dead. Jobs
+prefer the closing row of the worker to those with the reason `worker_lost`, of which they take the
+earliest. This module needs no package of the analytics extra, except, in `record`, the one that
+computes uids.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
     from proto.rmb.address import SessionKey
 
 ROWS_AT_ONCE: Final = 20_000
-"""Closing rows in one block, of 1 MiB."""
+"""Maximum number of closing rows in one block (1 MiB)."""
 
 _KIND_AT: Final = RECORD_BYTES - 2
 
 
 class Open(NamedTuple):
-    """The opening row of a session, as numbers of its segment; `protocol` is 0 or `SBD`."""
+    """Opening row of a session, as numbers of its segment; `protocol` is 0 or `SBD`."""
 
     at_us: int
     uid: int
@@ -40,11 +41,11 @@ class Open(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """A session that a dead worker held.
+    """A session of a dead worker.
 
     Attributes:
-        key: of its twin and name; of an SBD client, its public key.
-        epoch: of the connection.
+        key: twin and name of the session; for an SBD client, its public key.
+        epoch: epoch of the connection.
     """
 
     boot_id: str
@@ -55,11 +56,11 @@ class Lost(NamedTuple):
 
 
 def unended(blocks: Iterable[memoryview], kinds: Sequence[str]) -> list[Open]:
-    """The sessions that began in some records and did not end in them.
+    """Return the sessions that began in some records and did not end in them.
 
     Args:
-        blocks: of records, in their order.
-        kinds: names of the kinds, at the places of their numbers.
+        blocks: blocks of records, in their order.
+        kinds: names of the kinds, at the index of their numbers.
     """
     opening, closing = (
         _place(kinds, KINDS[kind]) for kind in (Kind.SESSION_OPEN, Kind.SESSION_CLOSE)
@@ -78,17 +79,17 @@ def unended(blocks: Iterable[memoryview], kinds: Sequence[str]) -> list[Open]:
 def closing_rows(
     sessions: Sequence[Open], until_us: int, kinds: Sequence[str], reasons: Sequence[str]
 ) -> Iterator[bytes]:
-    """Records that end sessions, as many as fit into a block.
+    """Yield records that end sessions, as many as fit into a block at a time.
 
     Args:
-        sessions: of one segment.
-        until_us: when they ended.
-        kinds, reasons: the names of the segment's numbers.
+        sessions: sessions of one segment.
+        until_us: time of their end, in microseconds since 1970.
+        kinds, reasons: names of the segment's numbers.
     """
     kind = _place(kinds, KINDS[Kind.SESSION_CLOSE])
     reason = _place(reasons, SessionReason.WORKER_LOST)
     if kind is None or reason is None:
-        return  # of a release that has no such rows
+        return  # a segment of a release without such rows
     for start in range(0, len(sessions), ROWS_AT_ONCE):
         yield b"".join(
             RECORD.pack(
@@ -102,14 +103,14 @@ def closing_rows(
 def record(config: Any, sessions: Iterable[Lost]) -> None:
     """Record the ends of sessions; returns when they are in a closed segment.
 
-    Repeated after a crash it writes the same rows again, which count once.
+    If it is repeated after a crash, it writes the same rows again, which count once.
 
     Args:
-        config: the settings.
-        sessions: that ended.
+        config: settings of the relay.
+        sessions: sessions that ended.
 
     Raises:
-        OSError: the disk did not take all of them.
+        OSError: some of the rows could not be written to the disk.
     """
     from relay.analytics.recording import journal
     from relay.analytics.uids import sbd_session_uid, session_uid

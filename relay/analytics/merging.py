@@ -1,11 +1,11 @@
-"""Many small files of an hour become one.
+"""Merging: many small files of an hour become one file.
 
     files of an hour, none of them new -> rows in their order -> one merged file -> (a day) -> gone
 
-Of two readers at any moment one may have listed the old files and one the new: the merged file
-names those it stands for (`relay.analytics.lake`), and these stay for `KEEP_S`, longer than a job
-takes. Late rows make further files, and the next merging takes them in with the merged one. Rows
-are copied group by group: an hour need not fit into memory.
+At any moment, one reader may have listed the old files and another one the new file. So the merged
+file lists those it replaces (`relay.analytics.lake`), and these stay for `KEEP_S`, which is longer
+than a job takes. Late rows make further files, and the next merging joins them with the merged one.
+Rows are copied one row group at a time, so an hour need not fit into memory.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from relay.analytics.segments import SUFFIX as SEGMENT_SUFFIX
 from relay.analytics.spark import schema
 
 QUIET_S: Final = 3_600.0
-"""An hour that got no file for so long is merged: rows come seconds after they were recorded."""
+"""Seconds without a new file after which an hour is merged; rows arrive within seconds."""
 
 KEEP_S: Final = 86_400.0
-"""A file stays for so long after another one took its place: longer than any job reads."""
+"""Seconds for which a replaced file stays; longer than any job reads."""
 
 
 class LaterVersionError(AnalyticsError):
@@ -60,17 +60,17 @@ logger = logging.getLogger("relay.analytics.compactor")
 
 
 def merge(lake: Lake, day: date, hour: int) -> Path | None:
-    """Make one file of those of an hour; None where there is nothing to merge.
+    """Merge the files of an hour into one, and return its path; None if there is nothing to merge.
 
     Raises:
         LakeError: a file cannot be read; nothing was changed.
-        LaterVersionError: one is of a later version; nothing was changed.
-        OSError: the disk is full or out of order; nothing was changed.
+        LaterVersionError: a file is of a later version; nothing was changed.
+        OSError: the disk is full or broken; nothing was changed.
     """
     files = lake.files_of(day, hour)
     if len(files) < 2 or any(_may_come_again(lake, file) for file in files):
         return None
-    # Not only these but all that is still there: it must not count again without the one between.
+    # Files that a merged one replaced may still exist: they must not count again when it is gone.
     replaced = {file.path.name for file in files}
     replaced |= {name for file in files if file.merged for name in replaced_by(file.path)}
     path = lake.hour(day, hour) / f"{fingerprint(files)}{MERGED_SUFFIX}"
@@ -79,13 +79,13 @@ def merge(lake: Lake, day: date, hour: int) -> Path | None:
             for table in read(file.path):
                 writer.write(table)
     for draft in path.parent.glob(f"{DRAFT}*.merged"):
-        draft.unlink()  # of a merging that was killed, before other files came
+        draft.unlink()  # left by a merging that was killed
     logger.info("%s: %d files, %d rows", path, len(files), writer.rows)
     return path
 
 
 def is_quiet(lake: Lake, day: date, hour: int, now_s: float) -> bool:
-    """Whether an hour has several files that count, and got none of them lately."""
+    """Check whether an hour has several files that count, and none of them is recent."""
     files = lake.files_of(day, hour)
     try:
         newest_s = max(file.path.stat().st_mtime for file in files) if files else now_s
@@ -95,13 +95,13 @@ def is_quiet(lake: Lake, day: date, hour: int, now_s: float) -> bool:
 
 
 def remove_replaced(lake: Lake, day: date, hour: int, now_s: float) -> int:
-    """Remove the files that others took the place of long ago.
+    """Remove the files that were replaced long enough ago.
 
     Returns:
-        How many of them stay for now.
+        Number of replaced files that stay for now.
 
     Raises:
-        LakeError: a merged file does not tell what it stands for.
+        LakeError: a merged file does not list the files it replaces.
     """
     present = lake.present(day, hour)
     replaced_at_s: dict[str, float] = {}
@@ -122,7 +122,10 @@ def remove_replaced(lake: Lake, day: date, hour: int, now_s: float) -> int:
 
 
 def _may_come_again(lake: Lake, file: LakeFile) -> bool:
-    """Whether its segment is still there: who was killed before it went writes this file anew."""
+    """Check whether the segment of a file still exists.
+
+    If a conversion is killed before it removes the segment, the next one writes the file again.
+    """
     if file.merged:
         return False
     stem = file.path.name.rpartition("-")[0]
@@ -130,11 +133,11 @@ def _may_come_again(lake: Lake, file: LakeFile) -> bool:
 
 
 def read(path: Path) -> Iterator[pa.Table]:
-    """The rows of a file, group by group, in the present schema.
+    """Yield the rows of a file, one row group at a time, in the current schema.
 
     Raises:
-        LakeError: it cannot be read.
-        LaterVersionError: it is of a later version of the schema.
+        LakeError: the file cannot be read.
+        LaterVersionError: the file is of a later version of the schema.
     """
     try:
         with parquet.ParquetFile(path, page_checksum_verification=True) as file:
@@ -158,7 +161,7 @@ def _in_present_schema(table: pa.Table) -> pa.Table:
 
 
 def _lacking(field: pa.Field, rows: int) -> pa.Array:
-    """A column that a file of an earlier version does not have."""
+    """Return a column that files of an earlier version do not have."""
     if field.name == "protocol":
         return pa.repeat(schema.RMB, rows).dictionary_encode()
     return pa.nulls(rows, field.type)

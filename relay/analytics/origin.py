@@ -1,9 +1,10 @@
 """Which lake the results in the database are of.
 
-All hosts share one database, but a lake may be the host's own (`analytics.dir`). Two that computed
-into one database would replace each other's results by what each makes of its half. So a lake has
-an id in a file, the first that computes has it noted in the database, and others are refused until
-they are told to take over. A lake that is moved, or copied as a whole, keeps its id.
+All hosts share one database, but each host may have its own lake (`analytics.dir`). Two lakes that
+compute into one database would replace each other's results with results from half of the events.
+So a lake has an id in a file, and the first lake that computes results is recorded in the database.
+Other lakes are refused until an operator runs `takeover`. A lake that is moved, or copied as a
+whole, keeps its id.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from relay.ops import whole_file
 FILE: Final = "lake.id"
 
 ONLY: Final = 1
-"""There is one row."""
+"""Primary key of the only row."""
 
 _ID: Final = re.compile(r"[0-9a-f]{32}")
 
@@ -42,7 +43,7 @@ class AnotherLake(AnalyticsError):
 
 
 def another(lake: Places) -> Origin | None:
-    """The lake the results are of, if it is another one; None as well where there are none.
+    """Return the lake of the results if it is another one; None also if there are no results.
 
     Raises:
         AnalyticsError: the id of this lake cannot be read.
@@ -52,7 +53,7 @@ def another(lake: Places) -> Origin | None:
 
 
 def assert_not_another(lake: Places) -> None:
-    """Refuse to touch the results of another lake.
+    """Check that the results are not of another lake.
 
     Raises:
         AnotherLake: they are.
@@ -62,10 +63,10 @@ def assert_not_another(lake: Places) -> None:
 
 
 def claim(lake: Places) -> None:
-    """From now on the results are of this lake, unless they are of another one.
+    """Record this lake as the lake of the results, unless another one is recorded.
 
     Raises:
-        AnotherLake: they are.
+        AnotherLake: the results are of another lake.
         OSError: the id cannot be written.
     """
     told = _told(lake)
@@ -75,10 +76,10 @@ def claim(lake: Places) -> None:
 
 
 def take_over(lake: Places) -> Origin | None:
-    """From now on the results are of this lake.
+    """Record this lake as the lake of the results, in place of any other.
 
     Returns:
-        The lake they were of until now; None if there was none, or it is this one.
+        The lake that was recorded before; None if there was none, or it is this one.
 
     Raises:
         OSError: the id cannot be written.
@@ -93,7 +94,7 @@ def take_over(lake: Places) -> Origin | None:
 
 
 def _told(lake: Places) -> dict[str, object]:
-    """What is noted of a lake."""
+    """Return the fields that are recorded for a lake."""
     return {
         "lake": _read(lake) or _write(lake),
         "folder": str(lake.root),
@@ -118,7 +119,10 @@ def _read(lake: Places) -> str:
 
 
 def _write(lake: Places) -> str:
-    """Give a lake its id: of several who do so at once, one is right."""
+    """Write a new id for the lake unless it has one, and return its id.
+
+    If several processes do so at the same time, all of them return the same id.
+    """
     lake.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (
         contextlib.suppress(FileExistsError),

@@ -1,6 +1,7 @@
-"""The part of the project that a cluster's executors need: `relay.analytics.spark`, as a zip.
+"""Packaging of `relay.analytics.spark` as a zip file for the executors of a cluster.
 
-It is all they get, and it imports neither Django nor anything else of the project.
+Executors get nothing else of the project; the package imports neither Django nor other packages of
+the project.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def package(folder: Path) -> Path:
-    """Write it into `folder`, unless it is there already: its name tells its content."""
+    """Write the zip file into `folder` unless it exists; its name is a hash of its contents."""
     files = {name: b"" for name in _PARENTS}
     for path in sorted(_PACKAGE.rglob("*.py")):
         files[path.relative_to(_ROOT).as_posix()] = path.read_bytes()

@@ -1,10 +1,11 @@
-"""The process that packs the events of one worker: see `relay.analytics.handover`.
+"""The process that packs the events of one worker; see `relay.analytics.handover`.
 
-It ends when the worker's end of the pipe is closed, after it has written all it was given, and
-ignores signals until then.
+It ends after the worker has closed its end of the pipe and all events are written. Until then it
+ignores signals.
 
-It shares its cores with Redis, whose answer the worker waits for: so it is nice, and gives way
-every few messages. Without that it takes from the worker, on two cores, as much as it spares it.
+It shares its cores with Redis, for whose answers the worker waits. So it runs at a low priority and
+yields the processor every few messages. Otherwise, on two cores, it would cost the worker as much
+time as it saves.
 """
 
 from __future__ import annotations
@@ -37,27 +38,27 @@ from relay.analytics.uids import KIND_SEEDS, message_uid, pair_seed
 from relay.analytics.writer import SegmentWriter
 
 MAX_SENDERS: Final = 50_000
-"""Of messages of one kind to one stream; above it all are forgotten."""
+"""Maximum cached senders (for each kind of message and stream); above it, the cache is cleared."""
 NICENESS: Final = 10
 GIVE_WAY_EVERY: Final = 16
-"""Messages."""
+"""Number of messages after which the process yields the processor."""
 BEHIND_S: Final = 1.0
-"""What is shown here was recorded less long ago than this."""
+"""Maximum seconds between the recording of an event and its publication in the ring."""
 _WAKE_BYTES: Final = 4096
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """What the worker tells, as JSON in the only argument.
+    """Settings from the worker, passed as JSON in the only argument.
 
     Attributes:
-        memory: file of the ring.
-        wake: file of the pipe that says when to look.
-        root: of the analytics.
-        relay, worker: who records.
-        fsync: as `SegmentWriter` has it.
+        memory: file descriptor of the ring.
+        wake: file descriptor of the pipe that wakes this process.
+        root: root folder of the analytics.
+        relay, worker: names of the relay and of this process.
+        fsync: as for `SegmentWriter`.
         rhythm: `flush_s`, `segment_s`, `segment_bytes`.
-        log: for `logging.config.dictConfig`.
+        log: configuration for `logging.config.dictConfig`.
     """
 
     memory: int
@@ -71,17 +72,18 @@ class Settings:
 
 
 class Packer:
-    """Makes rows of what is taken from a ring.
+    """Packs the records of a ring as rows.
 
     Attributes:
-        complete_s: unix time up to which all that was recorded has been taken.
+        journal: journal that the rows are packed into.
+        complete_s: time in seconds since 1970; all events recorded before it have been packed.
     """
 
     def __init__(self, writer: SegmentWriter, rhythm: Rhythm) -> None:
         """
         Args:
-            writer: of the segments.
-            rhythm: how often they are written and closed.
+            writer: writer of the segments.
+            rhythm: how often segments are written and closed.
         """
         self.complete_s = time.time() - BEHIND_S
         self.journal = journal = Journal(writer, lambda: self.complete_s, rhythm)
@@ -90,14 +92,14 @@ class Packer:
         journal.on_close = self._tails.clear
 
     def take_all(self, ring: Ring) -> None:
-        """Packs what there is to be taken."""
+        """Pack all published records of the ring."""
         until_s = time.time() - BEHIND_S
         for record in ring.take():
             self.take(record)
         self.complete_s = until_s
 
     def take(self, record: Record) -> None:
-        """Packs the rows of one record."""
+        """Pack the rows of one record."""
         if record.what == COMMITTED:
             self._committed(record)
         elif record.what == UNWRITTEN and self._fresh is not None:
@@ -105,7 +107,7 @@ class Packer:
 
     def _committed(self, record: Record) -> None:
         journal, tails = self.journal, self._tails
-        self.complete_s = record.now_us / 1e6 - BEHIND_S  # if a buffer is full now, and handed over
+        self.complete_s = record.now_us / 1e6 - BEHIND_S  # if a full buffer is handed over now
         journal.reserve(ROWS_OF_ONE * record.messages)
         parse, digest, give_way = Envelope.FromString, xxh3_64_intdigest, os.sched_yield
         start = 4 * record.more
@@ -148,7 +150,7 @@ class Packer:
 
 
 def _commands(data: bytes, start: int = 0) -> Callable[[], list[bytes]]:
-    """Gives one encoded command after the other, as its words."""
+    """Return a function that returns the words of one encoded command after another."""
     reader = hiredis.Reader()
     reader.feed(data, start)
     return reader.gets
@@ -161,7 +163,7 @@ def _uid_of(payload: bytes) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Pack what the worker hands over until it is gone."""
+    """Pack what the worker hands over until the worker has ended."""
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     (told,) = sys.argv[1:] if arguments is None else arguments
@@ -177,7 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     packer = Packer(writer, rhythm)
     journal = packer.journal
     journal.begin()
-    # Not `select`: the number of the pipe is one of a process with many sockets.
+    # Not `select`, which refuses high file descriptors, as this pipe may have.
     pipe = select.poll()
     pipe.register(settings.wake, select.POLLIN)
     due = time.monotonic() + rhythm.flush_s

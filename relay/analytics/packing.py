@@ -1,9 +1,10 @@
-"""Rows of messages, packed many at once into the buffer of a journal.
+"""Packing of many rows at once into the buffer of a journal.
 
-Of a message that is delivered from memory two rows are packed in one step, when its batch is
-committed: accepted, at the time its batch began to fill, and delivered, now, since it is written to
-its socket in the same turn of the loop. What is the same for all messages between two sessions
-(their twins, the number of the session's name, the seed of the hash) is kept by whoever packs.
+A message that is delivered from memory has two rows, which are packed together when its batch is
+committed: accepted, at the time its batch began to fill, and delivered, at the current time,
+because it is written to its socket in the same turn of the event loop. The caller keeps what is the
+same for all messages between two sessions: their twins, the number of the session's name, and the
+seed of the hash.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ if TYPE_CHECKING:
     from relay.analytics.journal import Journal
 
 ROWS_OF_ONE: Final = 3
-"""Most rows that one message of a batch makes."""
+"""Maximum number of rows of one message of a batch."""
 
 COLUMNS_FROM: Final = 10 if sys.byteorder == "little" else 1 << 62
-"""Messages of a batch from which on packing column by column is quicker than row by row."""
+"""Number of messages of a batch from which packing by columns is faster than by rows."""
 
-# As `RECORD`, with all that stays the same as one piece, and the uid as it comes from the hash.
+# Same as `RECORD`, with all that stays the same as one piece, and the uid unsigned, as hashed.
 ROW: Final = Struct("<qQqq16s")
 ENDS: Final = Struct("<IIIH")
 """Twins and the numbers of names: a tail without its suffix."""
 SUFFIX: Final = tuple(bytes((kind, 0)) for kind in Kind)
-"""Kind, and the reason of what went well: the last bytes of a row."""
+"""Last bytes of a row, by kind: the kind, and the reason of success (0)."""
 
 _LATENCY: Final = Struct("<q")
 _LATENCY_AT: Final = 24
@@ -41,14 +42,13 @@ _KIND_DELIVERED: Final = _DELIVERED[:1]
 _pack_row = ROW.pack_into
 
 Tail = tuple[bytes, int]
-"""How the row of a message that is taken ends, and the seed of its uid."""
+"""End of the row of an accepted message, and the seed of its uid."""
 
 
 class Taken:
-    """The rows of a batch: those that say where messages came from, then those that say that they
-    were delivered, in the same order.
+    """Rows of a batch: those of its arrivals, then those of its deliveries, in the same order.
 
-    They can be changed as long as they are in the buffer that the journal fills.
+    They can be changed as long as they are in the journal's current buffer.
     """
 
     def __init__(self, journal: Journal, count: int) -> None:
@@ -57,16 +57,16 @@ class Taken:
         self._start = journal.at
         self._given = self._start + count * RECORD_BYTES
         self._end = self._given + count * RECORD_BYTES
-        self._places: dict[int, int] | None = None  # of rows that say delivered, by uid
+        self._places: dict[int, int] | None = None  # of rows of kind delivered, by uid
 
     def forget_remotes(self) -> None:
-        """Who brought a message says the row of its arrival, not that of its delivery."""
+        """Clear the partner relay in the rows of deliveries; only rows of arrivals name it."""
         buffer, nothing = self._buffer, bytes((self._end - self._given) // RECORD_BYTES)
         buffer[self._given + _REMOTE_AT : self._end : RECORD_BYTES] = nothing
         buffer[self._given + _REMOTE_AT + 1 : self._end : RECORD_BYTES] = nothing
 
     def note_errors(self, numbers: Iterable[int]) -> None:
-        """Adds a row for each of these messages: it is an error of a twin."""
+        """Add a row for each of these messages that it is an error of a twin."""
         journal, buffer = self._journal, self._buffer
         for number in numbers:
             at = self._start + number * RECORD_BYTES
@@ -75,13 +75,15 @@ class Taken:
             journal.at += RECORD_BYTES
 
     def queue(self, numbers: Iterable[int]) -> None:
-        """Has these messages wait instead."""
+        """Change the deliveries of these messages to `queued`."""
         for number in numbers:
             _queue(self._buffer, self._given + number * RECORD_BYTES)
 
     def queue_uids(self, uids: Iterable[int]) -> None:
-        """As `queue`, unless the rows were handed over already: then they count as delivered
-        twice."""
+        """Change the deliveries of these messages to `queued`, found by their uids.
+
+        If the rows were handed over already, they stay, and the messages count as delivered twice.
+        """
         buffer = self._buffer
         if buffer is not self._journal.buffer or self._end > self._journal.at:
             return
@@ -105,7 +107,10 @@ def pack(
     sizes: list[int],
     tails: list[bytes],
 ) -> Taken:
-    """Packs that messages were taken `latency_us` ago and are delivered now; room is reserved."""
+    """Pack rows that messages were accepted `latency_us` ago and are delivered now.
+
+    The caller has reserved room.
+    """
     taken = Taken(journal, len(uids))
     many = _pack_columns if len(uids) >= COLUMNS_FROM else _pack_rows
     many(journal.buffer, journal.at, now_us, latency_us, uids, sizes, tails)
@@ -122,7 +127,7 @@ def _pack_rows(
     sizes: list[int],
     tails: list[bytes],
 ) -> None:
-    """Packs rows of messages that were taken, behind them those of their delivery."""
+    """Pack the rows of the arrival of messages, then those of their delivery."""
     taken_us, given = now_us - latency_us, at + len(uids) * RECORD_BYTES
     for uid, size, tail in zip(uids, sizes, tails, strict=True):
         _pack_row(buffer, at, taken_us, uid, size, NO_LATENCY, tail)
@@ -140,7 +145,7 @@ def _pack_columns(
     sizes: list[int],
     tails: list[bytes],
 ) -> None:
-    """The same for many messages: a column of all rows at a time, which takes a third as long."""
+    """Pack the same rows column by column, which takes a third of the time for many messages."""
     count, taken_us = len(uids), now_us - latency_us
     given = at + count * RECORD_BYTES
     end = given + count * RECORD_BYTES
@@ -159,6 +164,6 @@ def _pack_columns(
 
 
 def _queue(buffer: bytearray, at: int) -> None:
-    """Has a row that says delivered say that the message waits."""
+    """Change a row of kind delivered to queued."""
     _LATENCY.pack_into(buffer, at + _LATENCY_AT, NO_LATENCY)
     buffer[at + _KIND_AT] = Kind.QUEUED

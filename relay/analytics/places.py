@@ -1,12 +1,12 @@
-"""Where analytics keeps its files.
+"""Folders of the analytics.
 
-segments/                                   what the relays' workers wrote, as it came
+segments/                                   what the workers of the relay recorded, as written
 events/date=YYYY-MM-DD/hour=HH/*.parquet    all events
-gaps/*.json                                 what was lost before it got there
-results/<table>/<period>/<run>/*.parquet    of the jobs; the ledger says which run counts
-checkpoints/                                of the stream
-cache/                                      of Spark; may be deleted when nothing runs
-lake.id                                     which lake it is (relay.analytics.origin)
+gaps/*.json                                 events lost before they got there
+results/<table>/<period>/<run>/*.parquet    results of the jobs; the ledger names the current run
+checkpoints/                                checkpoints of the stream
+cache/                                      files of Spark; may be deleted when no job runs
+lake.id                                     identity of the lake (relay.analytics.origin)
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pathlib import Path
 from django.conf import settings
 
 DRAFT = "_tmp-"
-"""Begin of the names of what is not whole yet: readers leave such names out."""
+"""Prefix of the names of incomplete files, which readers skip."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Places:
-    """The folders below one root. None is made before something is written into it."""
+    """Folders below one root. Each is created when something is first written into it."""
 
     root: Path
 
@@ -53,7 +53,7 @@ class Places:
 
 
 def configured() -> Places:
-    """Those of this installation."""
+    """Return the folders of this installation."""
     chosen = settings.RMB.analytics.dir
     root = Path(os.path.expanduser(chosen)) if chosen else settings.RMB.data_dir / "analytics"
     return Places(root.absolute())

@@ -1,9 +1,10 @@
-"""Paths that Spark and DuckDB take as they are.
+"""Paths that Spark and DuckDB do not interpret as patterns.
 
-Both take the path of a file for a pattern, Spark for a URI as well, and Java cannot name a file
-beyond ASCII in the locale C. So a folder whose path has anything but letters, digits and `. _ - /`
-gets a symbolic link in a private temporary folder, and they are given that. The name of the link
-tells the folder, so a stream that goes on later finds its files under the same paths.
+Both interpret the path of a file as a pattern, Spark as a URI as well, and Java cannot open a file
+with characters beyond ASCII in the locale C. So a folder whose path has other characters than
+letters, digits and `. _ - /` gets a symbolic link in a private temporary folder, and they use the
+link. The name of the link is a hash of the folder, so a stream that continues later finds its files
+under the same paths.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _TEMPORARY: Final = ("/tmp", "/var/tmp")
 
 
 def is_plain(path: Path) -> bool:
-    """Whether a path is nothing but a path to everybody."""
+    """Check whether a path has only characters that every program takes literally."""
     return _PLAIN.fullmatch(str(path)) is not None
 
 
@@ -30,7 +31,7 @@ def plain(folder: Path) -> Path:
     """Return the folder, or a link to it whose path is plain.
 
     Raises:
-        OSError: the link cannot be made.
+        OSError: the link cannot be created.
     """
     folder = folder.absolute()
     if is_plain(folder):
@@ -44,7 +45,7 @@ def plain(folder: Path) -> Path:
 
 
 def _links() -> Path:
-    """The folder of the links, which nobody else can have made or can write to."""
+    """Return the folder of the links, which only this user can enter."""
     choices = map(Path, (tempfile.gettempdir(), *_TEMPORARY))
     base = next(each for each in choices if is_plain(each))
     folder = base / f"rmb-analytics-{os.getuid()}"

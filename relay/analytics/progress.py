@@ -1,8 +1,8 @@
-"""How far a job is, out of Spark's own status, as a line that is written over and over.
+"""Progress of a job from Spark's status, as a line that is written repeatedly.
 
     rollup twin_hour   2026-11-01 to 2026-11-30   [############--------]  61 %   0:12
 
-Spark tells the stages it knows of, and more of them come while it works: the bar may go back.
+Spark reports only the stages it knows of, and more are added while it works: the bar may go back.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ WIDTH: Final = 20
 
 
 class Progress:
-    """Writes it to a terminal; where there is none, a line for each step that is done.
+    """Display of the progress on a terminal; otherwise, a line for each finished step.
 
-    What takes a moment before that (a phase) is a line when it begins.
+    A phase (short work before a step) is shown as a line when it begins.
     """
 
     def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
@@ -34,13 +34,13 @@ class Progress:
         self._quiet = quiet
 
     def say(self, line: str) -> None:
-        """Writes a line between two steps."""
+        """Write a line between two steps."""
         if not self._quiet:
             self._write(f"{line}\n")
 
     @contextlib.contextmanager
     def phase(self, title: str) -> Iterator[None]:
-        """Show from the first moment on what is done inside, whose length nobody knows."""
+        """Show a title and the elapsed time of the block, whose length is not known."""
         if self._quiet or not self._live:
             self.say(title)
             yield
@@ -54,7 +54,7 @@ class Progress:
 
     @contextlib.contextmanager
     def step(self, session: SparkSession, title: str) -> Iterator[None]:
-        """Shows how far Spark is with what is done inside."""
+        """Show how much of the block Spark has done."""
         if self._quiet:
             yield
             return
@@ -64,7 +64,7 @@ class Progress:
             try:
                 part = fraction(session, title)
             except (OSError, Py4JError):
-                return None  # Java is gone, which the step itself tells
+                return None  # Java has ended, which the step itself reports
             bar = ("#" * int(part * WIDTH)).ljust(WIDTH, "-")
             return f"\r{title}   [{bar}] {part:>4.0%}   {_clock(began)} "
 
@@ -76,7 +76,7 @@ class Progress:
 
     @contextlib.contextmanager
     def _watched(self, shown: Callable[[], str | None]) -> Iterator[None]:
-        """Write what `shown` returns over and over, until it returns None."""
+        """Write what `shown` returns again and again, until it returns None."""
         if not self._live:
             yield
             return
@@ -104,14 +104,14 @@ class Progress:
 
 
 def _terminal() -> TextIO | None:
-    """The terminal of standard error, which stays there while Spark's own output is redirected."""
+    """Return a copy of standard error if it is a terminal, unaffected by later redirections."""
     if not sys.stderr.isatty():
         return None
     return os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding=sys.stderr.encoding)
 
 
 def fraction(session: SparkSession, group: str) -> float:
-    """The part of the tasks Spark knows of in a group of jobs that is done."""
+    """Return the finished fraction of the tasks that Spark knows of in a group of jobs."""
     tracker = session.sparkContext.statusTracker()
     tasks = finished = 0
     for job in tracker.getJobIdsForGroup(group):

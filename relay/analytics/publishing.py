@@ -1,15 +1,15 @@
-"""Results become what readers see, all of a period at once.
+"""Publishing: results become visible to readers, all results of a period at once.
 
     1. Spark has written `results/<table>/_tmp-<run>/_period=<period>/*.parquet`.
-    2. Each file is brought to disk, and each period's folder renamed to
-       `results/<table>/<period>/<run>`. Nobody looks there yet.
-    3. One transaction: the ledger names the new folders of the period, for every table of the job,
-       and the rows of those tables that are in the database are replaced.
-    4. The folder of before stays for a while, as somebody may be reading it, and is removed by the
-       next run.
+    2. Each file is synced to the disk, and each period's folder is renamed to
+       `results/<table>/<period>/<run>`. No reader uses it yet.
+    3. In one transaction, the ledger gets the new folders of the period, for every table of the
+       job, and the rows of those tables that are in the database are replaced.
+    4. The former folder stays for a while, because a reader may be reading it; the next run
+       removes it.
 
-A process killed anywhere leaves the old or the new. What it left of folders is removed by the next
-run of that job, which alone touches its tables (`ledger.claimed`).
+If the process is killed at any point, readers see the old results or the new ones. The folders it
+leaves are removed by the next run of the job, which alone may change its tables (`ledger.claimed`).
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ from relay.analytics.segments import sync_folder
 from relay.analytics.spark.catalogue import Job, Table
 
 KEEP_S: Final = 3600
-"""How long a folder stays after another one took its place."""
+"""Seconds for which a replaced folder stays."""
 
 PERIOD_COLUMN: Final = "_period"
-"""By which Spark divides what it writes; the files have the column `period` as well."""
+"""Column by which Spark partitions its output; the files have the column `period` as well."""
 
 ROWS_AT_ONCE: Final = 1000
 
 
 def draft(lake: Lake, table: Table, run: Run) -> Path:
-    """Where Spark writes the results of a table."""
+    """Return the folder into which Spark writes the results of a table."""
     return lake.results / table.name / f"{DRAFT}{run.name}"
 
 
 def publish(job: Job, run: Run, computed: Sequence[Period], lake: Lake) -> None:
-    """Have readers see what was computed.
+    """Make computed results visible to readers.
 
     Args:
-        job: whose tables; each has its draft.
-        run: that computed them; its numbers are brought up to date.
-        computed: the periods. One without rows is published without files.
+        job: job whose tables are published; each has its draft.
+        run: run that computed them; its numbers of periods and rows are updated.
+        computed: the periods. A period without rows is published without files.
 
     Raises:
-        AnalyticsError: there are rows of other periods.
-        OSError: the disk is full, or worse. What is published already stays so.
+        AnalyticsError: the drafts have rows of other periods.
+        OSError: the disk is full or broken. Periods published before stay published.
     """
     for table in job.tables:
         _refuse_others(draft(lake, table, run), computed)
@@ -71,20 +71,20 @@ def publish(job: Job, run: Run, computed: Sequence[Period], lake: Lake) -> None:
 def sweep(job: Job, lake: Lake) -> None:
     """Remove what killed runs left, and folders that were replaced some time ago.
 
-    Only inside `ledger.claimed`.
+    The caller must hold `ledger.claimed`.
     """
     old = timezone.now() - timedelta(seconds=KEEP_S)
     for table in job.tables:
         shown = {row.period: row for row in Published.objects.filter(table=table.name)}
         for found in _folders(lake.results / table.name):
             if found.name.startswith(DRAFT):
-                # A Java whose driver was killed may still be at it for a second or two; what it
-                # leaves, the next run finds.
+                # A Java process whose driver was killed may still write for a second or two; the
+                # next run removes what it leaves.
                 shutil.rmtree(found, ignore_errors=True)
                 continue
             row = shown.get(found.name)
             if row is not None and row.published_at > old:
-                continue  # the one before it may still be read
+                continue  # readers may still use the former one
             for folder in _folders(found):
                 if row is None or row.folder != _below_results(lake, folder):
                     shutil.rmtree(folder)
@@ -100,12 +100,12 @@ def _refuse_others(drafts: Path, computed: Sequence[Period]) -> None:
 
 
 def _settle(lake: Lake, table: Table, run: Run, period: Period) -> Path | None:
-    """Bring the files of a period to disk and to their place; None where there are no rows."""
+    """Sync the files of a period and move them to their folder; None if there are no rows."""
     drafted = draft(lake, table, run) / f"{PERIOD_COLUMN}={period.name}"
     if not drafted.exists():
         return None
     for path in drafted.iterdir():
-        if path.name.startswith("."):  # check sums of Hadoop, which nobody else reads
+        if path.name.startswith("."):  # checksums that only Hadoop reads
             path.unlink()
             continue
         with path.open("rb") as file:
@@ -122,7 +122,7 @@ def _settle(lake: Lake, table: Table, run: Run, period: Period) -> Path | None:
 def _announce(run: Run, period: Period, folders: dict[Table, Path | None], lake: Lake) -> None:
     now, by_day = timezone.now(), footers.rows_by_day(period.files)
     with transaction.atomic():
-        origin.assert_not_another(lake)  # which may have taken over meanwhile
+        origin.assert_not_another(lake)  # another may have taken over since
         for table, folder in folders.items():
             rows, size = _measure(folder)
             Published.objects.update_or_create(
@@ -160,7 +160,7 @@ def _rows(folder: Path) -> Iterator[list[dict[str, Any]]]:
 
 
 def _measure(folder: Path | None) -> tuple[int, int]:
-    """Rows and bytes of a folder."""
+    """Return the number of rows and bytes of a folder."""
     from pyarrow import parquet
 
     files = list(folder.glob("*.parquet")) if folder else []

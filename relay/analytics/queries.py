@@ -1,8 +1,8 @@
-"""Questions in SQL over the events and the results, answered by DuckDB in this process.
+"""SQL queries over the events and the results, answered by DuckDB in this process.
 
-The connection has a view `events` and one for each table with results, over the same files Spark
-reads and writes. Nothing can be changed by it: only SELECT is run, no other file of this machine is
-opened, and memory has a bound, beyond which it works on disk.
+The connection has a view `events`, and a view for each table with results, over the files that
+Spark reads and writes. Queries cannot change anything: only SELECT is run, and no other file of the
+machine is opened. Memory is limited; queries that need more use the disk.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 MEMORY: Final = "2GB"
-"""DuckDB would take four fifths of the machine by itself."""
+"""Memory of DuckDB, which would use four fifths of the machine by default."""
 
 _ADDED_TO_EVENTS: Final = {
     "protocol": f"'{RMB}'",
@@ -36,7 +36,7 @@ _ADDED_TO_EVENTS: Final = {
     "host_id": "CAST(NULL AS VARCHAR)",
     "answer_bytes": "CAST(NULL AS BIGINT)",
 }
-"""Columns that events of earlier releases lack, and what they have in these, in SQL."""
+"""Columns that events of earlier releases lack, and their values for these events, in SQL."""
 
 _ANALYZE: Final = re.compile(rb"analy[sz]e\b", re.IGNORECASE)
 _UNKNOWN: Final = re.compile(r"Table with name (\w+) does not exist")
@@ -49,16 +49,16 @@ def connect(
     memory: str = MEMORY,
     threads: int | None = None,
 ) -> DuckDBPyConnection:
-    """A connection with some views; to be closed by whoever asked.
+    """Return a connection with some views, which the caller closes.
 
     Args:
-        lake: where the files are.
-        views: by name, the Parquet files of each.
-        memory: as DuckDB writes it, such as 512MB.
-        threads: None: those of this machine.
+        lake: lake of the files.
+        views: Parquet files of each view, by its name.
+        memory: memory limit in the form of DuckDB, such as 512MB.
+        threads: number of threads; None: number of cores of this machine.
 
     Raises:
-        AnalyticsError: DuckDB is not installed, or does not take the memory for one.
+        AnalyticsError: DuckDB is not installed, or refuses the memory limit.
     """
     try:
         import duckdb
@@ -93,10 +93,10 @@ def connect(
 
 
 def everything(lake: Lake) -> dict[str, list[Path]]:
-    """The files of the events and of each table that has results.
+    """Return the files of the events, and of each table that has results.
 
     Raises:
-        LakeError: a merged file does not tell what it stands for.
+        LakeError: a merged file does not list the files it replaces.
     """
     found = {
         table.name: ledger.result_files(lake, table.name)
@@ -108,10 +108,10 @@ def everything(lake: Lake) -> dict[str, list[Path]]:
 
 
 def ask(connection: DuckDBPyConnection, question: str) -> DuckDBPyConnection:
-    """Run one SELECT; what came of it is fetched from what is returned.
+    """Run one SELECT; fetch its rows from the returned connection.
 
     Raises:
-        AnalyticsError: it is none, or cannot be answered; the text says why.
+        AnalyticsError: the query is not a SELECT, or fails; the text says why.
     """
     import duckdb
 
@@ -123,14 +123,14 @@ def ask(connection: DuckDBPyConnection, question: str) -> DuckDBPyConnection:
 
 
 def rows(found: DuckDBPyConnection, step: int) -> Iterator[Sequence[Any]]:
-    """All rows of an answer.
+    """Yield all rows of an answer.
 
     Args:
-        found: what `ask` returned.
-        step: how many are in memory.
+        found: return value of `ask`.
+        step: number of rows in memory.
 
     Raises:
-        AnalyticsError: one cannot be computed; the text says why.
+        AnalyticsError: a row cannot be computed; the text says why.
     """
     import duckdb
 
@@ -155,24 +155,24 @@ def _refuse_changes(connection: Any, question: str) -> None:
 
 
 def _kind_of_explained(connection: Any, question: str) -> Any:
-    """What `EXPLAIN [ANALYZE] [(options)]` is about: with ANALYZE it is run."""
+    """Return the type of the statement in `EXPLAIN [ANALYZE] [(options)]`; ANALYZE runs it."""
     import duckdb
 
-    text = question.encode()  # the places of words are those of bytes
+    text = question.encode()  # the tokenizer counts bytes
     words = [at for at, kind in duckdb.tokenize(question) if kind != duckdb.token_type.comment]
     first = 2 if _ANALYZE.match(text, words[1]) else 1
     for at in (words[first], _after_brackets(text, words[first:])):
         try:
             statements = connection.extract_statements(text[at:].decode())
         except duckdb.ParserException:
-            continue  # what is in brackets are options, and no SELECT
+            continue  # the brackets contain options, not a SELECT
         if len(statements) == 1:
             return statements[0].type
     raise AnalyticsError("only SELECT is answered, and EXPLAIN of one")
 
 
 def _after_brackets(text: bytes, words: Sequence[int]) -> int:
-    """Where the word after a pair of brackets begins; the end if there is none."""
+    """Return where the word after a pair of brackets begins, or the end of the text."""
     depth = 0
     for at, following in zip(words, [*words[1:], len(text)], strict=True):
         depth += {b"(": 1, b")": -1}.get(text[at : at + 1], 0)
@@ -182,16 +182,15 @@ def _after_brackets(text: bytes, words: Sequence[int]) -> int:
 
 
 def _reading(name: str, files: Sequence[Path]) -> str:
-    """What stands for the rows of some files. Files of an older schema lack columns: those are
-    null."""
+    """Return SQL for the rows of some files; columns that older files lack are null."""
     options = "union_by_name = true"
-    if name == "events":  # the folders tell the day and the hour
+    if name == "events":  # the folders name the day and the hour
         options += ", hive_types = {'date': DATE, 'hour': INTEGER}"
     return f"read_parquet({_literal([str(path) for path in files])}, {options})"
 
 
 def _columns(connection: DuckDBPyConnection, name: str, reading: str) -> str:
-    """What a view selects: columns of files of earlier releases have the names of this one."""
+    """Return the columns of a view; those of earlier releases get their present names."""
     table = next((table for table in tables() if table.name == name), None)
     renamed, added = (dict(table.renamed), dict(table.added)) if table else ({}, {})
     if name == "events":
@@ -208,7 +207,7 @@ def _columns(connection: DuckDBPyConnection, name: str, reading: str) -> str:
 
 
 def _either(its: list[str]) -> str:
-    """The first that is not null; of one alone, a filter reaches the files."""
+    """Return SQL for the first non-null value; filters are pushed down only to a plain column."""
     return its[0] if len(its) == 1 else f"coalesce({', '.join(its)})"
 
 

@@ -1,20 +1,22 @@
-"""What a relay worker records of its messages and sessions.
+"""The recorder of a relay worker: events of its messages and sessions.
 
-Stands in the worker as its recorder. A batch is handed as a whole to a process that makes rows of
-it (`relay.analytics.handover`), which costs a worker a fraction of making them. It makes them
-itself when that process does not keep up or is not there, and of batches that need a look at each
-message: those with messages of other relays, and those that Redis took in part. What is the same
-for all messages between two sessions (their twins, the number of the session's name, the seed of
-the hash) is kept, so a message then costs the reading of its uid and kind, one hash and one
-packing.
+The worker calls its methods. The recorder hands a batch as a whole to a process that packs its rows
+(`relay.analytics.handover`), which costs the worker a fraction of packing them. It packs them
+itself if that process does not keep up or has ended, and for batches whose messages must be
+inspected one by one: those with messages of partner relays, and those that Redis stored only in
+part. Values that are the same for all messages between two sessions (their twins, the number of the
+session's name, the seed of the hash) are cached, so each message costs the parsing of its uid and
+kind, one hash and one packing.
 
-    committed   accepted or federated_in; delivered where it will be written now, else queued
-    unwritten   what did not fit into its socket after all becomes queued
-    written     delivered, of what was read from a stream
-    federated   accepted, of what is committed to the outbox; the rest is told by the drainer
-    dropped     a message ends undelivered; unread ones are told by `trimmed` before
+    committed   accepted or federated_in; delivered if it is written now, else queued
+    unwritten   a message that did not fit into its socket after all becomes queued
+    written     delivered, for messages read from a stream
+    federated   accepted, for messages committed to the outbox; the drainer records the rest
+    dropped     dropped, for messages that end undelivered; `trimmed` records those that end unread
+                in their queue
 
-A message counts as accepted when Redis has it: one that could not be stored was only dropped.
+A message counts as accepted when Redis has stored it; a message that could not be stored is only
+dropped.
 """
 
 from __future__ import annotations
@@ -46,42 +48,42 @@ if TYPE_CHECKING:
     from relay.sessions.worker import Worker
 
 MAX_PAIRS: Final = 50_000
-"""Pairs of sessions that are kept; above it all are forgotten."""
+"""Maximum number of cached pairs of sessions; above it, the cache is cleared."""
 
 UNPROVED: Final = frozenset((MessageReason.BAD_SIGNATURE, InboundReason.UNKNOWN_SOURCE))
-"""Ends of messages whose source is no more than a claim."""
+"""Reasons of drops of messages whose source is only claimed."""
 
 _pack_row = ROW.pack_into
 
 
 class EventRecorder(Recorder):
-    """Records events of one worker."""
+    """Recorder of the events of one worker."""
 
     told_trims = 1 << 30
 
     def __init__(self, worker: Worker, journal: Journal, handover: Handover | None = None) -> None:
         """
         Args:
-            worker: whose recorder this is to be.
-            journal: of this process.
-            handover: to a process that packs what takes most of the time.
+            worker: worker whose events are recorded.
+            journal: journal of this process.
+            handover: handover to the process that packs batches; None: the worker packs them.
         """
         self._worker = worker
         self._journal = journal
         self._handover = handover
-        # By kind of message, its connection and its destination.
+        # By kind of the message, its origin and its destination.
         self._pairs: dict[str | None, dict[Any, dict[Destination, Tail]]]
         self._pairs = {kind: {} for kind in KIND_SEEDS}
         self._sources: dict[tuple[int, str, Destination], tuple[bytes, int]] = {}
         self._count = 0
         self._fresh: Taken | None = None  # the last batch, unless it was handed over
-        self._queued = 0  # as the worker had counted them at the last batch
+        self._queued = 0  # the worker's count at the last batch
         self._opened: dict[Session, tuple[int, int]] = {}  # uid, when
         journal.on_close = self._forget
         worker.commit.displaced = self._displaced
 
     def _forget(self) -> None:
-        """The numbers of names are no longer valid, or there are too many pairs."""
+        """Clear the caches: numbers of names became invalid, or there are too many pairs."""
         for known in self._pairs.values():
             known.clear()
         self._sources.clear()
@@ -93,12 +95,13 @@ class EventRecorder(Recorder):
         items = batch.items
         if not items:
             return
-        if ids is not None and batch.refused:  # in the place of some ids stand errors
+        if ids is not None and batch.refused:  # some ids are errors
             items = [item for item, each in zip(items, ids, strict=False) if type(each) is bytes]
         now_us = self._journal.now_us()
         latency_us = max(0, int((self._worker.loop.time() - batch.since) * 1e6))
         waiting: list[int] = []
-        # The worker has counted those that are not written now, and others since the last batch.
+        # The worker counts messages that are not written now, and others since the last batch. If
+        # the count is the same, all messages of this batch are written.
         if ids is None or self._queued != self._worker.metrics.queued:
             self._queued = self._worker.metrics.queued
             sessions = [item[0].session for item in items]
@@ -133,7 +136,7 @@ class EventRecorder(Recorder):
         for destination, payload, origin in items:
             envelope = Envelope.FromString(payload)
             kind = envelope.WhichOneof("message")
-            # One read of a socket mostly brings several messages for one receiver.
+            # One read of a socket usually has several messages for the same receiver.
             if destination is not last[0] or origin is not last[1] or kind != last[2]:
                 last = (destination, origin, kind)
                 try:
@@ -152,10 +155,10 @@ class EventRecorder(Recorder):
     def _look_up(
         self, origin: Origin | None, destination: Destination, kind: str | None, envelope: Envelope
     ) -> Tail:
-        """What is the same for all messages of a kind between two sessions."""
+        """Return what is the same for all messages of a kind between two sessions, and cache it."""
         journal, target, what, remote = self._journal, destination.key[0], Kind.ACCEPTED, NO_NAME
         name: str | None
-        if origin is None:  # the relay made it: an error, and nobody's message
+        if origin is None:  # an error that the relay itself sends
             what, twin, name = Kind.ERROR, envelope.source.twin, envelope.source.connection
         else:
             twin, name = origin.key
@@ -194,7 +197,7 @@ class EventRecorder(Recorder):
         envelopes: list[Envelope] | None,
     ) -> None:
         if envelopes is None:
-            return  # `committed` has seen to it
+            return  # `committed` has recorded them
         journal = self._journal
         journal.reserve(len(payloads))
         now_us = journal.now_us()
@@ -218,7 +221,7 @@ class EventRecorder(Recorder):
                 seed = pair_seed(twin, target)
                 sources[key] = tail, seed
             uid = digest(envelope.uid, seed ^ seeds[envelope.WhichOneof("message")])
-            if entry_id[:-2] != last:  # the same millisecond, mostly
+            if entry_id[:-2] != last:  # usually the same millisecond
                 last = entry_id[:-2]
                 latency_us = max(0, now_us - int(entry_id.partition(b"-")[0]) * 1000)
             _pack_row(buffer, at, now_us, uid, len(payload), latency_us, tail)
@@ -229,7 +232,7 @@ class EventRecorder(Recorder):
         self, sender: Sender | None, envelope: Envelope, entry_id: bytes | None, size_bytes: int
     ) -> None:
         if sender is None:
-            return  # of the relay itself, or accepted when its destination was a guest here
+            return  # from the relay itself, or accepted while its destination was a guest here
         twin, name = sender.key
         uid = _uid_of(envelope, twin, envelope.destination.twin)
         ends = uid, twin, envelope.destination.twin, name or "", size_bytes
@@ -260,7 +263,7 @@ class EventRecorder(Recorder):
         self._end(_source(envelope), envelope, reason)
 
     def _displaced(self, entries: list[Any]) -> None:
-        """A full queue lost its oldest messages."""
+        """Record the oldest messages that a full queue dropped."""
         for entry_id, fields in entries:
             payload = entry_payload(fields)
             if payload is not None:
@@ -301,7 +304,7 @@ class EventRecorder(Recorder):
             self._count -= len(known.pop(session.sender, ()))
         opened = self._opened.pop(session, None)
         if opened is None:
-            return  # its take-over was not through
+            return  # its take-over had not finished
         uid, opened_us = opened
         twin, name = session.destination.key
         now_us = self._journal.now_us()

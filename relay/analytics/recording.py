@@ -1,6 +1,6 @@
-"""Journals as this installation is configured, for workers and drainers that record.
+"""Journals as configured for this installation, for workers and drainers that record.
 
-Imported only where `analytics.record` is on.
+Imported only if `analytics.record` is on.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from relay.analytics.writer import SegmentWriter
 def journal(
     config: Any, worker: str, clock: Callable[[], float] = time.time, held_beside: int = 0
 ) -> Journal:
-    """A journal for one process, not started yet.
+    """Return a journal for one process, which is not started yet.
 
     Args:
-        config: the settings.
+        config: settings of the relay.
         worker: name of the process among those of this relay.
-        clock: unix seconds.
-        held_beside: as `SegmentWriter` has it.
+        clock: function that returns seconds since 1970.
+        held_beside: as for `SegmentWriter`.
     """
     wanted, rhythm = config.analytics, rhythm_of(config)
     writer = SegmentWriter(
@@ -34,11 +34,11 @@ def journal(
 
 
 def rhythm_of(config: Any) -> Rhythm:
-    """How often files are written."""
+    """Return how often files are written."""
     wanted = config.analytics
     return Rhythm(wanted.flush_ms / 1000, wanted.segment_s, wanted.segment_bytes)
 
 
 def relay_name(config: Any) -> str:
-    """Of this relay; commands may be run without it."""
+    """Return the name of this relay; "" if none is configured, as for some commands."""
     return next(iter(config.relay.domains), "")

@@ -1,8 +1,8 @@
-"""Writes the reference of all tables: `python -m relay.analytics.reference`.
+"""Generator of the reference of all tables: `python -m relay.analytics.reference`.
 
-The docstring of a job's module defines its table; it is read from the source, so this needs
-neither Spark nor Java. Columns stand in it as an indented list, `name  meaning`, and the lines of a
-meaning that goes on are indented as far as its first.
+The docstring of a job's module defines its table. It is read from the source, so neither Spark nor
+Java is needed. The docstring lists the columns as indented lines, `name  meaning`; further lines of
+a meaning are indented as far as the first.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ the database, for pages, reports and REST.
 _COLUMN: Final = re.compile(r"    (?P<name>\w+)  +(?P<meaning>\S.*)")
 _CONSTANT: Final = re.compile(r"\b[A-Z][A-Z_]{2,}\b")
 _SHORT_CHARS: Final = 60
-"""Of the value of a constant that is told."""
+"""Maximum length of the value of a constant in the reference."""
 
 
 def columns(table: Table) -> dict[str, str]:
-    """The columns a table's docstring defines: name and meaning, in their order."""
+    """Return name and meaning of the columns that a table's docstring defines, in their order."""
     lists = [_list(paragraph) for paragraph in _paragraphs(_source(table))]
     return next((found for found in lists if "period" in found), {})
 
 
 def render() -> str:
-    """All of it, in Markdown."""
+    """Return the reference in Markdown."""
     parts = [_HEAD]
     for job in catalogue.JOBS.values():
         parts.append(f"## {job.name}\n\n{job.about[0].upper()}{job.about[1:]}.{_margins(job)}\n")
@@ -96,7 +96,7 @@ def _paragraphs(tree: ast.Module) -> list[str]:
 
 
 def _list(paragraph: str) -> dict[str, str]:
-    """Names and meanings, if a paragraph is an indented list of such."""
+    """Return names and meanings if a paragraph is an indented list of them; else an empty dict."""
     found: dict[str, str] = {}
     name = ""
     for line in paragraph.splitlines():
@@ -111,7 +111,7 @@ def _list(paragraph: str) -> dict[str, str]:
 
 
 def _constants(tree: ast.Module) -> Iterator[str]:
-    """What the constants are that the docstring names."""
+    """Yield a list item with the value of each constant that the docstring names."""
     named = set(_CONSTANT.findall(ast.get_docstring(tree) or ""))
     for node in tree.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:

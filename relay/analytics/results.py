@@ -1,4 +1,4 @@
-"""Which model holds which table of results, and their columns."""
+"""Models of the tables of results, and their columns."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ MODEL_OF: Final[dict[str, type[Result]]] = {
     "lattice_slow": lattice.LatticeSlow,
     "lattice_forged": lattice.LatticeForged,
 }
-"""Those that the catalogue has in the database."""
+"""Model of each table that the catalogue keeps in the database."""
 
 
 def columns(table: str) -> list[str]:
-    """The columns of a table, in the order of its schema.
+    """Return the columns of a table, in the order of its schema.
 
     Raises:
-        KeyError: it is not in the database.
+        KeyError: the table is not in the database.
     """
     return [field.name for field in MODEL_OF[table]._meta.fields if not field.primary_key]
 
 
 def replace(table: str, period: str, batches: Iterable[Sequence[Mapping[str, Any]]]) -> None:
-    """Put rows in the place of those a period has; only inside a transaction.
+    """Replace the rows of a period; only inside a transaction.
 
-    Rows are written without making objects of them: a month of usage has hundreds of thousands,
-    and SQLite lets nobody else write meanwhile. Times alone differ between databases; and only
-    SQLite takes a NUL, which a client may have in the id of its session.
+    Rows are inserted without model objects: a month of usage has hundreds of thousands, and SQLite
+    blocks other writers meanwhile. Only times need an adaptation to the database. NUL characters,
+    which a session id may contain, are replaced, because only SQLite stores them.
 
     Raises:
         KeyError: the table is not in the database, or a row lacks a column.

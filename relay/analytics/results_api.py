@@ -1,11 +1,11 @@
-"""The tables of results over REST: an operation for each table that is in the database.
+"""REST operations for the tables of results that are in the database.
 
-All of them are made in one way from their models, whose fields say what the columns mean:
+One operation for each table is generated from its model, whose fields describe the columns:
 
     GET /analytics/results/traffic-matrix?since=2026-11-01&until=2026-11-07&origin=a.example
 
-They answer pages of rows, filtered by days (or months) and by the columns that name relays and
-twins.
+The operations return pages of rows, filtered by days (or months) and by the columns that name
+relays and twins.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EXAMPLES: Final = {"day": "2026-11-30", "month": "2026-11"}
 
 
 def _declare(name: str, grain: str) -> None:
-    """The operation of one table."""
+    """Declare the operation of one table."""
     model = MODEL_OF[name]
     fields = [each for each in model._meta.fields if not each.primary_key]
     orders = {each.name: each.name for each in fields if _orderable(each)}

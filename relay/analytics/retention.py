@@ -1,12 +1,12 @@
-"""Days beyond what is kept go, with what recorders told of them.
+"""Retention: days that are older than the retention period are removed, with their gaps.
 
-A clock that is wrong must not take the history along. Nothing goes while the newest events are
-themselves beyond what is kept; and since a relay records by the wrong clock, too, a date is
-believed only as far as days with events lead up to it. With seven of them (`LEADING`) in a row up
-to today it is today; otherwise it is as many days earlier as are missing among the latest seven.
-So after a jump time goes on by a day with each day that is recorded, until there are seven: then
-the clock is taken to be right, and the relay to have been off. All of this is told by the days that
-are there; nothing has to be remembered.
+A wrong clock must not delete the history. Nothing is removed while the newest events are themselves
+older than the retention period. A relay also records with the wrong clock, so today's date is
+trusted only as far as days with events lead up to it: with seven such days (`LEADING`) in a row up
+to today, it is today; otherwise it is as many days earlier as are missing among the latest seven.
+So after a jump of the clock, the trusted date advances by one day with each recorded day, until
+there are seven: then the clock is considered right, and the relay is considered to have been off.
+All of this follows from the existing days; no state is stored.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from relay.analytics.segments import UNREADABLE_SUFFIX
 DAY_S: Final = 86_400.0
 
 LEADING: Final = 7
-"""Days with events that make today believed; fewer where fewer are kept."""
+"""Number of days with events after which today's date is trusted; fewer if fewer days are kept."""
 
 logger = logging.getLogger("relay.analytics.compactor")
 
 
 def expire(lake: Lake, keep_days: int, now_s: float, *, sure: bool = False) -> list[date]:
-    """Remove the days before the last `keep_days`; today is one of them.
+    """Remove the days before the last `keep_days`, of which today is one.
 
-    Only inside `Lake.changing`.
+    The caller must hold `Lake.changing`.
 
     Args:
-        lake: whose.
-        keep_days: how many days stay.
-        now_s: unix time, as the clock says.
-        sure: whether somebody says that the clock is right.
+        lake: lake to clean.
+        keep_days: number of days that stay.
+        now_s: time of the clock, in seconds since 1970.
+        sure: whether an operator confirms that the clock is right.
 
     Returns:
-        The days that went.
+        The removed days.
 
     Raises:
         OSError: a file cannot be removed.
     """
     for left in lake.events.glob(f"{DRAFT}date=*"):
-        shutil.rmtree(left)  # of a removal that was killed
+        shutil.rmtree(left)  # left by a removal that was killed
     today = datetime.fromtimestamp(now_s, UTC).date()
     kept = timedelta(days=keep_days - 1)
     days = lake.days()
@@ -68,7 +68,7 @@ def expire(lake: Lake, keep_days: int, now_s: float, *, sure: bool = False) -> l
             now_s = datetime.combine(believed, time(), UTC).timestamp()
         gone = [day for day in gone if day < believed - kept]
     for day in gone:
-        # Under its new name no reader sees it: a day is there whole or not at all.
+        # Readers skip the new name: a day exists as a whole, or not at all.
         folder = lake.events / f"date={day}"
         hidden = folder.with_name(f"{DRAFT}{folder.name}")
         folder.rename(hidden)
@@ -80,7 +80,7 @@ def expire(lake: Lake, keep_days: int, now_s: float, *, sure: bool = False) -> l
 
 
 def _believed(days: Sequence[date], today: date, leading: int) -> date:
-    """Today as far as the days with events make it likely."""
+    """Return the latest date up to today that the days with events confirm."""
     known = [day for day in days if day <= today]
     if len(known) < leading:
         return known[0]

@@ -1,15 +1,15 @@
-"""A ring of memory between two processes: one puts records in, the other takes them out in order.
+"""A ring of shared memory: one process puts records in, another takes them out in order.
 
     numbers   u64 each, a cache line apart: bytes put in so far; taken out so far; then `NUMBERS`
-              figures that the one who takes tells the other
-    data      `DATA_BYTES`; a record is a head and its bytes, and never goes around the end
+              figures that the taker reports to the sender
+    data      `DATA_BYTES`; a record is a head and its bytes, and never wraps around the end
 
-    head      length, what, messages, more u32, now_us, latency_us i64; a length of 2^32 - 1 says
+    head      length, what, messages, more u32, now_us, latency_us i64; a length of 2^32 - 1 means
               that the next record is at the start
 
-There are no locks. What was put in is published later (`publish`), by a turn of the sender's event
-loop that is not the one it was put in: the system calls between them order the memory, also for
-processors that would not.
+There are no locks. Records are published later (`publish`), in another turn of the sender's event
+loop than the one in which they were put in: the system calls between the turns order the memory
+accesses, also on processors that would reorder them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 DATA_BYTES: Final = 4 << 20
-"""Several times what a busy worker puts in between two looks of the other side, and little enough
-to stay in a processor's cache."""
+"""Size of the data: several times what a busy worker puts in between two reads of the taker, and
+small enough to stay in a processor's cache.
+"""
 MOST_BYTES: Final = DATA_BYTES // 4
-"""Of one record."""
+"""Maximum size of one record, in bytes."""
 NUMBERS: Final = 32
-"""Figures the taker may tell."""
+"""Maximum number of figures that the taker reports."""
 
 _START: Final = mmap.PAGESIZE
 _LENGTH: Final = _START + DATA_BYTES
@@ -35,15 +36,15 @@ _HEAD_BYTES: Final = _HEAD.size
 _pack_head = _HEAD.pack_into
 _SKIP: Final = b"\xff" * 4
 _PUT, _TAKEN, _TOLD = 0, 8, 16
-"""Places of the numbers."""
+"""Indices of the numbers; each is in a cache line of its own."""
 
 
 def create() -> int:
-    """Makes the memory, and returns its file: for the sender, and for a child to inherit.
+    """Create the memory and return its file descriptor, for the sender and for a child to inherit.
 
     Raises:
-        OSError: there is no memory.
-        AttributeError: this system has no such files.
+        OSError: there is not enough memory.
+        AttributeError: the system has no memfd.
     """
     file = os.memfd_create("rmb-events", os.MFD_CLOEXEC)
     try:
@@ -55,7 +56,7 @@ def create() -> int:
 
 
 class Record(NamedTuple):
-    """What was put in; the numbers are those of `relay.analytics.handover`."""
+    """A record of the ring; its numbers are those of `relay.analytics.handover`."""
 
     what: int
     messages: int
@@ -66,18 +67,18 @@ class Record(NamedTuple):
 
 
 class Ring:
-    """One end of a ring; an object is used for putting in or for taking out."""
+    """One end of a ring; an object is used either for putting in or for taking out."""
 
     def __init__(self, file: int) -> None:
         """
         Args:
-            file: as `create` made it; may be closed when this returns.
+            file: file descriptor from `create`; may be closed afterwards.
         """
         self._memory = mmap.mmap(file, _LENGTH)
         self._numbers = memoryview(self._memory)[:_START].cast("Q")
-        self._end = self._numbers[_PUT]  # of what was put in, published or not
-        self._older = self._end  # where it was at the last `publish`
-        self._bound = 0  # up to where it may go
+        self._end = self._numbers[_PUT]  # of the records put in, published or not
+        self._older = self._end  # its value at the last `publish`
+        self._bound = 0  # its maximum, as far as known
 
     def put(
         self,
@@ -89,12 +90,12 @@ class Ring:
         latency_us: int = 0,
         spare_bytes: int = 0,
     ) -> bool:
-        """Puts a record in, to be published later.
+        """Put a record in, to be published later.
 
         Args:
             what, messages, more, now_us, latency_us: see `Record`.
-            data: at most `MOST_BYTES`.
-            spare_bytes: that are to be free behind it.
+            data: content of at most `MOST_BYTES`.
+            spare_bytes: bytes that must remain free behind the record.
 
         Returns:
             False if there is no room.
@@ -106,7 +107,7 @@ class Ring:
             return False
         skip = 0 if at + need <= DATA_BYTES else DATA_BYTES - at
         if end + skip + need + spare_bytes > self._bound:
-            # Looked up only here: the other side writes it.
+            # Read only here, because the taker writes it and a read may wait for its cache line.
             self._bound = self._numbers[_TAKEN] + DATA_BYTES
             if end + skip + need + spare_bytes > self._bound:
                 return False
@@ -122,7 +123,7 @@ class Ring:
         return True
 
     def publish(self) -> bool:
-        """Shows the other side what was put in before the last call; whether there is more."""
+        """Publish the records put in before the last call; return whether more remain."""
         self._numbers[_PUT] = self._older
         more = self._older != self._end
         self._older = self._end
@@ -130,11 +131,11 @@ class Ring:
 
     @property
     def waiting_bytes(self) -> int:
-        """What is in it, published or not."""
+        """Bytes in the ring, published or not."""
         return self._end - self._numbers[_TAKEN]
 
     def take(self) -> Iterator[Record]:
-        """Takes out what is published; each record counts as taken when it is handed out."""
+        """Yield the published records; each counts as taken when it is yielded."""
         numbers, memory = self._numbers, self._memory
         end, taken = numbers[_PUT], numbers[_TAKEN]
         while taken != end:
@@ -151,15 +152,15 @@ class Ring:
             yield Record(what, messages, more, now_us, latency_us, data)
 
     def tell(self, figures: list[int]) -> None:
-        """Tells the other side up to `NUMBERS` figures."""
+        """Report up to `NUMBERS` figures to the sender."""
         for place, figure in enumerate(figures, _TOLD):
             self._numbers[place] = figure
 
     def told(self, count: int) -> list[int]:
-        """What the other side told."""
+        """Return the figures that the taker reported."""
         return self._numbers[_TOLD : _TOLD + count].tolist()
 
     def close(self) -> None:
-        """Gives the memory back."""
+        """Release the memory."""
         self._numbers.release()
         self._memory.close()

@@ -1,10 +1,9 @@
-"""Runs a job: finds the periods that are due, computes them with Spark, publishes them.
+"""Runner of a job: it finds the due periods, computes them with Spark, and publishes the results.
 
     runner.run(JOBS["rollup"], Window(first, last), lake, engine, progress)
 
-Periods next to each other are computed together, as many as fit (`MOST_ROWS`): margins are read
-once then. Each period is published by itself, so what was published before something went wrong
-stays.
+Adjacent periods are computed together, as many as fit (`MOST_ROWS`), so that their margins are read
+once. Each chunk of periods is published when it is computed, so a later failure does not undo it.
 """
 
 from __future__ import annotations
@@ -35,27 +34,28 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MOST_ROWS: Final = 60_000_000
-"""Events read in one go, unless one period alone has more. 50 million were measured to stay within
-6.5 GB on one machine."""
+"""Maximum events read at once, unless a single period has more. 50 million stayed within 6.5 GB on
+one machine when measured.
+"""
 
 _REFUSALS: Final = tuple(
     os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 )
-"""How a disk says no to those who write, and to nobody else."""
+"""Messages of errors that only a write to a disk can raise."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run did.
+    """Result of a run.
 
     Attributes:
-        job: its name.
-        run: its name in the ledger; empty when there was nothing to do.
-        computed: periods that were computed.
-        result_rows: of all its tables.
-        current: periods whose result already was of just these events.
-        kept: periods whose events are gone in part, so that the result was kept.
-        empty: periods without events.
+        job: name of the job.
+        run: name of the run in the ledger; empty if there was nothing to do.
+        computed: number of computed periods.
+        result_rows: number of rows of all tables.
+        current: number of periods whose result already matched their events.
+        kept: number of periods whose result was kept because some of their events were deleted.
+        empty: number of periods without events.
     """
 
     job: str
@@ -80,24 +80,24 @@ def run(
     """Bring the results of a job up to date.
 
     Args:
-        job: which.
-        window: for which days.
-        lake: where the events are.
-        engine: Spark; is started only when there is something to compute.
-        progress: where to show how far it is.
-        again: compute also what is up to date.
-        whose: what others are told we are while we compute it.
+        job: job to compute.
+        window: days to compute.
+        lake: lake of the events.
+        engine: Spark, which is started only if there is something to compute.
+        progress: display of the progress.
+        again: whether to compute periods that are up to date as well.
+        whose: name of this process that others see while it computes.
 
     Raises:
-        Busy: another process computes it.
-        Interrupted: somebody ended it.
-        AnalyticsError: it did not work; what was published before that stays.
+        Busy: another process computes the job.
+        Interrupted: the operator stopped the command.
+        AnalyticsError: the run failed; what was published before stays.
     """
     try:
         with ledger.claimed(job, lake, whose):
             return _run(job, window, lake, engine, progress, again=again)
     except DatabaseError:
-        raise  # before anything was begun: the command says how tables are made
+        raise  # raised before the run began: the command says how to create tables
     except (Exception, KeyboardInterrupt) as error:
         told = _told(error, lake, engine)
         if told is None or isinstance(error, AnalyticsError):
@@ -122,10 +122,10 @@ def _run(
             publishing.publish(job, noted, chunk, lake)
     except BaseException as error:
         told = _told(error, lake, engine)
-        with contextlib.suppress(DatabaseError):  # on the same full disk; `note_killed` does it
+        with contextlib.suppress(DatabaseError):  # if it fails too, `note_killed` does it
             ledger.end(noted, RunState.FAILED, told or type(error).__name__)
         if engine.ended():
-            engine.close()  # the next job gets another Java
+            engine.close()  # the next job starts another Java
         if told is None or isinstance(error, AnalyticsError):
             raise
         raise _named(job, error, told) from error
@@ -134,7 +134,7 @@ def _run(
 
 
 def chunks(due: Sequence[Period]) -> Iterator[list[Period]]:
-    """Periods that are computed together: next to each other, and not too many events."""
+    """Yield periods to compute together: adjacent ones, with a limited number of events."""
     chunk: list[Period] = []
     read: set[LakeFile] = set()
     rows = 0
@@ -169,7 +169,7 @@ def _compute(
         elif name == "life_us":
             inputs[name] = 2 * settings.RMB.queue.retention_s * 1_000_000
         else:
-            # Several periods read the same margins.
+            # Periods share the files of their margins.
             files = {file.path: file for period in chunk for file in period.files}
             with progress.phase(f"{job.name}: opening files of events ({len(files):,})"):
                 inputs[name] = engine.events(files.values())
@@ -185,7 +185,10 @@ def _compute(
 
 @contextlib.contextmanager
 def _kept(inputs: dict[str, Any], kinds: Sequence[str]) -> Iterator[None]:
-    """Meanwhile the events are those of some kinds, read once (in memory, or on disk beyond it)."""
+    """Restrict the events to some kinds inside the block, reading them once.
+
+    They are kept in memory, or on disk if they do not fit.
+    """
     if not kinds:
         yield
         return
@@ -198,7 +201,7 @@ def _kept(inputs: dict[str, Any], kinds: Sequence[str]) -> Iterator[None]:
 
 
 def _write(frame: DataFrame, folder: str) -> None:
-    """One file for each period, more where it is large: `rebalance` makes that of any frame."""
+    """Write one file for each period, more if it is large; the hint `rebalance` ensures that."""
     by = publishing.PERIOD_COLUMN
     divided = frame.withColumn(by, frame["period"]).hint("rebalance", by)
     divided.write.partitionBy(by).parquet(folder)
@@ -210,19 +213,19 @@ def _named(job: Job, error: BaseException, told: str) -> AnalyticsError:
 
 
 def _told(error: BaseException, lake: Lake, engine: Engine) -> str | None:
-    """What an operator can do something about, in a line; None for what is a mistake of ours."""
+    """Return a line about an error that an operator can act on; None for a programming error."""
     if isinstance(error, AnalyticsError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     if ended := engine.ended():
-        return ended  # whatever else it led to
+        return ended  # the cause of all other errors
     if isinstance(error, DatabaseError):
         return f"database: {first_line(error)}"
     if isinstance(error, OSError):
         return f"{error.filename or 'files'}: {error.strerror or error}"
     if isinstance(error, ImportError):
-        return None  # Spark itself may be what is missing
+        return None  # Spark itself may be missing
 
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -233,7 +236,7 @@ def _told(error: BaseException, lake: Lake, engine: Engine) -> str | None:
 
 
 def _refused(text: str, lake: Lake, engine: Engine) -> str | None:
-    """What a disk refused, which Spark says at the end of a long story."""
+    """Return the refusal of a disk in a text of Spark, which has it at the end of a long trace."""
     why = next((each for each in _REFUSALS if each in text), None)
     if why is None:
         return None

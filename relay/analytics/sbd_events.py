@@ -1,13 +1,13 @@
-"""What a relay worker records of SBD: its connections, and each packet.
+"""Events of SBD that a relay worker records: its connections, and each packet.
 
-    opened      a client has proven that it holds its key: session_open
+    opened      a client has proved that it holds its key: session_open
     closed      its connection has ended: session_close, with the reason
     forwarded   packets of one read of a socket: accepted, a row for each, by the source's worker
     dropped     packets that end undelivered: dropped, with the reason, by the worker that knows it
 
-So a packet has one row, wherever its destination is, and a second one when it is lost. It has no
-uid: SBD numbers nothing, and nothing is delivered twice. Rows have the keys of both ends in the
-place of twins (`Journal.key_code`).
+So a packet has one row, wherever its destination is, and a second one if it is lost. It has no uid,
+because SBD does not number packets, and no packet is delivered twice. Rows have the keys of both
+ends in place of twins (`Journal.key_code`).
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ if TYPE_CHECKING:
     from relay.sbd.options import EndReason, LossReason
 
 ROWS_AT_ONCE: Final = 4096
-"""Packets that room is made for in one step: a buffer has more."""
+"""Maximum packets for which room is reserved at once; a buffer holds more."""
 
 _ACCEPTED: Final = bytes((Kind.ACCEPTED | SBD, 0))
 _pack_row = ROW.pack_into
 
 
 class SbdEvents:
-    """Records the SBD events of one worker; `relay.sbd.switch.Switch.recorder`."""
+    """Recorder of the SBD events of one worker; used as `relay.sbd.switch.Switch.recorder`."""
 
     def __init__(self, boot_id: str, journal: Journal) -> None:
         """
         Args:
-            boot_id: of the worker.
-            journal: of its process.
+            boot_id: boot id of the worker.
+            journal: journal of its process.
         """
         self._boot_id = boot_id
         self._journal = journal
         self._opened: dict[Connection, tuple[int, int]] = {}  # uid, when
 
     def opened(self, connection: Connection) -> None:
-        """A client has proven that it holds its key, and is reachable."""
+        """Record that a client has proved that it holds its key, and is reachable."""
         now_us = self._journal.now_us()
-        epoch = connection.epoch or round(connection.opened_at * 1e6)  # none while Redis is away
+        epoch = connection.epoch or round(connection.opened_at * 1e6)  # 0 if Redis is down
         uid = sbd_session_uid(self._boot_id, connection.key, epoch)
         self._opened[connection] = uid, now_us
         self._journal.put_sbd(Kind.SESSION_OPEN, now_us, uid, connection.key)
 
     def closed(self, connection: Connection, reason: DropReason | EndReason) -> None:
-        """A connection has ended; nothing is recorded of one that was never reachable."""
+        """Record that a connection has ended, unless it was never reachable."""
         opened = self._opened.pop(connection, None)
         if opened is None:
             return
@@ -67,12 +67,12 @@ class SbdEvents:
     def forwarded(
         self, source: bytes, targets: Mapping[bytes, Sequence[bytes]], count: int
     ) -> None:
-        """Packets of one client are on their way.
+        """Record packets of one client that are forwarded.
 
         Args:
-            source: its key.
-            targets: the packets, source first, by their destination.
-            count: how many packets.
+            source: key of the client.
+            targets: packets by their destination; each packet begins with its source.
+            count: number of packets.
         """
         journal = self._journal
         if count > ROWS_AT_ONCE:
@@ -81,7 +81,7 @@ class SbdEvents:
                     some = packets[start : start + ROWS_AT_ONCE]
                     self.forwarded(source, {destination: some}, len(some))
             return
-        journal.reserve(count)  # before numbers of keys are asked for: they may begin anew here
+        journal.reserve(count)  # first, as the numbers of keys may start again here
         now_us, source_code = journal.now_us(), journal.key_code(source)
         buffer, at = journal.buffer, journal.at
         for destination, packets in targets.items():
@@ -92,7 +92,7 @@ class SbdEvents:
         journal.at = at
 
     def dropped(self, destination: bytes, packets: Sequence[bytes], reason: LossReason) -> None:
-        """Packets for one key, source first, end undelivered."""
+        """Record packets for one key that end undelivered; each packet begins with its source."""
         journal, suffix = self._journal, bytes((Kind.DROPPED | SBD, REASON_CODE[reason]))
         now_us = journal.now_us()
         for packet in packets:

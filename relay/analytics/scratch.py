@@ -1,8 +1,8 @@
-"""Where Spark keeps what it shuffles: a folder for each process that runs it.
+"""Scratch folders for Spark's shuffles: one for each process that runs Spark.
 
-Java removes its files when it ends in peace; one that is killed leaves them, gigabytes of a large
-job. So a folder is locked for as long as its process lives, and whoever starts Spark next removes
-those nobody holds.
+Java removes its files when it ends normally; if it is killed, it leaves them, which may be
+gigabytes after a large job. So each folder is locked for as long as its process runs, and the next
+process that starts Spark removes the folders that no process holds.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _LOCK: Final = "lock"
 
 
 class Scratch:
-    """One such folder.
+    """Scratch folder of this process.
 
     Attributes:
-        path: of it.
+        path: path of the folder.
     """
 
     def __init__(self, parent: Path) -> None:
         """
         Args:
-            parent: of all of them; made if there is none.
+            parent: folder of all scratch folders; created if it does not exist.
 
         Raises:
             OSError: there is no room, or no permission.
@@ -37,7 +37,7 @@ class Scratch:
         parent.mkdir(parents=True, exist_ok=True)
         self.path = parent / secrets.token_hex(4)
         with (parent / _LOCK).open("a") as guard:
-            fcntl.flock(guard, fcntl.LOCK_EX)  # a folder is not seen between being made and locked
+            fcntl.flock(guard, fcntl.LOCK_EX)  # hides a new folder until it is locked
             for found in parent.iterdir():
                 if found.is_dir() and _nobody_holds(found):
                     shutil.rmtree(found, ignore_errors=True)
@@ -46,7 +46,7 @@ class Scratch:
             lock(self._held.fileno())
 
     def close(self) -> None:
-        """Remove it."""
+        """Remove the folder."""
         shutil.rmtree(self.path, ignore_errors=True)
         self._held.close()
 

@@ -1,23 +1,22 @@
-"""Segments: the files that recorders append to, until a compactor makes Parquet of them.
+"""Segments: files that recorders append to, until a compactor converts them to Parquet.
 
-A file `<relay>-<worker>-<start in us>.seg` is a row of blocks, each with its length and checksum:
+A file `<relay>-<worker>-<start in us>.seg` is a sequence of blocks with length and checksum:
 
     block    magic 4s, type u32, length u32, crc32 u32, until_us i64, then `length` bytes
     HEADER   JSON: version, record_bytes, relay, worker, started_us, kinds, reasons, pace (always
              first)
-    NAMES    JSON: {"table": "sessions"|"remotes"|"keys", "first": code, "names": [...]}; a table is
-             continued by such blocks, each before the first record that uses it
+    NAMES    JSON: {"table": "sessions"|"remotes"|"keys", "first": code, "names": [...]}; such
+             blocks continue a table, each before the first record that uses its names
     RECORDS  any number of records of `relay.analytics.records`
-    MARK     empty: nothing happened, and the recorder lived
+    MARK     empty: nothing happened, and the recorder was alive
 
-`until_us` says up to when all that was recorded is in the file, so of a process that is killed one
-knows what it may have taken along. The checksum is over the type, the length, `until_us` and the
-content.
+All events recorded before `until_us` are in the file. If the process is killed, it shows which time
+the lost events are from. The checksum covers the type, the length, `until_us` and the content.
 
-While a file is written its name ends in `.seg.open`, and its writer holds a lock on it that the
-kernel releases with the process: one without the lock is of the dead. `recover` cuts such a file
-after its last good block, ends the sessions that are still open in it, closes it, and says what
-cannot be vouched for.
+While a file is written, its name ends in `.seg.open`, and its writer holds a lock on it, which the
+kernel releases when the process ends: a file without the lock belongs to a dead process. `recover`
+truncates such a file after its last good block, ends the sessions that are still open in it, closes
+it, and reports the time of possible losses.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from relay.analytics.records import (
 )
 
 VERSION: Final = 1
-"""Of the format; a file of a later one is refused by name."""
+"""Version of the format; a file of a later version is refused with an error that names it."""
 
 MAGIC: Final = b"RMBE"
 BLOCK: Final = Struct("<4sIIIq")
@@ -56,22 +55,22 @@ BLOCK: Final = Struct("<4sIIIq")
 _SUMMED: Final = Struct("<IIq")
 
 MAX_BLOCK_BYTES: Final = 8 << 20
-"""A block that claims more is none: reading one must not take the memory it names."""
+"""Maximum length of a block; a larger length is invalid, so it cannot exhaust the memory."""
 
 SUFFIX: Final = ".seg"
 OPEN_SUFFIX: Final = ".seg.open"
 UNREADABLE_SUFFIX: Final = ".unreadable"
 
 TABLES: Final = {"sessions": MAX_SESSIONS, "remotes": MAX_REMOTES, "keys": MAX_KEYS}
-"""The tables of names, with how many each may have."""
+"""Tables of names, with the maximum number of names of each."""
 
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._]+")
 REPLACED: Final = "_"
-"""Stands in names of files for what may not be there."""
+"""Replacement in file names for characters that are not allowed there."""
 
 
 class Type(IntEnum):
-    """What a block has in it."""
+    """Type of a block."""
 
     HEADER = 1
     NAMES = 2
@@ -80,16 +79,16 @@ class Type(IntEnum):
 
 
 class SegmentError(ValueError):
-    """A file that cannot be read as a segment; says which, and why."""
+    """A file that cannot be read as a segment; the text names it, and says why."""
 
 
 class Pace(NamedTuple):
-    """What a recorder may lose when it is killed (`relay.analytics.losses`).
+    """Figures for what a recorder may lose when it is killed (`relay.analytics.losses`).
 
     Attributes:
-        flush_us: time between two writes.
-        at_most: rows it can hold that are not written.
-        before_records, before_us: rows of the segment before, and how long that was written.
+        flush_us: time between two writes, in microseconds.
+        at_most: maximum number of unwritten rows it can hold.
+        before_records, before_us: rows of the segment before, and its length in microseconds.
     """
 
     flush_us: int
@@ -99,7 +98,7 @@ class Pace(NamedTuple):
 
 
 class Write(NamedTuple):
-    """One write of a recorder: up to when its rows are in the file, and how many came with it."""
+    """One write of a recorder: time up to which the file is complete, and number of new rows."""
 
     until_us: int
     records: int
@@ -107,14 +106,14 @@ class Write(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Header:
-    """Whose events a segment has, and what its numbers mean.
+    """Owner of a segment, and the meaning of its numbers.
 
     Attributes:
-        relay: the relay of all its rows.
-        worker: the process that wrote it, for gaps.
-        started_us: unix time at which it was begun.
-        kinds, reasons: names at the place of their numbers.
-        pace: of its recorder; None in segments of earlier versions.
+        relay: relay of all its rows.
+        worker: process that wrote it, for gaps.
+        started_us: time of its start, in microseconds since 1970.
+        kinds, reasons: names at the index of their numbers.
+        pace: figures of its recorder; None in segments of earlier versions.
     """
 
     relay: str
@@ -126,29 +125,29 @@ class Header:
 
     @property
     def name(self) -> str:
-        """What the file is called, without the end."""
+        """Name of the file, without its suffix."""
         return file_name(self.relay, self.worker, self.started_us)
 
 
 def file_name(relay: str, worker: str, *more: object) -> str:
-    """A name for what a process left, whatever characters are in the relay's and its own."""
+    """Return a name for a file of a process, with unsafe characters replaced."""
     safe = (_UNSAFE.sub(REPLACED, text) for text in (relay, worker))
     return "-".join((*safe, *map(str, more)))
 
 
 def block(kind: Type, content: bytes | memoryview, until_us: int) -> list[bytes | memoryview]:
-    """One block, in two pieces: its content is not copied."""
+    """Return one block in two pieces, so that its content is not copied."""
     length = len(content)
     crc = zlib.crc32(content, zlib.crc32(_SUMMED.pack(kind, length, until_us)))
     return [BLOCK.pack(MAGIC, kind, length, crc, until_us), content]
 
 
 def header_block(header: Header, until_us: int | None = None) -> bytes:
-    """The first block of a file.
+    """Return the first block of a file.
 
     Args:
-        header: its content.
-        until_us: up to when all that was recorded is in files before it; None up to its start.
+        header: content of the block.
+        until_us: time up to which all events are in earlier files; None: the start of this one.
     """
     content = json.dumps(
         {
@@ -168,27 +167,27 @@ def header_block(header: Header, until_us: int | None = None) -> bytes:
 
 
 def names_block(table: str, first: int, names: list[str], until_us: int) -> bytes:
-    """Names that later records use: those of the numbers from `first` on."""
+    """Return a block with names for later records; their numbers begin with `first`."""
     content = json.dumps({"table": table, "first": first, "names": names}).encode()
     return b"".join(block(Type.NAMES, content, until_us))
 
 
 class SegmentReader:
-    """Reads one segment, which is in memory or mapped.
+    """Reader of one segment, which is in memory or mapped.
 
     Attributes:
-        header: whose it is.
-        names: the tables, by name; complete for the records that were handed out so far.
-        until_us: up to when the file is complete, as far as it was read.
-        writes: that brought it there; the first has no rows.
-        good_bytes: where the last good block ends.
-        torn_bytes: what is behind it, once all blocks were read; 0 if all is well.
+        header: header of the segment.
+        names: tables of names; complete for the records that were yielded so far.
+        until_us: time up to which the file is complete, as far as it was read.
+        writes: writes of the recorder; the first has no rows.
+        good_bytes: end of the last good block.
+        torn_bytes: bytes behind it, known after all blocks were read; 0 if the file is complete.
     """
 
     def __init__(self, data: bytes | memoryview, path: str | Path) -> None:
         """
         Raises:
-            SegmentError: it does not begin like a segment, or is of a later version.
+            SegmentError: the data do not begin like a segment, or are of a later version.
         """
         self._data = memoryview(data)
         self._path = path
@@ -203,10 +202,10 @@ class SegmentReader:
         self.header = self._header(first[1])
 
     def records(self) -> Iterator[memoryview]:
-        """The records of one block after the other, up to the first that is torn.
+        """Yield the records of one block after another, up to the first torn block.
 
         Raises:
-            SegmentError: a block that is whole says what this version does not know.
+            SegmentError: a complete block has a content that this version does not know.
         """
         while (found := self._next()) is not None:
             kind, content = found
@@ -221,7 +220,7 @@ class SegmentReader:
         self.torn_bytes = len(self._data) - self.good_bytes
 
     def _next(self) -> tuple[int, memoryview] | None:
-        """The next good block."""
+        """Return the next good block."""
         found = _block_at(self._data, self.good_bytes)
         if found is None:
             return None
@@ -284,7 +283,7 @@ def _pace(found: dict[str, Any] | None) -> Pace | None:
 
 
 def owner(path: Path) -> tuple[str, str] | None:
-    """Relay and worker of a segment of any version; None if its header cannot be read."""
+    """Return relay and worker of a segment of any version; None if its header cannot be read."""
     try:
         with path.open("rb") as file:
             head = file.read(BLOCK.size + MAX_BLOCK_BYTES)
@@ -298,7 +297,7 @@ def owner(path: Path) -> tuple[str, str] | None:
 
 
 def _block_at(data: memoryview, at: int) -> tuple[int, memoryview, int] | None:
-    """Type, content and `until_us` of the block that begins there; None if it is no good one."""
+    """Return type, content and `until_us` of the block at a position; None if it is not good."""
     start = at + BLOCK.size
     if start > len(data):
         return None
@@ -316,11 +315,11 @@ class Recovered:
     """What a dead recorder left.
 
     Attributes:
-        path: the closed segment; None if the file is none, and was put aside under another name.
-        header: whose it is; None if not even that was readable.
-        until_us: up to when it is complete.
-        torn_bytes: cut off.
-        writes: of the recorder.
+        path: the closed segment; None if the file is not a segment, and was put aside.
+        header: header of the segment; None if it could not be read.
+        until_us: time up to which the segment is complete.
+        torn_bytes: number of bytes that were cut off.
+        writes: writes of the recorder.
     """
 
     path: Path | None
@@ -331,7 +330,10 @@ class Recovered:
 
 
 def lock(file: int) -> bool:
-    """Takes the lock of an open file, if nobody has it; it lasts as long as the file is open."""
+    """Try to take the lock of an open file; return whether it succeeded.
+
+    The lock lasts until the file is closed.
+    """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -340,7 +342,7 @@ def lock(file: int) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Has the names in a folder outlive a loss of power."""
+    """Sync a folder, so that its entries survive a loss of power."""
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(opened)
@@ -349,14 +351,14 @@ def sync_folder(folder: Path) -> None:
 
 
 def recover(path: Path, tell: Callable[[Recovered], None] | None = None) -> Recovered | None:
-    """Closes an open segment whose writer is dead; None if it lives, or somebody was quicker.
+    """Close an open segment of a dead writer; None if the writer lives or it is closed already.
 
-    Done again after a crash in its middle it comes to the same end.
+    After a crash, the function may be called again, with the same result.
 
     Args:
-        path: of the open segment.
-        tell: is told before the file gets its new name, so that a crash cannot lose what it keeps;
-            after one it may be told again.
+        path: path of the open segment.
+        tell: called before the file is renamed, so that what it records survives a crash; after a
+            crash, it may be called again.
     """
     try:
         opened = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -371,7 +373,7 @@ def recover(path: Path, tell: Callable[[Recovered], None] | None = None) -> Reco
             header = reader.header
             sessions = lost_sessions.unended(reader.records(), header.kinds)
         except SegmentError:
-            # No recorder leaves such a file, unless the machine lost power: kept for a look.
+            # A recorder leaves such a file only if the machine lost power: kept for inspection.
             found = Recovered(None, None, 0, len(data))
             if tell is not None:
                 tell(found)
@@ -396,7 +398,7 @@ def recover(path: Path, tell: Callable[[Recovered], None] | None = None) -> Reco
 def _end_sessions(
     file: int, header: Header, sessions: list[lost_sessions.Open], until_us: int
 ) -> None:
-    """Add the ends of sessions to the segment of their dead worker."""
+    """Append the ends of sessions to the segment of their dead worker."""
     os.lseek(file, 0, os.SEEK_END)
     for rows in lost_sessions.closing_rows(sessions, until_us, header.kinds, header.reasons):
         rest = memoryview(b"".join(block(Type.RECORDS, rows, until_us)))

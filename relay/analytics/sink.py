@@ -1,10 +1,10 @@
-"""The database's end of the stream: every event counts once, whatever dies when.
+"""Database side of the stream: every event counts once, even after a crash.
 
-Spark calls with the number of a batch and its sums. One transaction adds the sums to the minutes
-and notes the number. When the process dies before the commit, nothing of the batch is there and
-Spark brings it again; when it dies after, before Spark has noted that the batch is done, it is
-brought again too, and found to be in. Numbers belong to a checkpoint, whose name is in the same
-row: who goes on with another one begins anew here as well.
+Spark calls `apply` with the number of a batch and its sums. One transaction adds the sums to the
+minutes and stores the number. If the process dies before the commit, nothing of the batch is stored
+and Spark sends it again. If it dies after the commit, but before Spark has recorded the batch as
+done, Spark sends it again too, and its number shows that it is stored. Numbers belong to a
+checkpoint, whose name is in the same row: with another checkpoint, the counting starts again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from relay.analytics.errors import AnalyticsError
 from relay.analytics.models import LiveMinute, StreamState
 
 KEEP: Final = timedelta(days=3)
-"""Minutes are kept so long: the jobs have counted these days since."""
+"""How long minutes are kept; by then, the jobs have computed these days."""
 
 _SUMS: Final = ("n", "size_bytes", "latency_us", "late")
 _KEYS: Final = ("minute", "relay", "kind", "reason", "remote")
@@ -28,21 +28,21 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TakenOver(AnalyticsError):
-    """Another stream has begun meanwhile."""
+    """Another stream has started since."""
 
 
 def state() -> StreamState | None:
-    """How far the stream is; None: there never was one."""
+    """Return the state of the stream; None if there never was one."""
     return StreamState.objects.first()
 
 
 def begin(counts_from: datetime, now: datetime, *, keep: bool) -> StreamState:
-    """Begin a checkpoint, which will bring all events from a full hour on.
+    """Begin a checkpoint, which counts all events from a full hour on.
 
     Args:
-        counts_from: that hour.
-        now: for the name of the checkpoint.
-        keep: whether the minutes before that hour are whole and stay.
+        counts_from: the full hour.
+        now: current time, for the name of the checkpoint.
+        keep: whether the minutes before that hour are complete and stay.
     """
     with transaction.atomic():
         before = StreamState.objects.select_for_update().first()
@@ -65,16 +65,16 @@ def begin(counts_from: datetime, now: datetime, *, keep: bool) -> StreamState:
 
 
 def apply(checkpoint: str, batch: int, sums: Iterable[Mapping[str, Any]], now: datetime) -> bool:
-    """Add the sums of a batch; False: they were in already.
+    """Add the sums of a batch; return False if they were added before.
 
     Args:
-        checkpoint: of the stream that calls.
-        batch: its number.
-        sums: as `relay.analytics.spark.stream.sums` tells, each once.
-        now: of the clock.
+        checkpoint: checkpoint of the calling stream.
+        batch: number of the batch.
+        sums: rows of `relay.analytics.spark.stream.sums`, one for each key.
+        now: current time.
 
     Raises:
-        TakenOver: the checkpoint is not the one that counts.
+        TakenOver: the checkpoint is not the current one.
     """
     with transaction.atomic():
         current = _current(checkpoint)
@@ -93,14 +93,14 @@ def apply(checkpoint: str, batch: int, sums: Iterable[Mapping[str, Any]], now: d
 
 
 def beat(checkpoint: str, now: datetime) -> None:
-    """Note that the stream runs although nothing came, and forget old minutes.
+    """Record that the stream runs although no event came, and delete old minutes.
 
     Raises:
-        TakenOver: the checkpoint is not the one that counts.
+        TakenOver: the checkpoint is not the current one.
     """
     with transaction.atomic():
         current = _current(checkpoint)
-        # A clock that runs ahead must not make all of today old.
+        # A clock that is ahead must not delete all of today.
         oldest = min(current.newest or now, now).replace(second=0, microsecond=0) - KEEP
         if oldest > current.since:
             LiveMinute.objects.filter(minute__lt=oldest).delete()
@@ -117,7 +117,7 @@ def _current(checkpoint: str) -> StreamState:
 
 
 def _add(found: list[Mapping[str, Any]]) -> None:
-    """Insert or add to; the same words for SQLite and PostgreSQL."""
+    """Insert the sums, or add them to existing rows; the SQL suits SQLite and PostgreSQL."""
     quote = connection.ops.quote_name
     table = quote(LiveMinute._meta.db_table)
     columns = ", ".join(quote(name) for name in (*_KEYS, *_SUMS))

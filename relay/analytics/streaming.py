@@ -1,16 +1,16 @@
-"""Counts events by the minute as their files come: `manage.py rmb_analytics stream`.
+"""Counts of events per minute as their files arrive: `manage.py rmb_analytics stream`.
 
     compactor -> a file of events -> Spark's file source -> sums -> one transaction -> LiveMinute
 
-A file is read once. Those the compactor adds are never changed, and stay for a day after merging
-has put their rows into another one, which the stream leaves out by its name. Two ends of that:
+Each file is read once. Files of the compactor never change, and stay for a day after merging has
+copied their rows into another file, whose name the stream skips. This has two consequences:
 
-- A stream that stood still for most of a day may have missed files. It begins anew, and its minutes
-  begin with it: `since` of its state. The days before are what the jobs are for.
-- Spark's list of files it has seen only grows. So after a week it begins a new one, half a day
-  back; the minutes from there on go, and are counted again from the same files.
+- A stream that did not run for most of a day may have missed files. It starts again, with the
+  minutes from then on: `since` of its state. The jobs cover the days before.
+- Spark's list of files it has seen only grows. So after a week the stream begins a new list, half a
+  day back; the minutes from there on are deleted and counted again from the same files.
 
-Either way one transaction names the new checkpoint and takes the minutes away it will bring.
+In both cases, one transaction stores the new checkpoint and deletes the minutes that it will count.
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 LOOK_BACK: Final = timedelta(hours=12)
-"""A new checkpoint begins so far back; files of that time were not removed yet."""
+"""How far back a new checkpoint begins; files of that time are not removed yet."""
 
 LONGEST_PAUSE: Final = timedelta(seconds=merging.KEEP_S) - timedelta(hours=2)
-"""After a longer one, files may have gone."""
+"""Longest pause of a stream after which no file can have been removed unread."""
 
 LONGEST_CHECKPOINT: Final = timedelta(days=7)
-"""At four files a minute its list has 40,000 names then."""
+"""Age at which a checkpoint is replaced; at four files a minute, its list has 40,000 names then."""
 
 BEAT_S: Final = 60.0
 LOOK_S: Final = 1
-"""At what happens besides Spark."""
+"""Seconds between two checks for a stop while Spark works."""
 
 LOCK: Final = "stream.lock"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Batch:
-    """What one batch brought.
+    """Result of one batch.
 
     Attributes:
-        number: of its checkpoint.
-        events: how many.
-        minutes: in how many minutes.
-        newest: the latest event of it; None: it had none.
-        new: False: they were in already.
+        number: number of the batch in its checkpoint.
+        events: number of events.
+        minutes: number of minutes that have events.
+        newest: time of its latest event; None if it had none.
+        new: whether it was added now; False if it was added before.
     """
 
     number: int
@@ -83,20 +83,20 @@ def stream(
     began: Callable[[StreamState], None] = lambda state: None,
     told: Callable[[Batch], None] = lambda batch: None,
 ) -> None:
-    """Count until it is stopped, or all there is.
+    """Count events until the stream is stopped, or all existing ones are counted.
 
     Args:
-        lake: where events are.
+        lake: lake of the events.
         engine: Spark.
-        every_s: how often to look for files; None: once.
-        since: count all from this hour on, from the beginning; None: go on.
-        restart: forget what was counted.
-        stopping: whether to end; asked often.
-        began: is told where it begins.
-        told: is told of each batch, in a thread of its own.
+        every_s: seconds between two searches for files; None: one search.
+        since: hour from which to count again; None: continue.
+        restart: whether to delete all counts first.
+        stopping: function that returns whether to end; called often.
+        began: called with the state when counting begins.
+        told: called with each batch, in another thread.
 
     Raises:
-        AnalyticsError: it cannot go on; what it counted stays, and the next one goes on.
+        AnalyticsError: the stream cannot continue; its counts stay, and the next stream continues.
     """
     lake.events.mkdir(parents=True, exist_ok=True)
     origin.claim(lake)
@@ -110,7 +110,7 @@ def stream(
 
 
 def checkpoint(lake: Lake, since: datetime | None, restart: bool) -> StreamState:
-    """The one to go on with, or a new one."""
+    """Return the checkpoint to continue with, or a new one."""
     now = datetime.now(UTC)
     state = sink.state()
     keep = False
@@ -129,7 +129,7 @@ def checkpoint(lake: Lake, since: datetime | None, restart: bool) -> StreamState
 
 
 def _assert_whole(lake: Lake, begin: datetime) -> None:
-    """No hour from there on may lack a file whose rows are in a merged one only."""
+    """Check that the stream can read all rows from an hour on, without the merged files."""
     for day in lake.days():
         for hour in lake.hours(day) if day >= begin.date() else ():
             if datetime(day.year, day.month, day.day, hour, tzinfo=UTC) < begin:
@@ -146,7 +146,7 @@ def _assert_whole(lake: Lake, begin: datetime) -> None:
 
 
 def _there(name: str, present: dict[str, Any]) -> bool:
-    """Whether a replaced file is there still, or was itself a merged one, whose parts tell."""
+    """Check whether a replaced file exists, or was itself a merged one, which has its own parts."""
     from relay.analytics.lake import MERGED_SUFFIX
 
     return name in present or name.endswith(MERGED_SUFFIX)
@@ -160,7 +160,7 @@ def _run(
     stopping: Callable[[], bool],
     told: Callable[[Batch], None],
 ) -> bool:
-    """Count with one checkpoint; False: it is time for another one."""
+    """Count with one checkpoint; return False when another one is needed."""
     from relay.analytics.spark import stream as spark_stream
 
     failures: list[Exception] = []
@@ -174,7 +174,7 @@ def _run(
                 state.checkpoint, number, [row.asDict() for row in sums], datetime.now(UTC)
             )
         except Exception as error:
-            failures.append(error)  # Spark keeps no more than a text of it
+            failures.append(error)  # Spark keeps only its text
             raise
         told(_batch(number, sums, new))
 
@@ -200,13 +200,16 @@ def _run(
         if not isinstance(error, AnalyticsError | DatabaseError):
             raise error
         raise AnalyticsError(f"the stream ended: {error}") from error
-    if failed is not None and not stopping():  # a batch that was stopped in its middle may fail
+    if failed is not None and not stopping():  # a stopped batch may fail
         raise AnalyticsError(f"the stream ended: {first_line(failed)}") from failed
     return over
 
 
 def assert_readable(files: Iterable[Path]) -> None:
-    """Spark would take a broken file again and again, and read a later one as if it knew it."""
+    """Check the files of a batch.
+
+    Spark would retry a broken file forever, and would misread a file of a later version.
+    """
     for path in files:
         try:
             footers.assert_readable(path)
@@ -215,7 +218,7 @@ def assert_readable(files: Iterable[Path]) -> None:
 
 
 def _watch(query: StreamingQuery, state: StreamState, stopping: Callable[[], bool]) -> bool:
-    """Wait for its end; False: it is time for another checkpoint."""
+    """Wait for the end of the stream; return False when another checkpoint is needed."""
     beaten_s = time.monotonic()
     while not _ended(query):
         if stopping():
@@ -251,7 +254,7 @@ def _batch(number: int, sums: list[Row], new: bool) -> Batch:
 
 @contextlib.contextmanager
 def alone(lake: Lake) -> Iterator[None]:
-    """Two streams would take each other's checkpoint."""
+    """Hold the lock of the stream: two streams would replace each other's checkpoint."""
     lake.checkpoints.mkdir(parents=True, exist_ok=True)
     with (lake.checkpoints / LOCK).open("a") as file:
         if not lock(file.fileno()):

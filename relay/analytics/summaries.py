@@ -1,6 +1,6 @@
-"""Sums over days of what the jobs found: what pages, REST and the monthly report say of them.
+"""Sums of results over days, for pages, REST and the monthly report.
 
-Sums only of what may be summed: percentiles of hours are not, so the worst hour is named instead.
+Percentiles of hours cannot be summed: the worst hour is shown instead.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ US_PER_S: Final = 1_000_000
 
 
 class Flow(NamedTuple):
-    """What went from one relay to another."""
+    """Traffic from one relay to another."""
 
     origin: str
     final: str
@@ -27,7 +27,7 @@ class Flow(NamedTuple):
 
 
 def matrix(rows: QuerySet[Any]) -> list[Flow]:
-    """Rows of `traffic_matrix` by pair of relays, the most messages first."""
+    """Return the rows of `traffic_matrix` summed by pair of relays, most messages first."""
     found = rows.values("origin", "final").annotate(count=Sum("messages"), sum_bytes=Sum("bytes"))
     flows = [
         Flow(each["origin"], each["final"], each["count"], each["sum_bytes"]) for each in found
@@ -39,20 +39,20 @@ CARRIED: Final = ("opened", "accepted", "accepted_bytes", "dropped")
 
 
 def carried(rows: QuerySet[Any], protocol: str) -> dict[str, int]:
-    """Rows of `protocol_hour` of one protocol added up."""
+    """Return the sums of the rows of `protocol_hour` of one protocol."""
     sums = {f"sum_{name}": Sum(name) for name in CARRIED}
     found = rows.filter(protocol=protocol).aggregate(**sums)
     return {name: found[f"sum_{name}"] or 0 for name in CARRIED}
 
 
 class Budget(NamedTuple):
-    """How another relay kept to the objective.
+    """Attempts to a partner relay, compared to the objective.
 
     Attributes:
-        allowed: tries that may fail by the objective.
-        bad_hours: hours in which fewer succeeded than the objective says.
-        worst_permille: of the worst hour.
-        worst_p95_s: the 95th percentile of the round trips in the slowest hour.
+        allowed: attempts that may fail within the objective.
+        bad_hours: hours in which fewer attempts succeeded than the objective requires.
+        worst_permille: successful attempts per thousand in the worst hour.
+        worst_p95_s: 95th percentile of the round trips in the slowest hour, in seconds.
     """
 
     remote: str
@@ -70,7 +70,7 @@ class Budget(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Of the tries that succeeded."""
+        """Share of the attempts that succeeded."""
         return self.ok / self.attempts if self.attempts else 1.0
 
     @property
@@ -82,10 +82,10 @@ class Budget(NamedTuple):
 
 
 def budgets(rows: QuerySet[Any], objective: float) -> list[Budget]:
-    """Rows of `federation_slo` by relay, the least budget left first.
+    """Return the rows of `federation_slo` summed by relay, smallest remaining budget first.
 
     Args:
-        objective: the part of all tries that is to succeed, 0 to 1.
+        objective: share of all attempts that must succeed, from 0 to 1.
     """
     bad = Q(ok__lt=F("attempts") * objective)
     found = rows.values("remote").annotate(
@@ -113,7 +113,7 @@ def budgets(rows: QuerySet[Any], objective: float) -> list[Budget]:
 
 
 class Curve(NamedTuple):
-    """The most sessions of a protocol at once on a relay, hour by hour; None: nothing is known."""
+    """Highest number of sessions of a protocol on a relay, hour by hour; None without a row."""
 
     relay: str
     protocol: str
@@ -121,15 +121,15 @@ class Curve(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Its name in a drawing."""
+        """Name of the curve in a chart."""
         relay = self.relay or "unknown"
         return relay if self.protocol == RMB else f"{relay} ({self.protocol.upper()})"
 
 
 def concurrency(rows: QuerySet[Any], begin: datetime, hours: int) -> list[Curve]:
-    """Rows of `concurrency` as curves of the same hours, the highest relay first.
+    """Return the rows of `concurrency` as curves over the same hours, highest peak first.
 
-    In an hour without a row nothing opened or closed on the relay: the curve has a gap there.
+    An hour without a row, in which no session opened or closed on the relay, is a gap in the curve.
     """
     found: dict[tuple[str, str], list[int | None]] = {}
     for relay, protocol, hour, peak in rows.values_list("relay", "protocol", "hour", "peak"):
@@ -152,11 +152,11 @@ AUDITED: Final = (
 SINCE_ESTIMATES: Final = {
     "gap_estimate": "gap_events", "gap_at_most": "gap_events", "gaps_unknown": "gaps",
 }  # fmt: skip
-"""What stands for a column in rows of a release that had none."""
+"""Columns that rows of earlier releases lack, and the columns used in their place."""
 
 
 def audited(rows: QuerySet[Any]) -> dict[str, int]:
-    """Rows of `audit` added up."""
+    """Return the sums of the rows of `audit`."""
     sums = {
         name: Sum(Coalesce(name, SINCE_ESTIMATES[name]) if name in SINCE_ESTIMATES else name)
         for name in AUDITED
@@ -171,13 +171,13 @@ USED: Final = (
 
 
 class UsageTotal(NamedTuple):
-    """What all twins together used in a month; the last line of the bill."""
+    """Usage of all twins together in a month; the last line of the bill."""
 
     twins: int
     sums: dict[str, int]
 
 
 def used(rows: QuerySet[Any]) -> UsageTotal:
-    """Rows of `usage` added up."""
+    """Return the sums of the rows of `usage`."""
     found = rows.aggregate(twins=Count("pk"), **{f"sum_{name}": Sum(name) for name in USED})
     return UsageTotal(found["twins"], {name: found[f"sum_{name}"] or 0 for name in USED})

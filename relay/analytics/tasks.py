@@ -1,4 +1,4 @@
-"""The Celery task of analytics. What it does is in `daily`."""
+"""The Celery task of the analytics, which calls `daily`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name="analytics.daily")  # type: ignore[untyped-decorator]
 def compute_daily() -> None:
-    """Has the jobs of the day run when it is time."""
+    """Run the jobs of the day if they are due."""
     try:
         ledger.note_killed(Lake.configured())
         tried = daily.begin(datetime.now(UTC), background.stopping)

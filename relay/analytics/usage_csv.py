@@ -1,12 +1,12 @@
-"""The bill's file: table `usage` of a month as CSV, with a last line to check it by.
+"""File for the bill: table `usage` of a month as CSV, with a last line to verify it.
 
     period,twin,accepted,accepted_bytes,delivered,delivered_bytes,dropped,session_seconds
     2026-03,7,120,64000,118,63000,1,86400
     2026-03,9,3,300,3,300,0,0
     all,2,123,64300,121,63300,1,86400
 
-The last line has the number of lines above it (of twins) and the sum of each other column: who
-reads a file that was cut, or changed by hand, finds out.
+The last line has the number of lines of twins, and the sum of each other column. It lets a reader
+detect a file that was truncated or changed by hand.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ COLUMNS: Final = (
     *("period", "twin", "accepted", "accepted_bytes", "delivered", "delivered_bytes"),
     *("dropped", "session_seconds"),
 )
-"""Of the table, in its order; the job says what they mean."""
+"""Columns of the table, in its order; the docstring of the job describes them."""
 
 ALL: Final = "all"
-"""Stands for the month in the last line."""
+"""Value in the last line in place of the month."""
 
 
 def lines(rows: Iterable[Sequence[str | int]]) -> Iterator[str]:
-    """The file, line by line, each with its end; rows are taken as they come and not kept.
+    """Yield the lines of the file, with their line ends; rows are read one by one and not kept.
 
     Args:
-        rows: of one month, values in the order of COLUMNS, ascending by twin.
+        rows: rows of one month, values in the order of COLUMNS, ascending by twin.
 
     Raises:
-        ValueError: they are of two months, or not in order.
+        ValueError: the rows are of two months, or not in order.
     """
     yield ",".join(COLUMNS) + "\n"
     sums = [0] * (len(COLUMNS) - 2)

@@ -1,6 +1,6 @@
-"""What records the events of a worker: its recorder, its journal, and the process that packs.
+"""Recording of the events of a worker: its recorder, its journal, and the process that packs.
 
-Imported only where `analytics.record` is on.
+Imported only if `analytics.record` is on.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 
 class WorkerEvents:
-    """Records the events of one worker from now on; has a life of its own.
+    """Recording of the events of one worker; started and closed separately from it.
 
     Attributes:
-        sbd: what the worker's SBD server, if it has one, is to tell its events.
+        sbd: recorder for the worker's SBD server, if it has one.
     """
 
     def __init__(self, config: Any, worker: Worker, name: str) -> None:
         """
         Args:
-            config: the settings.
-            worker: that is recorded.
-            name: of this worker among the processes of the relay.
+            config: settings of the relay.
+            worker: worker whose events are recorded.
+            name: name of the worker among the processes of the relay.
         """
         self._journal = journal(config, name, worker.wall_s, MOST_ROWS)
         self._handover = Handover(
@@ -51,15 +51,15 @@ class WorkerEvents:
         self.sbd = SbdEvents(worker.boot_id, self._journal)
 
     def start(self) -> None:
-        """Begins to write."""
+        """Start the journal and the process that packs."""
         self._journal.start()
         self._handover.start()
 
     async def close(self) -> None:
-        """Returns when all is written."""
+        """Stop recording, and wait until all events are written."""
         await asyncio.gather(self._handover.close(), self._journal.close())
 
     def figures(self) -> dict[str, float]:
-        """Figures for the metrics."""
+        """Return the figures for the metrics."""
         both = zip(self._journal.counts(), self._handover.counts(), strict=True)
         return as_figures([sum(pair) for pair in both])

@@ -1,12 +1,12 @@
-"""The thread that brings packed events into segment files.
+"""The thread that writes packed events to segment files.
 
-A recorder packs events into a buffer and hands it over, full or after a moment; here it becomes one
-block of the open segment. Nothing of this holds the recorder up: what takes long (the checksum, the
-write, a sync) is done without the interpreter's lock, and when this thread does not keep up, the
-recorder runs out of buffers and counts what it cannot keep.
+A recorder packs events into a buffer and hands it over when it is full or after a short time; the
+thread writes it as one block of the open segment. This does not delay the recorder: slow steps
+(checksum, write, sync) run without the interpreter's lock, and if the thread does not keep up, the
+recorder runs out of buffers and counts the events that it cannot keep.
 
-Where the disk refuses, the segment is closed after its last whole block, and the same buffer is
-tried again with a new one, until the disk takes it or the process ends.
+If the disk refuses a write, the thread closes the segment after its last complete block, and tries
+the same buffer again with a new segment, until the disk accepts it or the process ends.
 """
 
 from __future__ import annotations
@@ -45,33 +45,33 @@ log = logging.getLogger(__name__)
 
 BUFFER_RECORDS: Final = 21_845
 BUFFER_BYTES: Final = BUFFER_RECORDS * RECORD_BYTES
-"""1 MiB of events."""
+"""Size of a buffer: 1 MiB of events."""
 MAX_BUFFERS: Final = 9
-"""One that fills, and eight that wait to be written."""
+"""Maximum number of buffers: one that is filled, and eight that wait to be written."""
 NAMES_AT_ONCE: Final = 1_000
-"""In one block: even if each is as long as it may be and all of it is escaped, it stays small."""
+"""Maximum names in one block; the block stays small even with the longest, all escaped."""
 OLD_DRAFT_S: Final = 60.0
-"""Whoever made a file that was not begun for so long is dead."""
+"""Age of a draft, in seconds, after which the process that created it is considered dead."""
 RETRY_S: Final = 1.0
-"""Pause after the disk refused."""
+"""Seconds between two attempts after the disk refused a write."""
 CLOSE_S: Final = 5.0
-"""How long an end waits for this thread."""
+"""Maximum seconds that `SegmentWriter.close` waits for the thread."""
 
 _KIND_AT: Final = RECORD_BYTES - 2
 _MAX_PARTS: Final = 1024
-"""Pieces one call of `writev` takes."""
+"""Maximum number of parts that one call of `writev` accepts."""
 
 
 class Job(NamedTuple):
-    """What a recorder hands over.
+    """A buffer that a recorder hands over.
 
     Attributes:
-        buffer: with records; None where there are none.
-        used: bytes of it that are records.
-        until_us: all that happened before is in this one, or was in those before.
-        names: those that are new, by table.
-        close: the segment ends with this.
-        gap: what was lost before this.
+        buffer: buffer with records; None if there are none.
+        used: number of its bytes that are records.
+        until_us: time up to which all events are in this job or in earlier ones.
+        names: new names, by table.
+        close: whether the segment ends with this job.
+        gap: events lost before this job.
     """
 
     buffer: bytearray | None
@@ -83,20 +83,20 @@ class Job(NamedTuple):
 
     @property
     def from_us(self) -> int:
-        """When the first of it happened."""
+        """Time of its first event."""
         if self.buffer is None or not self.used:
             return self.until_us
         return int.from_bytes(self.buffer[:8], "little", signed=True)
 
 
 class _Segment:
-    """The segment that is written.
+    """The open segment.
 
     Attributes:
-        file: that is open, and locked.
-        end: where its last whole block ends.
-        records: in it.
-        from_us: up to when all that was recorded is in files before it.
+        file: file descriptor, which is open and locked.
+        end: end of its last complete block.
+        records: number of its records.
+        from_us: time up to which all events are in earlier files.
     """
 
     def __init__(self, file: int, path: Path, end: int, from_us: int) -> None:
@@ -105,17 +105,17 @@ class _Segment:
         self.end = end
         self.from_us = from_us
         self.records = 0
-        self._marked = False  # its last block is a mark
+        self._marked = False  # whether its last block is a mark
 
     def append(self, parts: list[bytes | memoryview]) -> None:
-        """Writes blocks behind those there are.
+        """Write blocks at the end of the segment.
 
         Raises:
-            OSError: the disk refused; a part may be written.
+            OSError: the disk refused the write; a part may be written.
         """
         size = sum(map(len, parts))
         written = os.writev(self.file, parts) if len(parts) <= _MAX_PARTS else 0
-        if written < size:  # a disk that is nearly full takes a part, then refuses
+        if written < size:  # a nearly full disk accepts a part, then refuses
             rest = memoryview(b"".join(parts))[written:]
             while rest:
                 rest = rest[os.write(self.file, rest) :]
@@ -123,7 +123,7 @@ class _Segment:
         self._marked = False
 
     def mark(self, parts: list[bytes | memoryview], until_us: int) -> None:
-        """Says behind the blocks that nothing more happened; an idle day makes no file grow."""
+        """Write a mark that nothing happened, or update the last one: idle files do not grow."""
         mark = block(Type.MARK, b"", until_us)
         if self._marked and not parts:
             os.pwrite(self.file, mark[0], self.end - BLOCK.size)
@@ -133,13 +133,13 @@ class _Segment:
 
 
 class SegmentWriter:
-    """Writes the segments of one process.
+    """Writer of the segments of one process.
 
     Attributes:
         free: buffers that may be filled again.
-        written: events in segments, by kind.
-        lost: events that the disk did not take before the process ended, by kind.
-        failures: times the disk refused.
+        written: number of events in segments, by kind.
+        lost: number of events that the disk did not accept before the process ended, by kind.
+        failures: number of writes that the disk refused.
     """
 
     def __init__(
@@ -153,12 +153,13 @@ class SegmentWriter:
     ) -> None:
         """
         Args:
-            places: the folders of the analytics.
+            places: folders of the analytics.
             relay: name of this relay.
-            worker: of this process; with the relay's it tells files apart.
+            worker: name of this process; together with the relay's, it distinguishes files.
             fsync: `flush`, `segment` or `off`.
-            flush_s: how often something is handed over.
-            held_beside: most rows of this process that wait somewhere before they are handed over.
+            flush_s: seconds between two hand-overs.
+            held_beside: maximum rows of this process that wait elsewhere before they are handed
+                over.
         """
         self.relay = relay
         self.worker = worker
@@ -179,15 +180,15 @@ class SegmentWriter:
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 
     def start(self) -> None:
-        """Begins; what a process before this one left open is recovered first."""
+        """Start the thread, which first recovers segments that an earlier process left open."""
         self._thread.start()
 
     def submit(self, job: Job) -> None:
-        """Hands something over."""
+        """Hand a job over to the thread."""
         self._jobs.put(job)
 
     def close(self) -> None:
-        """Writes what was handed over and closes the segment; waits for that, within bounds."""
+        """Write the jobs handed over, and close the segment; wait for at most `CLOSE_S` seconds."""
         self._ending.set()
         self._jobs.put(None)
         self._thread.join(CLOSE_S)
@@ -221,7 +222,7 @@ class SegmentWriter:
             self._names = {table: [] for table in TABLES}
 
     def _store(self, job: Job) -> bool:
-        """Writes a job, however long the disk refuses; False if the process ends before."""
+        """Write a job, with retries while the disk refuses; False if the process ends before."""
         while True:
             try:
                 self._write(job)
@@ -247,7 +248,7 @@ class SegmentWriter:
             gaps.write(self._lake.root, gap)
 
     def _write(self, job: Job) -> None:
-        """Brings a job into the open segment, whole or not at all."""
+        """Write a job to the open segment, completely or not at all."""
         if job.gap is not None:
             gaps.write(self._lake.root, job.gap)
         new = job.names
@@ -279,7 +280,7 @@ class SegmentWriter:
         draft = self._folder / f"{DRAFT}{header.name}"
         opened = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            # Only a file with its header and lock gets a name that others look at.
+            # Only a file with its header and lock gets a name that other processes open.
             if not lock(opened):
                 raise OSError(errno.EAGAIN, "somebody has the lock of a new file", str(draft))
             start = header_block(header, until_us)
@@ -293,8 +294,11 @@ class SegmentWriter:
         self._segment = _Segment(opened, path, len(start), until_us)
 
     def _next_segment(self, until_us: int) -> None:
-        """Closes the segment when the next one is there: of a process that is killed between the
-        two nobody would know that it lived."""
+        """Open the next segment, then close the current one.
+
+        In the other order, a process killed between the two steps would leave no trace that it was
+        running.
+        """
         former, self._segment = self._segment, None
         if former is not None:
             took_us = max(0, until_us - former.from_us)
@@ -311,7 +315,7 @@ class SegmentWriter:
         self._close(former)
 
     def _close(self, segment: _Segment | None) -> None:
-        """Closes a segment; one without records is of no use."""
+        """Close a segment; remove it if it has no records."""
         if segment is None:
             return
         path = segment.path
@@ -325,13 +329,13 @@ class SegmentWriter:
             if self._fsync != "off":
                 sync_folder(self._folder)
         except OSError as error:
-            # What was written is in the file; whoever recovers it closes it.
+            # What was written is in the file; the process that recovers it closes it.
             log.error("events: %s cannot be closed: %s", path.name, error)
         finally:
             os.close(segment.file)
 
     def _give_segment_up(self) -> None:
-        """The disk refused in the middle of something: what is whole so far stays."""
+        """Close the segment after its last complete block, because the disk refused a write."""
         if self._segment is not None:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._segment.file, self._segment.end)
@@ -341,18 +345,18 @@ class SegmentWriter:
         try:
             os.fsync(segment.file)
         except OSError as error:
-            # The records are in the file: written again they would be there twice.
+            # The records are in the file: a retry would write them twice.
             self._complain(error)
 
     def _complain(self, error: OSError) -> None:
-        """Says once what is wrong, not each second."""
+        """Log an error once, not at each retry."""
         if str(error) != self._complaint:
             self._complaint = str(error)
             log.error("events cannot be written, they wait: %s", error)
 
 
 def _remove_drafts(folder: Path) -> None:
-    """Removes files that were never begun: a process that lives makes segments of them at once."""
+    """Remove drafts of dead processes; a running process turns its draft into a segment at once."""
     for draft in folder.glob(f"{DRAFT}*"):
         with contextlib.suppress(FileNotFoundError):
             if abs(time.time() - draft.stat().st_mtime) > OLD_DRAFT_S:
@@ -360,6 +364,6 @@ def _remove_drafts(folder: Path) -> None:
 
 
 def count_kinds(buffer: bytearray, used: int) -> list[int]:
-    """How many records of each kind are in a buffer."""
+    """Return the number of records of each kind in a buffer."""
     kinds = buffer[_KIND_AT:used:RECORD_BYTES]
     return [kinds.count(kind) + kinds.count(kind | SBD) for kind in range(len(KINDS))]

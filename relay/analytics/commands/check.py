@@ -1,4 +1,4 @@
-"""`rmb_analytics check`: whether the files of events can be read."""
+"""`rmb_analytics check`: check that the files of events can be read."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
                 why = f"{found.wrong}; and cannot be moved: {error.strerror or error}"
                 found = dataclasses.replace(found, wrong=why)
             else:
-                if moved is None:  # somebody was at it meanwhile
+                if moved is None:  # another process changed it since
                     found = checking.check(file, whole=options["rows"])
         if found is None:
             continue

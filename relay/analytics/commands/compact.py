@@ -1,4 +1,4 @@
-"""`rmb_analytics compact`: what the compactor of a relay does, once."""
+"""`rmb_analytics compact`: do once what the compactor of a relay does."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
         )
         done = [compactor.convert(), compactor.merge(), compactor.retain()]
         if config.record:
-            with contextlib.suppress(RedisError):  # alarms and metrics say themselves if it is away
+            with contextlib.suppress(RedisError):  # alarms and metrics report if it is down
                 done.append(compactor.take_in(client(), relay_name(settings.RMB)))
                 lag.publish(client(), lag.look(lake, time.time()))
     total = {

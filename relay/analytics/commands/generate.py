@@ -1,4 +1,4 @@
-"""`rmb_analytics generate`: a history to try everything with."""
+"""`rmb_analytics generate`: generate a history to try the analytics with."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
 
 
 def _count(text: str) -> int:
-    """`5000`, `5k`, `5M`."""
+    """Parse a number such as `5000`, `5k` or `5M`."""
     unit = _UNITS.get(text[-1:], 1)
     try:
         return int(float(text[:-1]) * unit) if unit > 1 else int(text)

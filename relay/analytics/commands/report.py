@@ -1,4 +1,4 @@
-"""`rmb_analytics report --month YYYY-MM`: the report of a month as HTML and PDF."""
+"""`rmb_analytics report --month YYYY-MM`: write the report of a month as HTML and PDF."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rmb_analytics run JOB|all`: compute results of some days."""
+"""`rmb_analytics run JOB|all`: compute the results of some days."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def add_engine_arguments(parser: ArgumentParser) -> None:
-    """`--master` and `--quiet`, as every verb has that computes."""
+    """Add `--master` and `--quiet`, for verbs that compute."""
     parser.add_argument("--master", default="", help="where Spark runs (default: analytics.master)")
     parser.add_argument("--quiet", action="store_true", help="no progress")
 
 
 def add_wait_argument(parser: ArgumentParser) -> None:
-    """`--wait`, as verbs have it that somebody types."""
+    """Add `--wait`, for verbs that operators run by hand."""
     parser.add_argument(
         "--wait",
         type=arguments.whole_number(0, MOST_WAIT_MINUTES),
@@ -90,18 +90,18 @@ def compute(
     *,
     whose: str = "",
 ) -> None:
-    """Runs jobs one after the other, and says what they did.
+    """Run jobs one after another, and print what they did.
 
     Args:
-        out: where to.
-        options: of the command; without `wait` nothing is waited for.
-        wanted: the jobs, and of which days.
-        whose: what others are told we are.
+        out: output of the command.
+        options: options of the command; without `wait`, busy jobs are not waited for.
+        wanted: jobs, and the days to compute.
+        whose: name of this process that others see.
 
     Raises:
-        Interrupted: somebody ended it; what was published before that stays.
-        Busy: other processes compute some; the others are done.
-        AnalyticsError: some failed; the others are done, unless Spark does not start.
+        Interrupted: the operator stopped the command; what was published before stays.
+        Busy: other processes compute some jobs; the others are done.
+        AnalyticsError: some jobs failed; the others are done, unless Spark does not start.
     """
     from relay.analytics import ledger, runner
     from relay.analytics.engine import Engine
@@ -112,7 +112,7 @@ def compute(
     how = {"again": options.get("again", False), "whose": whose}
     wait_minutes = options.get("wait", 0)
     outcomes, failures, busy = [], [], []
-    first = wanted[0][0].name  # if this one is busy, it is waited for, which says so
+    first = wanted[0][0].name  # if it is busy, `_when_free` reports that
     for told in ledger.at_work(lake, JOBS.keys() - {first}):
         progress.say(f"{told}: both runs take longer")
     try:
@@ -150,22 +150,22 @@ def compute(
 
 
 def _span(wanted: Sequence[tuple[Job, Window]]) -> tuple[datetime, datetime]:
-    """The time whose events these jobs read."""
+    """Return the time whose events these jobs read."""
     spans = [job.span(window) for job, window in wanted]
     return min(since for since, _ in spans), max(until for _, until in spans)
 
 
 def _when_free(attempt: Callable[[], T], wait_minutes: int, progress: Progress) -> T:
-    """Does it as soon as no other process does; who that is, is said.
+    """Call `attempt`, and retry while another process computes the job, which is reported.
 
     Raises:
-        Busy: one still does after that time.
+        Busy: another process still computes it after the waiting time.
     """
     until = time.monotonic() + wait_minutes * 60
     told = ""
     while True:
         try:
-            return attempt()  # which waits a little by itself
+            return attempt()  # it waits a moment itself
         except Busy as error:
             if time.monotonic() >= until:
                 raise

@@ -1,4 +1,4 @@
-"""`rmb_analytics schedule`: what runs by itself, and when."""
+"""`rmb_analytics schedule`: show or run the daily schedule."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ instead. A second run on the same day computes only what is missing.
 """
 
 NICENESS: Final = 10
-"""The relay comes first on a machine both share."""
+"""Nice value: on a shared machine, the relay has priority."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:

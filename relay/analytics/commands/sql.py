@@ -1,4 +1,4 @@
-"""`rmb_analytics sql "SELECT ..."`: a question over the events and the results."""
+"""`rmb_analytics sql "SELECT ..."`: run a query over the events and the results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ A condition on `date`, as above, makes a query fast: it reads only the files of 
 """
 
 SHOWN_ROWS: Final = 100
-"""Of a table on a screen; files have all."""
+"""Default number of rows shown on a terminal; CSV and JSON have all rows."""
 MOST_SHOWN: Final = 1_000_000
 STEP: Final = 5000
 MAX_CELL: Final = 60
@@ -86,7 +86,7 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
 
 
 def _write_json(out: OutputWrapper, names: Sequence[str], rows: Iterator[Sequence[Any]]) -> None:
-    """A list of objects, one on each line, written while it is read."""
+    """Write a list of objects, one on each line, while rows are read."""
     out.write("[", ending="")
     between = "\n"
     for row in rows:
@@ -103,7 +103,7 @@ def _write_csv(out: OutputWrapper, names: Sequence[str], rows: Iterator[Sequence
 
 
 def _write_views(out: OutputWrapper, rows: Iterator[Sequence[Any]]) -> None:
-    """A paragraph for each, as wide as the terminal."""
+    """Write a paragraph for each view, as wide as the terminal."""
     width = max(shutil.get_terminal_size().columns, MIN_WIDTH)
     between = ""
     for view, columns in rows:

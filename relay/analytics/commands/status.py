@@ -1,4 +1,4 @@
-"""`rmb_analytics status`: what is computed, what is missing, and the latest runs."""
+"""`rmb_analytics status`: show computed and missing days, and the latest runs."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _lines(document: dict[str, Any]) -> Iterable[str]:
 
 
 def _spans(names: list[str]) -> str:
-    """Days next to each other as one: 2026-11-01 to 2026-11-20."""
+    """Return adjacent days as spans: 2026-11-01 to 2026-11-20."""
     spans: list[list[str]] = []
     for name in names:
         if spans and _next(spans[-1][-1]) == name:

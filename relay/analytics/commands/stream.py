@@ -1,4 +1,4 @@
-"""`rmb_analytics stream`: events by the minute, seconds after they happened."""
+"""`rmb_analytics stream`: count events by the minute, seconds after they happened."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def handle(out: OutputWrapper, options: dict[str, Any]) -> None:
 
     def end(number: int, frame: FrameType | None) -> None:
         ended.set()
-        if not engine.is_open:  # which takes seconds, and nothing is counted yet
+        if not engine.is_open:  # the start takes seconds, and nothing is counted yet
             raise KeyboardInterrupt
 
     def began(state: StreamState) -> None:
@@ -137,7 +137,7 @@ def _hour(text: str) -> datetime:
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not an hour such as 2026-11-21T14") from None
     now = days.now()
-    if found > now:  # nothing would be counted, and nobody would hear of it
+    if found > now:  # nothing would be counted, without an error
         raise argparse.ArgumentTypeError(
             f"{text!r} is in the future; the latest hour is {now:%Y-%m-%dT%H} (UTC)"
         )

@@ -1,4 +1,4 @@
-"""`rmb_analytics takeover`: the results in the database are of this lake from now on."""
+"""`rmb_analytics takeover`: make this lake the lake of the results in the database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The models of analytics: the ledger of the jobs, and results small enough for the database."""
+"""Models of the analytics: the ledger of the jobs, and results small enough for the database."""
 
 from relay.analytics.models.lattice import LatticeForged, LatticeHour, LatticeSlow
 from relay.analytics.models.ledger import Origin, Published, Run, RunState

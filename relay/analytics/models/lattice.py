@@ -1,4 +1,4 @@
-"""Results about the lattice, as those of `relay.analytics.models.results`."""
+"""Results about the lattice; like those of `relay.analytics.models.results`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.db import models
 from relay.analytics.models.results import HOUR_HELP, Result
 
 MAX_TEXT_CHARS = 128
-"""Of a key, a name or an operation, as processes of the lattice record them."""
+"""Maximum length of a key, a name or an operation, as processes of the lattice record them."""
 
 KIND_HELP = "lattice_out: calls of twins; lattice_in: calls of actors; lattice_seen: the monitor."
 

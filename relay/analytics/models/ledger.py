@@ -1,4 +1,4 @@
-"""The ledger: which jobs ran, and what of their results counts."""
+"""The ledger: runs of jobs, and the published results."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Run(models.Model):
 
 
 class Origin(models.Model):
-    """The lake all results are of: one row, made when something is computed first."""
+    """Lake of all results: one row, created when the first result is computed."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
     lake = models.CharField(max_length=32, help_text="Id of the lake, from its file lake.id.")
@@ -61,7 +61,7 @@ class Origin(models.Model):
 
 
 class Published(models.Model):
-    """The result of one table for one period that readers are shown."""
+    """Current result of one table for one period, which readers see."""
 
     table = models.CharField(max_length=64)
     period = models.CharField(max_length=10, help_text="Day YYYY-MM-DD or month YYYY-MM.")

@@ -1,7 +1,7 @@
-"""What the stream counts while it happens, and how far it is.
+"""Counts of the stream for each minute, and its state.
 
-The jobs count whole days after they are over; these rows are for the hours before. Both count the
-same events, so a minute both know has the same numbers.
+The jobs count whole days after they are over; these rows cover the hours before. Both count the
+same events, so a minute that both have counted has the same numbers.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from django.db import models
 from relay.analytics.models.results import MAX_NAME_CHARS
 
 MAX_WORD_CHARS = 64
-"""Of a kind or a reason."""
+"""Maximum length of a kind or a reason."""
 
 WATERMARK = timedelta(minutes=2)
-"""Events come that much out of order: files are written by many workers."""
+"""How much out of order events may come, because many workers write files."""
 
 
 class LiveMinute(models.Model):
@@ -53,10 +53,10 @@ class LiveMinute(models.Model):
 
 
 class StreamState(models.Model):
-    """How far the stream is: one row, changed in the transaction that changes the minutes.
+    """State of the stream: one row, changed in the transaction that changes the minutes.
 
-    Spark does a batch again when it died before it noted that it was done. Here it says whether
-    the batch's rows are in already.
+    Spark repeats a batch if it died before it recorded the batch as done. The state shows whether
+    the rows of the batch are counted already.
     """
 
     checkpoint = models.CharField(max_length=64, help_text="Folder below checkpoints/.")
@@ -82,5 +82,5 @@ class StreamState(models.Model):
 
     @property
     def watermark(self) -> datetime | None:
-        """Minutes before are whole, stragglers apart, which count all the same."""
+        """Time before which minutes are complete, except for stragglers, which are counted too."""
         return None if self.newest is None else self.newest - WATERMARK

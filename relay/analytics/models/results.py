@@ -1,11 +1,12 @@
-"""Results of the jobs as pages, REST and reports show them: what is small enough for the database.
+"""Results of the jobs for pages, REST and reports: those that are small enough for the database.
 
-A model for each table that the catalogue (`relay.analytics.spark.catalogue`) wants here; the fields
-are the columns of its job's SCHEMA, in their order, and mean what the job's docstring says. Rows
-are written by publishing only, all of a period at once: nothing changes one.
+There is a model for each table that the catalogue (`relay.analytics.spark.catalogue`) keeps in the
+database. Its fields are the columns of the job's SCHEMA, in their order, with the meaning that the
+job's docstring gives. Only publishing writes rows, all rows of a period at once; rows are never
+changed.
 
-Names end in their unit: `_us` are microseconds, of a time those since 1970. All days and hours are
-UTC.
+Names end in their unit: `_us` are microseconds; for a time, microseconds since 1970. All days and
+hours are UTC.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from django.db import models
 from relay.analytics.spark.protocols import RMB
 
 MAX_NAME_CHARS = 255
-"""Of a domain."""
+"""Maximum length of a domain."""
 
 MAX_SESSION_CHARS = 1024
-"""As `relay.max_sid_bytes` may allow."""
+"""Maximum length of a session id, the largest that `relay.max_sid_bytes` allows."""
 
 MAX_KEY_CHARS = 43
-"""A public key of 32 bytes in base64url without padding."""
+"""Length of a public key of 32 bytes in base64url without padding."""
 
 
 class Result(models.Model):
-    """What all have in common: the day (YYYY-MM-DD) or month (YYYY-MM) a row belongs to."""
+    """Base of all results, with the day (YYYY-MM-DD) or month (YYYY-MM) of a row."""
 
     period = models.CharField(max_length=10, help_text="The day, YYYY-MM-DD in UTC.")
 

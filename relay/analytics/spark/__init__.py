@@ -1,5 +1,5 @@
-"""The data pipeline: what runs on Spark's driver and executors.
+"""The data pipeline: code that runs on Spark's driver and executors.
 
-This package is sent to the executors of a cluster, so nothing in it imports Django or another
-package of the project (`relay.analytics.spark` itself apart).
+This package is sent to the executors of a cluster, so its modules import neither Django nor other
+packages of the project.
 """

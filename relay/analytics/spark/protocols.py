@@ -1,6 +1,6 @@
-"""Names of the protocols of events, and of the kinds of those of the lattice.
+"""Names of the protocols of events, and of the kinds of events of the lattice.
 
-Imports nothing: pages and models read them, too.
+Imports nothing, so that pages and models can use it, too.
 """
 
 from __future__ import annotations

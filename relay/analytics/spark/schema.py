@@ -1,43 +1,44 @@
 """The schema of events: one row for each thing that happened on one relay.
 
-Parquet files lie in folders `date=YYYY-MM-DD/hour=HH` (UTC, by `event_time`). Spark has no unsigned
-column of 32 or 64 bits, so numbers are signed 64. Every reader gets the schema explicitly: a column
-a file does not have yet is null, one it has too many is not read.
+Parquet files are in folders `date=YYYY-MM-DD/hour=HH` (UTC, by `event_time`). Spark has no unsigned
+columns of 32 or 64 bits, so numbers are signed 64. Every reader passes the schema explicitly: a
+column that a file lacks is null, and other columns of a file are not read.
 
-    event_time    when this relay saw it
+    event_time    time at which this relay saw the event
     relay         the relay that writes the row
     kind          one of KINDS, or of LATTICE_KINDS
     src_twin      sender; for session rows the twin
     dst_twin      receiver; 0 for session rows
-    src_session   "" where the session has no name
-    size_bytes    of the envelope; 0 for session rows
-    latency_us    delivered: since it was accepted; federated_out: the remote's round trip;
-                  session_close: how long the session was; otherwise null
+    src_session   name of the session; "" if it has none
+    size_bytes    size of the envelope; 0 for session rows
+    latency_us    delivered: time since the acceptance; federated_out: round trip of the partner
+                  relay; session_close: length of the session; otherwise null
     reason        NONE, or why: names of `proto.rmb.reasons` and `proto.federation.answers`
-    remote        the other relay, where federation has to do with it, otherwise null
-    uid           of a message, xxh3-64 of (source twin, destination twin, kind of message, uid of
-                  the envelope) as signed: senders choose uids, so two may use one; for session rows
-                  a number of its own for each connection
-    protocol      one of PROTOCOLS; null in files of the first version: RMB
-    src_key       sbd: the sender's public key, base64url without padding; lattice: that of the
+    remote        the partner relay, if federation takes part; otherwise null
+    uid           for a message, xxh3-64 of (source twin, destination twin, kind of message, uid of
+                  the envelope) as signed: senders choose uids, so two may choose the same; for
+                  session rows, a different number for each connection
+    protocol      one of PROTOCOLS; null, in files of the first version, means RMB
+    src_key       sbd: the sender's public key, base64url without padding; lattice: the key of the
                   origin; otherwise null
-    dst_key       sbd: the receiver's; null for session rows; lattice: that of the target
+    dst_key       sbd: the receiver's key, null for session rows; lattice: the key of the target;
+                  otherwise null
     link          lattice: name of the link between an actor and a provider; otherwise null, as are
                   the columns below
-    contract      of the provider
-    operation     of the target
-    host_id       of the host that the invocation names
-    answer_bytes  of the result; null for a call without a result
+    contract      contract of the provider
+    operation     operation of the target
+    host_id       host that the invocation names
+    answer_bytes  size of the result; null for a call without a result
 
-Clients of SBD are keys: such a row has no twin (null), no `src_session` ("") and, of a packet, 0 as
-`uid`. A packet is `accepted` by the worker its sender is connected to, wherever its receiver is,
-and has a second row, `dropped`, if it is lost; there is none that says it was delivered.
+Clients of SBD have keys: such a row has no twin (null), no `src_session` ("") and, for a packet, 0
+as `uid`. A packet is `accepted` by the worker of its sender, wherever its receiver is, and has a
+second row, `dropped`, if it is lost; no row records its delivery.
 
 A row of the lattice is an invocation that the bridge made for the twin `src_twin` (`lattice_out`)
-or passed on to the twin `dst_twin` (`lattice_in`), or that the monitor saw (`lattice_seen`); of the
-latter `size_bytes` is the whole message, otherwise the payload. `reason` is NONE, how the call
-failed, or what the monitor found wrong; `uid` is a hash of the id of the invocation, 0 where it has
-none; a key, a name and `latency_us` are null where they are not known.
+or passed on to the twin `dst_twin` (`lattice_in`), or that the monitor saw (`lattice_seen`). For
+the latter, `size_bytes` is the size of the whole message, otherwise that of the payload. `reason`
+is NONE, how the call failed, or what the monitor found wrong. `uid` is a hash of the invocation's
+id, 0 if it has none. Keys, names and `latency_us` are null where they are not known.
 """
 
 from __future__ import annotations
@@ -54,16 +55,17 @@ LATTICE: Final = protocols.LATTICE
 PROTOCOLS: Final = (RMB, SBD, LATTICE)
 
 VERSION: Final = 2
-"""Stands in each file's metadata under VERSION_KEY; files of a later one are refused by name.
+"""Version of the schema, in each file's metadata under VERSION_KEY. Files of a later version are
+refused with an error that names them.
 
-Raised when files would make releases that know the version before compute something wrong; they
-read no columns and count no kinds that they do not know.
+It is raised when releases that know only the previous version would compute wrong results from the
+files. Columns and kinds that a release does not know do not matter: it skips them.
 """
 
 VERSION_KEY: Final = "rmb.schema"
 
 NONE: Final = "none"
-"""`reason` of what went well."""
+"""`reason` of success."""
 
 WORKER_LOST: Final = "worker_lost"
 """`reason` of closing rows that were recorded for a worker that was found dead."""
@@ -112,7 +114,7 @@ EVENTS: Final = types.StructType(
         types.StructField("answer_bytes", types.LongType()),
     ]
 )
-"""What is in a file."""
+"""Columns of a file."""
 
 PARTITIONS: Final = types.StructType(
     [
@@ -120,10 +122,10 @@ PARTITIONS: Final = types.StructType(
         types.StructField("hour", types.IntegerType()),
     ]
 )
-"""What the folders tell."""
+"""Columns from the names of the folders."""
 
 READ: Final = types.StructType([*EVENTS.fields, *PARTITIONS.fields])
-"""What a reader gets."""
+"""Columns that a reader gets."""
 
 GAPS: Final = types.StructType(
     [
@@ -137,5 +139,7 @@ GAPS: Final = types.StructType(
         types.StructField("at_most", types.LongType()),
     ]
 )
-"""What recorders lost or cannot vouch for: both ends in microseconds since 1970, `lost` null where
-nobody counted, `estimated` and `at_most` of such a gap null where nothing is known."""
+"""Times in which recorders lost events, or may have lost some. Both ends are in microseconds since
+1970; `lost` is null if it is not known; then `estimated` and `at_most` are null if there is no
+estimate.
+"""

@@ -1,4 +1,4 @@
-"""A Spark session as the jobs need it: UTC, on loopback where it is local, quiet."""
+"""A Spark session with the settings of the jobs: UTC, on loopback if local, little output."""
 
 from __future__ import annotations
 
@@ -19,18 +19,23 @@ from relay.analytics.spark import classes, java, signals
 ON_LOOPBACK: Final = ("local", "spark://127.0.0.1:", "spark://localhost:")
 
 PARTITIONS_PER_CORE: Final = 4
-"""Of a shuffle; between 2 and 8 no difference was measured, 200 for 4 cores cost a fifth."""
+"""Partitions of a shuffle, for each core. Values from 2 to 8 made no difference when measured; 200
+partitions for 4 cores cost a fifth of the time.
+"""
 
 
 FEW_PARTITIONS: Final = 2
-"""Of a shuffle of few events."""
+"""Partitions of a shuffle of few events."""
 
 _QUICK_JAVA: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 def _not_of_py4j(record: logging.LogRecord) -> bool:
-    """Its traces of a Java that is gone, or of a call that was interrupted, for which it takes the
-    root logger; what it raises tells it too."""
+    """Return whether a log record is not from py4j.
+
+    py4j logs traces to the root logger when Java has ended or a call is interrupted; the errors
+    that it raises have the same information.
+    """
     return "py4j" not in Path(record.pathname).parts
 
 
@@ -44,23 +49,25 @@ def open_session(
     small: bool = False,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A new session, or the one of this process.
+    """Return a new session, or the existing one of this process.
 
     Args:
         master: `local[*]`, `local[4]`, `spark://host:port`, `yarn`, `k8s://...`.
-        cache: a folder of ours for Spark's own files.
-        name: what Spark's pages call it.
-        cores: of all executors together, for the number of partitions; None: those of this machine.
+        cache: private folder for Spark's own files.
+        name: name of the application in Spark's pages.
+        cores: cores of all executors together, for the number of partitions; None: those of this
+            machine.
         driver_memory: heap of the driver, which for `local` does all the work.
-        small: whether few events are computed, for which Java compiles quickly rather than well.
-        settings: more of Spark's own, which go before ours.
+        small: whether few events are computed, so that Java should compile quickly rather than
+            well.
+        settings: further settings of Spark, which override the defaults.
 
     Raises:
         JavaError: there is no Java that runs Spark.
     """
-    # Spark starts `python3` of the path otherwise, which may lack pyarrow.
+    # Otherwise Spark starts `python3` from the PATH, which may lack pyarrow.
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # of executors, which may be elsewhere
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # executors may have another
     chosen = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(PARTITIONS_PER_CORE * (cores or os.cpu_count() or 1)),
@@ -70,9 +77,9 @@ def open_session(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.parquet.compression.codec": "zstd",
-        # Joins whose one side is so small in each task need no sorting; never one that is larger.
+        # Joins with at most this much on one side in each task use a hash map instead of sorting.
         "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "64m",
-        # Its own INT96 knows no time zone, and others read a time of nowhere.
+        # Spark's default, INT96, has no time zone, so other readers would misread the time.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
     java_options = classes.options(classes.path())
@@ -86,12 +93,12 @@ def open_session(
         chosen |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     conf = SparkConf().setMaster(master).setAppName(name)
     conf.setAll(list((chosen | dict(settings or {})).items()))
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # all that it raises it tells of as well
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it raises what it logs
     logging.getLogger().addFilter(_not_of_py4j)
     with _environment(java.driver_home(cache)), signals.deferred():
-        # Interrupted in it, PySpark would leave a Java behind that waits for ever.
+        # If PySpark is interrupted here, it leaves a Java process that waits forever.
         SparkContext._ensure_initialized(conf=conf)
-    with signals.kept(signal.SIGINT):  # PySpark takes it, to ask Java in the middle of a call
+    with signals.kept(signal.SIGINT):  # PySpark's handler would call Java inside another call
         SparkContext.getOrCreate(conf)
     session = SparkSession.builder.config(conf=conf).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
@@ -100,9 +107,10 @@ def open_session(
 
 @contextlib.contextmanager
 def _environment(java_home: str) -> Iterator[None]:
-    """Of what is started inside; the next session looks for its Java anew.
+    """Set environment variables for processes started in the block, and restore them afterwards.
 
-    In the locale C Java could not name a file beyond ASCII.
+    So the next session chooses its own Java. In the locale C, Java could not open files with names
+    beyond ASCII.
     """
     ours = {"JAVA_HOME": java_home, "LC_ALL": "C.UTF-8"}
     before = {name: os.environ.get(name) for name in ours}

@@ -1,4 +1,4 @@
-"""Who stops a command: Ctrl-C in a terminal (SIGINT), a service or `kill` (SIGTERM)."""
+"""Signals that stop a command: Ctrl-C in a terminal (SIGINT), a service or `kill` (SIGTERM)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any, Final
 STOPS: Final = (signal.SIGINT, signal.SIGTERM)
 
 AGAIN_S: Final = 0.05
-"""After an interruption that nobody heard of."""
+"""Seconds until an interruption that was swallowed is repeated."""
 
 
 @contextlib.contextmanager
 def taken(handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
-    """Inside, `handler` is called when somebody stops the command; only in the main thread."""
+    """Call `handler` for signals that stop the command in the block; only in the main thread."""
     if not _in_main_thread():
         yield
         return
@@ -32,10 +32,10 @@ def taken(handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def interrupting() -> Iterator[None]:
-    """Inside, who stops the command ends what is done just now, wherever it is.
+    """Let signals that stop the command interrupt the block, whatever it does.
 
     Raises:
-        KeyboardInterrupt: somebody did.
+        KeyboardInterrupt: a signal came.
     """
     with _heard(), taken(signal.default_int_handler):
         yield
@@ -43,7 +43,7 @@ def interrupting() -> Iterator[None]:
 
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:
-    """Who stops the command inside does so at its end, even if that is an error."""
+    """Defer signals that stop the command to the end of the block, even if that is an error."""
     came: list[int] = []
     try:
         with taken(lambda number, frame: came.append(number)):
@@ -55,7 +55,7 @@ def deferred() -> Iterator[None]:
 
 @contextlib.contextmanager
 def kept(number: signal.Signals) -> Iterator[None]:
-    """Whoever takes a signal inside has it no longer afterwards."""
+    """Restore the handler of a signal after the block, whatever the block sets."""
     before = signal.getsignal(number)
     try:
         yield
@@ -66,7 +66,10 @@ def kept(number: signal.Signals) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _heard() -> Iterator[None]:
-    """An interruption of a finaliser, such as py4j has for each object, would only be printed."""
+    """Repeat interruptions of a finaliser, such as py4j has for each object.
+
+    Python would only print them.
+    """
     before = sys.unraisablehook
 
     def unraisable(told: Any) -> None:

@@ -1,9 +1,9 @@
-"""New files of events as a stream: what each brings, added up by the minute.
+"""New files of events as a stream, with the sums of each batch by minute.
 
-Spark lists the folders of a span of days again and again, takes the files it has not seen, notes
-them in the checkpoint, and hands their sums to `apply` with the number of the batch. Nothing else
-is kept in Spark: sums can be added in any order, so a late row needs no state and is never thrown
-away. A batch that was not noted as done comes again with the same number and the same files.
+Spark lists the folders of a span of days repeatedly, takes the files it has not seen, records them
+in the checkpoint, and passes their sums to `apply` with the number of the batch. Spark keeps no
+other state: sums can be added in any order, so a late row needs no state and is never discarded. A
+batch that was not recorded as done is repeated with the same number and the same files.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from relay.analytics.spark import measures, schema
 
 FILES_PER_BATCH: Final = 500
-"""After a long pause; what came in a second is far less."""
+"""Maximum files of a batch, reached after a long pause; each second brings far fewer."""
 
 LATE_US: Final = 60_000_000
-"""As the audit has it."""
+"""Latency above which a delivery is late, in microseconds, as in the audit."""
 
 MINUTE_US: Final = 60_000_000
 
@@ -36,14 +36,14 @@ SUMS: Final = ("n", "size_bytes", "latency_us", "late")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Source:
-    """Which files.
+    """Files that the stream reads.
 
     Attributes:
         events: folder of the events.
-        names: pattern of the files' names, so that none is taken whose rows were in others.
-        first_day: of the folders.
-        days: how many from it on; a listing takes time for each.
-        from_us: rows before this moment are left out.
+        names: pattern of the names of files whose rows are in no other file of the stream.
+        first_day: first day of the folders.
+        days: number of days from it on; each one takes time in every listing.
+        from_us: rows before this time are skipped.
     """
 
     events: Path
@@ -54,19 +54,19 @@ class Source:
 
     @property
     def pattern(self) -> str:
-        """Of the folders."""
+        """Pattern of the folders."""
         days = (self.first_day + timedelta(n) for n in range(self.days))
         return f"{self.events}/date={{{','.join(day.isoformat() for day in days)}}}"
 
 
 def sums(events: DataFrame, from_us: int) -> DataFrame:
-    """Rows of `KEYS`, `SUMS` and `newest_us`, the latest event of each; SBD is left out.
+    """Return rows of `KEYS`, `SUMS` and `newest_us`, the time of the latest event; SBD is skipped.
 
-    minute_us     begin of the minute of event_time
-    remote        "" where there is none
-    n             events
-    size_bytes    of them
-    latency_us    sum over those that have one
+    minute_us     start of the minute of event_time
+    remote        the partner relay; "" if there is none
+    n             number of events
+    size_bytes    sum of their sizes
+    latency_us    sum of the latencies of the events that have one
     late          delivered events whose latency is above a minute
     """
     time_us = f.unix_micros("event_time")
@@ -97,15 +97,15 @@ def start(
     apply: Callable[[int, list[Row]], None],
     every_s: float | None,
 ) -> StreamingQuery:
-    """Begin, or go on where the checkpoint ends.
+    """Start the stream, or continue where the checkpoint ends.
 
     Args:
-        session: of Spark.
-        source: which files; the same ones as when the checkpoint was begun.
-        checkpoint: a folder, made if there is none.
-        apply: called in a thread of its own with the number of each batch and its sums. It is
-            called again after an error or a crash.
-        every_s: how often to look for files; None: take what is there and end.
+        session: session of Spark.
+        source: files to read; the same as when the checkpoint was created.
+        checkpoint: folder of the checkpoint; created if it does not exist.
+        apply: called in another thread with the number of each batch and its sums; called again
+            after an error or a crash.
+        every_s: seconds between two searches for files; None: read the existing files and end.
     """
     events = (
         session.readStream.schema(schema.READ)
@@ -125,12 +125,12 @@ def start(
 
 
 def files_of(checkpoint: Path, number: int) -> list[Path]:
-    """The files of a batch that is under way, as Spark has noted them before it began."""
+    """Return the files of a running batch, which Spark recorded before the batch began."""
     notes = checkpoint / "sources" / "0"
     found = []
     for note in range(_noted(checkpoint, number - 1) + 1, _noted(checkpoint, number) + 1):
         path = notes / str(note)
-        if not path.exists():  # each tenth holds those before it as well
+        if not path.exists():  # every tenth is compacted with those before it
             path = notes / f"{note}.compact"
         for line in path.read_text().splitlines()[1:]:
             told = json.loads(line)
@@ -140,7 +140,7 @@ def files_of(checkpoint: Path, number: int) -> list[Path]:
 
 
 def _noted(checkpoint: Path, number: int) -> int:
-    """Up to which of the source's notes a batch goes; -1 before the first one."""
+    """Return the last record of the source that belongs to a batch; -1 before the first batch."""
     if number < 0:
         return -1
     told = (checkpoint / "offsets" / str(number)).read_text().splitlines()
@@ -148,5 +148,5 @@ def _noted(checkpoint: Path, number: int) -> int:
 
 
 def moment_us(when: datetime) -> int:
-    """Microseconds since 1970."""
+    """Return a time in microseconds since 1970."""
     return round(when.timestamp() * 1_000_000)

@@ -1,4 +1,4 @@
-"""Who sent the most in a day: the same for twins, for pairs of twins and for keys of SBD."""
+"""The senders with the most bytes of a day: of twins, of pairs of twins, and of keys of SBD."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from relay.analytics.spark import measures, schema
 from relay.analytics.spark.window import Window
 
 PLACES: Final = 100
-"""How many of a day are told."""
+"""Number of ranks of a day."""
 
 
 def most(events: DataFrame, window: Window, of: str = schema.RMB, **senders: str) -> DataFrame:
-    """The first of each day by accepted bytes.
+    """Return the senders of each day with the most accepted bytes.
 
     Args:
         events: rows of all kinds.
         window: the days.
         of: the protocol.
-        senders: who: names of the result's columns and the events' they come from. Those with as
-            many bytes are in their ascending order.
+        senders: columns of the result that identify a sender, and the columns of the events that
+            they come from. Senders with the same bytes are in ascending order of these columns.
 
     Returns:
         period, place, the senders, messages, bytes, share_ppm.
@@ -39,10 +39,10 @@ def most(events: DataFrame, window: Window, of: str = schema.RMB, **senders: str
     each = days.groupBy("day", *senders).agg(
         F.count("*").alias("messages"), measures.sum_of("size_bytes").alias("bytes")
     )
-    # Only what may be among the first of its task reaches the one task of the day.
+    # Each task passes only its own first rows on to the one task of the day.
     first = each.withColumn("place", F.row_number().over(order)).where(F.col("place") <= PLACES)
     totals = days.groupBy("day").agg(measures.sum_of("size_bytes").alias("total"))
-    # A decimal: a day of 10 TB times a million is beyond 64 bits.
+    # A decimal, because 10 TB in a day times a million exceed 64 bits.
     share = F.expr("if(total = 0, 0L, cast(bytes as decimal(19, 0)) * 1000000 div total)")
     return first.join(F.broadcast(totals), "day").select(
         measures.day_name("day").alias("period"),

@@ -1,4 +1,4 @@
-"""The span of time a job computes, and whole periods of it."""
+"""The time span that a job computes, and its periods."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from datetime import UTC, date, datetime, timedelta
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Window:
-    """The days a job computes, UTC.
+    """Days that a job computes, UTC.
 
     Attributes:
-        first: the first day.
-        last: the last day, included.
+        first: first day.
+        last: last day, included.
     """
 
     first: date
@@ -24,25 +24,25 @@ class Window:
 
     @property
     def start_us(self) -> int:
-        """Microseconds since 1970 of its begin."""
+        """Start of the first day, in microseconds since 1970."""
         return _us(self.first)
 
     @property
     def end_us(self) -> int:
-        """Microseconds since 1970 of its end, not included."""
+        """End of the last day, in microseconds since 1970, not included."""
         return _us(self.last + timedelta(days=1))
 
     def days(self) -> list[date]:
-        """Each day of it."""
+        """Return all days of the window."""
         return [self.first + timedelta(n) for n in range((self.last - self.first).days + 1)]
 
     def months(self) -> list[str]:
-        """Each month it touches, `YYYY-MM`."""
+        """Return all months that the window touches, as `YYYY-MM`."""
         return sorted({f"{day:%Y-%m}" for day in self.days()})
 
 
 def next_month(day: date) -> date:
-    """The first day of the month after a day's."""
+    """Return the first day of the month after a day's month."""
     return (day.replace(day=1) + timedelta(days=31)).replace(day=1)
 
 

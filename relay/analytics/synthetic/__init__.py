@@ -1,7 +1,7 @@
-"""Made-up history, as like a real one as the jobs can tell.
+"""Synthetic history that the jobs cannot tell from a real one.
 
-`relay.analytics.generator` goes through the hours of it. For each of them `traffic` makes the rows
-of its messages and `connections` those of its sessions, both among the twins of a `population`;
-`rows` holds them as columns until their own hour is written. What is hidden in it for the jobs to
-find is drawn beforehand (`incidents`) and told in a file beside it.
+`relay.analytics.generator` goes through its hours. For each hour, `traffic` makes the rows of its
+messages, `connections` those of its sessions, both among the twins of a `population`, and `lattice`
+those of its invocations. `rows` keeps rows as columns until their own hour is written. `incidents`
+draws beforehand what the history hides for the jobs to find; a file beside the history lists it.
 """

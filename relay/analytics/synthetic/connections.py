@@ -1,4 +1,4 @@
-"""The sessions of one hour, and the storms of reconnects."""
+"""Rows of the sessions of one hour, and of storms of reconnects."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from relay.analytics.synthetic.traffic import SECOND_US, numbers
 TYPICAL_LENGTH_S: Final = 1_800
 LONGEST_S: Final = 48 * 3_600
 NEVER_CLOSED: Final = 0.002
-"""Of the sessions: nobody wrote down their end."""
+"""Share of the sessions whose end is not recorded."""
 RESTART_US: Final = 30 * SECOND_US
-"""The twins of a relay that restarted are back within this."""
+"""Time in which the twins of a restarted relay reconnect, in microseconds."""
 
 _ENDS: Final = ("client_close", "client_close", "client_close", "idle", "replaced", "drained")
 
 
 def sessions(rng: np.random.Generator, population: Population, times: Column) -> Rows:
-    """Rows of sessions opened at some times, by any twins."""
+    """Return rows of sessions that random twins open at given times."""
     twins = rng.integers(0, len(population), len(times))
     return _rows(rng, population, times, twins)
 
 
 def restart(rng: np.random.Generator, population: Population, told: Restart) -> Rows:
-    """Rows of the sessions of a relay that was restarted."""
+    """Return rows of the sessions that reconnect after a restart of a relay."""
     members = np.flatnonzero(population.home == told.relay)
     twins = rng.permutation(members)[: told.sessions]
     times = told.at_us + np.sort(rng.integers(0, RESTART_US, len(twins)))
@@ -37,7 +37,7 @@ def restart(rng: np.random.Generator, population: Population, told: Restart) -> 
 
 
 def storm(rng: np.random.Generator, population: Population, told: Storm) -> Rows:
-    """Rows of one twin that connects again and again."""
+    """Return rows of one twin that reconnects again and again."""
     rows = Rows()
     times = np.array(told.times_us)
     place = int(np.flatnonzero(population.ids == told.twin)[0])
@@ -48,7 +48,7 @@ def storm(rng: np.random.Generator, population: Population, told: Storm) -> Rows
         "src_session": STORMY,
     }
     rows.add(schema.SESSION_OPEN, event_time=times, uid=uids, **common)
-    # Each lasts half of the time until the next.
+    # Each session lasts half of the time until the next one.
     lengths = np.append(np.diff(times) // 2, SECOND_US)
     rows.add(
         schema.SESSION_CLOSE,

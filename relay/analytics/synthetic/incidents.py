@@ -1,4 +1,4 @@
-"""What is hidden in a history for the jobs to find, drawn before anything else."""
+"""Incidents that a history hides for the jobs to find, drawn before anything else."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from relay.analytics.synthetic.population import Population
 
 HOUR_US: Final = 3_600 * 1_000_000
 BASELINE_HOURS: Final = 168
-"""An hour before is nothing to compare with: anomalies need so many of history."""
+"""Hours of history that an anomaly is compared with; earlier hours cannot be anomalies."""
 BURST: Final = (200, 600)
-"""Messages of a burst, all in one hour of a twin that is quiet otherwise."""
+"""Bounds of the messages of a burst, all in one hour of a twin that is quiet otherwise."""
 STORM_OPENS: Final = (5, 40)
 STORM_GAP_US: Final = (1_000_000, 120_000_000)
 RESTARTED_SESSIONS: Final = 2_000
@@ -21,12 +21,12 @@ RESTARTED_SESSIONS: Final = 2_000
 
 @dataclass(frozen=True)
 class Burst:
-    """A twin that sends much in one hour.
+    """A twin that sends many messages in one hour.
 
     Attributes:
-        twin: its number.
-        hour: of the history, from 0.
-        messages: how many.
+        twin: number of the twin.
+        hour: hour of the history, from 0.
+        messages: number of messages.
     """
 
     twin: int
@@ -36,11 +36,11 @@ class Burst:
 
 @dataclass(frozen=True)
 class Storm:
-    """A twin that connects again and again under one name.
+    """A twin that reconnects again and again with the same session name.
 
     Attributes:
-        twin: its number.
-        times_us: of its opens.
+        twin: number of the twin.
+        times_us: times of the connections, in microseconds since 1970.
     """
 
     twin: int
@@ -48,18 +48,18 @@ class Storm:
 
     @property
     def hour_us(self) -> int:
-        """Begin of the hour of its first open."""
+        """Start of the hour of the first connection."""
         return self.times_us[0] // HOUR_US * HOUR_US
 
 
 @dataclass(frozen=True)
 class Restart:
-    """A relay whose twins all come back at once.
+    """A relay whose twins all reconnect at once.
 
     Attributes:
-        relay: its place.
-        at_us: when.
-        sessions: how many twins at most.
+        relay: index of the relay.
+        at_us: time of the restart, in microseconds since 1970.
+        sessions: maximum number of twins that reconnect.
     """
 
     relay: int
@@ -69,7 +69,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class Incidents:
-    """All of a history."""
+    """All incidents of a history."""
 
     bursts: list[Burst]
     storms: list[Storm]
@@ -87,7 +87,7 @@ def draw(
     restarts: int,
     relays: int,
 ) -> Incidents:
-    """So many of each. A history that is too short to tell a burst from habit has none."""
+    """Draw the given number of each incident; a history of at most a week has no bursts."""
     quiet = population.ids[population.quiet(rng, bursts + storms)]
     chosen = quiet.tolist()
     possible = hours - BASELINE_HOURS

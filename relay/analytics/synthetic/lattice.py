@@ -1,4 +1,4 @@
-"""Invocations of a lattice with a bridge and a monitor, some slow, some failing, some forged."""
+"""Invocations of a lattice with a bridge and a monitor; some are slow, fail or are forged."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ OPERATIONS: Final = ("Query", "Store", "Remove")
 FAILING: Final = 0.02
 FORGED: Final = 0.01
 SLOW_TARGET: Final = 3
-"""Number of the provider whose calls take long."""
+"""Index of the provider whose calls are slow."""
 
 _REASONS: Final = ("none", "timed_out", "remote_error")
 _FOUND: Final = ("none", "replay", "signature")
 
 
 def _shapes() -> list[Shape]:
-    """Each call that there is, as it may end, and as it may be seen."""
+    """Return the shapes of all calls, with each result and each finding of the monitor."""
     made = []
     for number, (actor, target, name) in enumerate(
         itertools.product(ACTORS, range(len(PROVIDERS)), OPERATIONS)
@@ -56,17 +56,17 @@ _EACH: Final = len(_REASONS) + len(_FOUND)
 def invocations(
     rng: np.random.Generator, start_us: int, calls: int, twins: Column, relay: str
 ) -> pa.Table:
-    """Make the rows of an hour: each call over the bridge, and what the monitor saw of it.
+    """Return the rows of an hour: each call over the bridge, and what the monitor saw of it.
 
     Args:
-        rng: where chance comes from.
-        start_us: begin of the hour.
-        calls: how many.
-        twins: that take part.
-        relay: that records.
+        rng: random number generator.
+        start_us: start of the hour.
+        calls: number of calls.
+        twins: twins that take part.
+        relay: relay that records.
     """
     each = len(_SHAPES) // _EACH
-    # The first few calls of the list make up most of them.
+    # Most calls are from the start of the list.
     call = (each * rng.random(calls) ** 3).astype(np.int64)
     ends = rng.random(calls)
     failed = (ends < FAILING).astype(np.int64) * (1 + (ends < FAILING / 4))

@@ -1,4 +1,4 @@
-"""Who talks to whom: twins, how much each says, where each is at home, whom it knows."""
+"""The twins of a history: how much each one sends, its home relay, and its contacts."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import numpy as np
 from relay.analytics.synthetic.rows import STORMY, Column
 
 ZIPF: Final = 1.05
-"""The n-th twin says n to the power of minus this as much as the first."""
+"""Exponent: the n-th twin sends n ** -ZIPF times as much as the first one."""
 CONTACTS: Final = 4
-"""Twins of its own relay most of a twin's messages go to."""
+"""Number of twins of the same relay to which most of a twin's messages go."""
 TO_CONTACTS: Final = 0.7
 NAMED: Final = 0.2
-"""Share of twins whose session has a name."""
+"""Share of the twins whose session has a name."""
 
 
 class Population:
-    """The twins of a history; places in its arrays stand for twins until rows are made.
+    """Twins of a history. Until rows are made, an index into its arrays stands for a twin.
 
     Attributes:
-        ids: number of each twin; who says most has any number.
-        home: place of each twin's relay.
+        ids: number of each twin, which does not depend on its activity.
+        home: index of each twin's relay.
         session: code of the name of each twin's session.
     """
 
@@ -45,23 +45,23 @@ class Population:
         return len(self.ids)
 
     def senders(self, rng: np.random.Generator, count: int) -> Column:
-        """Places of twins that send something, the talkative ones more often."""
+        """Return indices of twins that send messages; active twins are more frequent."""
         return np.searchsorted(self._shares, rng.random(count)).astype(np.int64)
 
     def receivers(self, rng: np.random.Generator, senders: Column) -> Column:
-        """Whom each of them sends it to; nobody to itself."""
+        """Return the receiver of each sender's message, never the sender itself."""
         count = len(senders)
         known = self._contacts[senders, rng.integers(0, CONTACTS, count)]
         found = np.where(rng.random(count) < TO_CONTACTS, known, self.senders(rng, count))
         return np.where(found == senders, (found + 1) % len(self), found)
 
     def quiet(self, rng: np.random.Generator, count: int) -> Column:
-        """Places of different twins that hardly ever send anything."""
+        """Return indices of different twins that hardly ever send messages."""
         half = len(self) // 2
         return half + rng.permutation(len(self) - half)[:count]
 
 
 def _shares(count: int) -> Column:
-    """Sums of the shares of the first 1, 2, ... of so many twins."""
+    """Return the cumulative shares of the first 1, 2, ... of `count` twins."""
     sums = np.cumsum(np.arange(1, count + 1) ** -ZIPF)
     return np.asarray(sums / sums[-1])

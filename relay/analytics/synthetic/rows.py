@@ -1,4 +1,4 @@
-"""Rows of events as columns of numbers, and as an Arrow table."""
+"""Rows of events as numeric columns, and as an Arrow table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from relay.analytics.spark import schema
 Column = NDArray[Any]
 
 NULL: Final = -1
-"""Of `latency_us`, and of `remote`'s code."""
+"""Value for null in `latency_us` and `remote`."""
 
 NO_REASON: Final = 0
 REASONS: Final = (
@@ -26,7 +26,7 @@ REASON: Final = {name: code for code, name in enumerate(REASONS)}
 KIND: Final = {name: code for code, name in enumerate(schema.KINDS)}
 
 SESSIONS: Final = ("", "app", "web", "agent")
-"""Names of sessions; STORMY has only storms."""
+"""Names of sessions; only storms use the one with the index STORMY."""
 STORMY: Final = 3
 
 _TYPES: Final = {
@@ -55,9 +55,9 @@ class Rows:
         """Append rows of one kind.
 
         Args:
-            kind: of all of them.
-            columns: an array each, or one value for all; `event_time` must be an array. What is
-                not named is 0, or null where a null means there is none.
+            kind: kind of all rows.
+            columns: an array for each column, or one value for all rows; `event_time` must be an
+                array. Other columns are 0, or null if null means that there is no value.
         """
         count = len(columns["event_time"])  # type: ignore[arg-type]
         given: dict[str, Column | int] = {
@@ -71,12 +71,12 @@ class Rows:
             blocks.append(np.broadcast_to(np.asarray(given.get(name, 0), _TYPES[name]), count))
 
     def take(self, other: Rows) -> None:
-        """Append all rows of another."""
+        """Append all rows of another object."""
         for name, blocks in other._blocks.items():
             self._blocks[name] += blocks
 
     def cut(self, end_us: int) -> Rows:
-        """Take the rows before a moment out, ordered by time; what was later stays."""
+        """Remove and return the rows before a time, ordered by time."""
         columns = {name: self._column(name) for name in _TYPES}
         times = columns["event_time"]
         early = np.flatnonzero(times < end_us)
@@ -89,12 +89,12 @@ class Rows:
         return before
 
     def of_kinds(self, name: str, *kinds: str) -> Column:
-        """One column of the rows of some kinds."""
+        """Return one column of the rows of some kinds."""
         wanted = np.isin(self._column("kind"), [KIND[kind] for kind in kinds])
         return self._column(name)[wanted]
 
     def counts(self) -> dict[str, int]:
-        """How many there are of each kind."""
+        """Return the number of rows of each kind."""
         found = np.bincount(self._column("kind"), minlength=len(KIND))
         return {kind: int(found[code]) for kind, code in KIND.items()}
 
@@ -102,7 +102,7 @@ class Rows:
         return sum(len(block) for block in self._blocks["kind"])
 
     def table(self, relays: list[str]) -> pa.Table:
-        """All of it as a table of the schema of events."""
+        """Return all rows as a table with the schema of events."""
         words = {
             "relay": relays,
             "remote": relays,
@@ -113,7 +113,7 @@ class Rows:
         }
         arrays = []
         for field in arrow_schema.EVENTS:
-            if field.name not in _TYPES:  # of SBD, or of the lattice
+            if field.name not in _TYPES:  # a column of SBD or the lattice
                 arrays.append(pa.nulls(len(self), field.type))
                 continue
             column = self._column(field.name)

@@ -1,4 +1,4 @@
-"""The messages of one hour: accepted, sent on, queued, delivered, dropped, lost, doubled."""
+"""Rows of an hour's messages: accepted, federated, queued, delivered, dropped, lost, doubled."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from relay.analytics.synthetic.rows import NULL, REASON, Column, Rows
 
 SECOND_US: Final = 1_000_000
 LONGEST_WAIT_US: Final = 3_500 * SECOND_US
-"""In a queue: less than the hour after which the audit misses a message."""
+"""Longest wait in a queue; less than the hour after which the audit misses a message."""
 
 QUEUED: Final = 0.05
 DROPPED: Final = 0.006
 REFUSED: Final = 0.0005
 FAILED_ONCE: Final = 0.12
-"""Of the messages to the bad relay: the first try fails."""
+"""Share of the messages to the bad relay whose first attempt fails."""
 FAILED: Final = 0.01
-"""Of them: every try fails."""
+"""Share of the messages to the bad relay whose attempts all fail."""
 RETRY_US: Final = 3 * SECOND_US
 
 SMALLEST_BYTES: Final = 96
@@ -32,12 +32,12 @@ _DROPS: Final = ("expired", "queue_expired", "offline_failfast", "storage_full",
 
 @dataclass(frozen=True)
 class Rates:
-    """What goes wrong, in messages of a million.
+    """Rates of failures, in messages per million.
 
     Attributes:
-        lost: accepted, and never heard of again.
-        doubled: delivered twice.
-        bad_relay: place of the relay others often fail to reach; None: there is none.
+        lost: messages that are accepted, and have no further event.
+        doubled: messages that are delivered twice.
+        bad_relay: index of the relay that others often fail to reach; None: there is none.
     """
 
     lost: float
@@ -47,13 +47,13 @@ class Rates:
 
 @dataclass(frozen=True)
 class Traffic:
-    """The rows of an hour's messages.
+    """Rows of the messages of an hour.
 
     Attributes:
-        rows: some of them later than the hour.
-        lost: uids of messages that were lost.
-        doubled: uids of messages that are delivered twice, and when the second time.
-        settled: uids of messages with an outcome, and when the first.
+        rows: the rows, some of which are later than the hour.
+        lost: uids of messages that are lost.
+        doubled: uids of messages that are delivered twice, and times of the second delivery.
+        settled: uids of messages with an outcome, and times of the first outcome.
     """
 
     rows: Rows
@@ -69,7 +69,7 @@ def messages(
     times: Column,
     senders: Column,
 ) -> Traffic:
-    """Rows of messages accepted at some times from some twins (their places)."""
+    """Return rows of messages that are accepted at given times from given twins (their indices)."""
     count = len(times)
     receivers = population.receivers(rng, senders)
     uids = numbers(rng, count)
@@ -93,7 +93,7 @@ def messages(
     )
     drops = np.array([REASON[name] for name in _DROPS])[rng.integers(0, len(_DROPS), count)]
 
-    # To another relay: the way there, with one more try where it failed, or none that succeeds.
+    # To a partner relay: the transfer, with a retry if the first attempt fails, or without success.
     travel = _micros(rng, count, 9.0, 0.5)
     start = times + _micros(rng, count, 5.5, 0.6)
     abroad = ~lost & ~dropped & (origin != final)
@@ -148,7 +148,7 @@ def messages(
 
 
 def numbers(rng: np.random.Generator, count: int) -> Column:
-    """Numbers for messages or connections, each of its own."""
+    """Return random numbers for messages or connections."""
     limits = np.iinfo(np.int64)
     return rng.integers(limits.min, limits.max, count, np.int64, endpoint=True)
 
@@ -206,7 +206,7 @@ def _refusals(
     times: Column,
     senders: Column,
 ) -> None:
-    """Messages that were never accepted, and bytes that were none."""
+    """Add rows of messages that were never accepted, and of data that could not be parsed."""
     refused = rng.random(len(times)) < REFUSED
     when, who = times[refused], senders[refused]
     count = len(when)

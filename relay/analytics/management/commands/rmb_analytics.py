@@ -38,7 +38,7 @@ LIBRARIES: Final = ("duckdb", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "
 
 
 class Command(RelayCommand):
-    """The verbs are modules of `relay.analytics.commands`."""
+    """Command whose verbs are the modules of `relay.analytics.commands`."""
 
     help = "Analytics of recorded events: Spark jobs, results, queries."
 

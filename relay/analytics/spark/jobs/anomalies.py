@@ -56,7 +56,7 @@ SCHEMA: Final = StructType(
 
 BASELINE: Final = 168
 MIDDLE: Final = BASELINE // 2
-"""Of an even count, the lower of the two middle values."""
+"""Rank of the median: the lower of the two middle values, as the count is even."""
 LEAST: Final = 20
 
 DAYS_BEFORE: Final = 8
@@ -64,17 +64,17 @@ DAYS_AFTER: Final = 1
 
 _DAY_HOURS: Final = 24
 _SBD: Final = -1
-"""Stands for all keys of SBD among the twins."""
+"""Number among the twins that stands for all keys of SBD."""
 _FOUND: Final = pa.schema([(name, pa.int64()) for name in ("number", *SCHEMA.names[2:-1])])
 _FOUND_SPARK: Final = ", ".join(f"{name} long" for name in _FOUND.names)
 
 
 def transform(events: DataFrame, window: Window) -> DataFrame:
-    """One row for each twin and hour of the window that is an anomaly.
+    """Return one row for each twin and hour of the window that is an anomaly.
 
-    All in one reading of the events and one shuffle, by twin: numpy counts the messages as well, of
-    all twins of a partition at once. Counting in Spark first, to send only those twins to Python
-    that may have an anomaly, took twice the time; a call for each twin would take longer still.
+    The events are read once and shuffled once, by twin; numpy counts the messages as well, for all
+    twins of a partition at once. Counting in Spark first, to send only twins with possible
+    anomalies to Python, took twice the time; a call for each twin would take even longer.
     """
     start_us = window.start_us - DAYS_BEFORE * measures.DAY_US
     end_us = window.end_us + DAYS_AFTER * measures.DAY_US
@@ -87,7 +87,7 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
         .repartition("twin")
         .mapInArrow(find, _FOUND_SPARK)
     )
-    # Counted in Spark: all of them would be in one task.
+    # Counted in Spark, because all keys of SBD would be in one task.
     keys = (
         measures.during(events, start_us, end_us, schema.ACCEPTED, of=schema.SBD)
         .groupBy(hour)
@@ -110,11 +110,11 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
 
 
 def _in_spans(found: DataFrame, first_day: int, last_day: int) -> DataFrame:
-    """Adds (first, last): the first and last hour there is, as the day of each anomaly sees it.
+    """Add (first, last): first and last hour with messages, as far as the anomaly's day reads.
 
     Args:
-        found: anomalies, and the hours that have messages: rows without a twin.
-        first_day, last_day: of the window.
+        found: anomalies, and the hours that have messages as rows without a twin.
+        first_day, last_day: days of the window.
     """
     day = F.expr(f"number div {_DAY_HOURS}")
     seeing = F.sequence(
@@ -133,10 +133,11 @@ def _in_spans(found: DataFrame, first_day: int, last_day: int) -> DataFrame:
 def _finder(
     first: int, last: int
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What finds the anomalies in the hours from `first` on and before `last`.
+    """Return a function that finds the anomalies in the hours from `first` on and before `last`.
 
-    Its result takes (twin, number) of the messages of some twins, all of each, or (twin, number,
-    how many), and yields the anomalies and, without a twin, every hour there is a message in.
+    The function takes (twin, number) for each message of some twins, or (twin, number, count), with
+    all messages of each twin. It yields the anomalies, and every hour that has a message, without a
+    twin.
     """
 
     def find(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -146,7 +147,7 @@ def _finder(
         twins, starts, numbers, counts = _count(*map(np.concatenate, zip(*read, strict=True)))
         hours = np.unique(numbers).astype(np.int64)
         yield _batch(hours, pa.nulls(len(hours), pa.int64()), hours, hours, hours)
-        # No hour can be an anomaly without LEAST messages in it or before it: few twins are left.
+        # An anomaly needs LEAST messages in its hour or before it, so few twins remain.
         for twin in np.flatnonzero(np.maximum.reduceat(counts, starts[:-1]) >= LEAST):
             mine = slice(starts[twin], starts[twin + 1])
             place = numbers[mine] - (first - BASELINE)
@@ -167,15 +168,15 @@ def _batch(*columns: np.ndarray | pa.Array) -> pa.RecordBatch:
 def _count(
     twins: np.ndarray, numbers: np.ndarray, many: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """How often each hour of each twin occurs.
+    """Count how often each hour of each twin occurs.
 
     Args:
         twins, numbers: twin and hour of each row.
         many: messages of each row; None: one.
 
     Returns:
-        the twins; where the hours of each begin, and at the end where they stop; the hours, in
-        order; how often each occurs.
+        the twins; the index of the first hour of each, followed by the number of hours; the
+        hours, in order; the count of each hour.
     """
     order = np.lexsort((numbers, twins))
     twins, numbers = twins[order], numbers[order]
@@ -189,18 +190,18 @@ def _count(
 
 
 def anomalies(series: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The hours of a series that are anomalies.
+    """Find the hours of a series that are anomalies.
 
     Args:
-        series: messages of each hour; the first BASELINE are only compared with.
+        series: messages of each hour; the first BASELINE hours are only compared with.
 
     Returns:
-        their places after these, and the median and the deviation of the hours before each.
+        their indices after these hours, and the median and the deviation of the hours before each.
     """
     x = series[BASELINE:]
     before = np.lib.stride_tricks.sliding_window_view(series, BASELINE)[:-1]
-    # Most twins are silent most of the time: the median is 0 without a look at the values, and so
-    # is the distance from it.
+    # Most twins are silent most of the time: then the median and the deviation are 0 without a
+    # computation.
     busy = np.concatenate([[0], np.cumsum(series != 0)])
     busy = busy[BASELINE:-1] - busy[: -BASELINE - 1]
     med, mad = np.zeros_like(x), np.zeros_like(x)

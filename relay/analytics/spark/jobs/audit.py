@@ -76,24 +76,24 @@ SCHEMA: Final = StructType(
 
 LATE_US: Final = 60 * measures.SECOND_US
 LIFE_US: Final = 2 * measures.HOUR_US
-"""At least: twice what `queue.retention_s` is by default."""
+"""Minimum lifetime of a message: twice the default of `queue.retention_s`."""
 EXPIRED: Final = ("expired", "queue_expired")
 
 _CODE_BITS: Final = 14
 _CODES: Final = 1 << _CODE_BITS
-"""Relays there may be; what is left of 64 bits are microseconds of 17 years."""
+"""Bound of the number of relays; the remaining bits of 64 hold the microseconds of 17 years."""
 
 
 def transform(
     events: DataFrame, window: Window, gaps: DataFrame, life_us: int = LIFE_US
 ) -> DataFrame:
-    """One row for each day of the window and relay, and one for each day and no relay."""
+    """Return one row for each day of the window and relay, and one for each day without a relay."""
     life_us = max(LIFE_US, life_us)
     start_us, end_us = window.start_us - measures.DAY_US, window.end_us + measures.DAY_US
     everything = measures.during(events, start_us, end_us)
-    # Who wrote rows on which day, and until when: small, and asked for three things below. The
-    # conditions, which always hold, keep the optimiser from taking the maximum out where it is not
-    # wanted, or a condition in: the plans would differ, and each read all events.
+    # Relays that wrote rows on each day, and the time of their last one: a small frame that is used
+    # three times below. The conditions always hold. They keep the optimiser from removing an unused
+    # maximum or pushing a condition down: then the plans would differ, and each read all events.
     seen = (
         everything.groupBy(
             measures.day_number().alias("day"), measures.name("relay").alias("relay")
@@ -149,7 +149,7 @@ def transform(
 
 
 def _codes(seen: DataFrame) -> DataFrame:
-    """(relay, code): a number for each relay, in the order of their names."""
+    """Return (relay, code): a number for each relay, in the order of their names."""
     number = F.row_number().over(Over.orderBy("relay"))
     too_many = F.raise_error(F.lit(f"more than {_CODES - 1} relays in the events")).cast("int")
     return (
@@ -160,7 +160,7 @@ def _codes(seen: DataFrame) -> DataFrame:
 
 
 def _newest(seen: DataFrame) -> DataFrame:
-    """(day, newest): the time of the newest event of a day and those beside it."""
+    """Return (day, newest): the time of the newest event of each day and the days beside it."""
     near = F.array(*(F.col("day") + n for n in (-1, 0, 1)))
     return (
         seen.select(F.explode(near).alias("day"), "newest")
@@ -170,10 +170,10 @@ def _newest(seen: DataFrame) -> DataFrame:
 
 
 def _messages(everything: DataFrame, seen: DataFrame, codes: DataFrame, start_us: int) -> DataFrame:
-    """One row for each uid, in one shuffle of whole numbers only.
+    """Return one row for each uid, in one shuffle of whole numbers only.
 
-    Spark aggregates by hash only into numbers: a relay's name, or a pair of values, would make it
-    sort all rows. So the time and the relay of the first accepted row are one number.
+    Spark aggregates by hash only numbers: the name of a relay, or a pair of values, would make it
+    sort all rows. So one number holds the time and the relay of the first accepted row.
     """
     kind, us = F.col("kind"), measures.time_us()
     accepted, delivered = kind == schema.ACCEPTED, kind == schema.DELIVERED
@@ -207,7 +207,7 @@ def _messages(everything: DataFrame, seen: DataFrame, codes: DataFrame, start_us
 
 
 def _outcomes(messages: DataFrame, window: Window) -> DataFrame:
-    """(day, code, open_us) and sums: messages with an outcome together, without one by time."""
+    """Return (day, code, open_us) and sums: messages with an outcome together, others by time."""
     na, nd, nx, nh = (F.col(name) for name in ("na", "nd", "nx", "nh"))
     none = (nd == 0) & (nx == 0)
     accepted_us = F.shiftright("first", _CODE_BITS) + window.start_us

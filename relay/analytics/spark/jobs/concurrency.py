@@ -37,7 +37,9 @@ from relay.analytics.spark.window import Window
 TABLE: Final = "concurrency"
 
 LONGEST: Final = timedelta(days=31)
-"""Nodes stay connected for weeks, though hardly longer than their relay runs between upgrades."""
+"""Longest session that is considered: nodes stay connected for weeks, but hardly longer than their
+relay runs between upgrades.
+"""
 
 SCHEMA: Final = StructType(
     [
@@ -53,7 +55,7 @@ _LONGEST_US: Final = LONGEST // timedelta(microseconds=1)
 
 
 def transform(events: DataFrame, window: Window) -> DataFrame:
-    """One row for each relay and hour of the window in which sessions came or went."""
+    """Return one row for each relay and hour of the window in which sessions began or ended."""
     us, kind = measures.time_us(), F.col("kind")
     start_us, end_us = window.start_us - _LONGEST_US, window.end_us
     kinds = (schema.SESSION_OPEN, schema.SESSION_CLOSE)
@@ -70,7 +72,7 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
         .where(F.col("opened").isNotNull())
     )
     lost = F.col("opened") + _LONGEST_US
-    ended = F.greatest("opened", F.least("closed", lost))  # neither looks at a null
+    ended = F.greatest("opened", F.least("closed", lost))  # both ignore nulls
     seen = F.coalesce(F.col("closed") <= lost, F.lit(False))
     steps = sessions.select(
         "relay",
@@ -84,8 +86,8 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
             )
         ),
     ).where(F.col("us") < end_us)
-    # The sum runs inside each hour, and then over the few hours: one window over all rows of a
-    # relay would leave as many tasks as there are relays.
+    # The sum is computed within each hour, and then over the few hours: with one window over all
+    # rows of a relay, there would be only as many tasks as relays.
     inside = Over.partitionBy("relay", "protocol", "hour").orderBy("us", "step")
     until_now = inside.rowsBetween(Over.unboundedPreceding, Over.currentRow)
     hours = (

@@ -48,7 +48,7 @@ SCHEMA: Final = StructType(
 
 
 def transform(events: DataFrame, window: Window) -> DataFrame:
-    """One row for each edge of each day of the window."""
+    """Return one row for each edge of each day of the window."""
     kinds = (schema.ACCEPTED, schema.DELIVERED, schema.FEDERATED_OUT)
     rows = measures.during(events, window.start_us, window.end_us, *kinds)
     kind, taken = F.col("kind"), F.col("reason") == schema.NONE
@@ -58,7 +58,7 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
         .when(kind == schema.DELIVERED, F.array(delivers, _link(TALKS, "src_twin", "dst_twin")))
         .when(taken, F.array(_link(HANDS, "relay", "remote")))
     )
-    # Numbers stay numbers up to the sums: writing them out is left for the few rows after.
+    # Numbers are converted to text only after the sums, when few rows remain.
     keys = ("day", "link", "src_twin", "src_relay", "dst_twin", "dst_relay")
     return (
         rows.select(measures.day_number().alias("day"), "size_bytes", F.inline(links))
@@ -79,7 +79,7 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
 
 
 def _link(link: str, source: str, target: str) -> Column:
-    """An edge between what two columns of a row name: each end is a twin or a relay."""
+    """Return an edge between the nodes in two columns of a row; each end is a twin or a relay."""
     ends = []
     for end, column in (("src", source), ("dst", target)):
         of_twin = column.endswith("_twin")

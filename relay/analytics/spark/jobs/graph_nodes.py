@@ -58,7 +58,7 @@ _GROUPS: Final = "period string, twin long, component long"
 
 
 def transform(events: DataFrame, window: Window) -> DataFrame:
-    """One row for each twin and relay on each day of the window."""
+    """Return one row for each twin and relay on each day of the window."""
     edges = graph_edges.transform(events, window)
     both = F.array(_end("src", "dst", (TALKS, SENDS)), _end("dst", "src", (TALKS, DELIVERS)))
     ends = edges.select("period", "link", "messages", "bytes", F.inline(both))
@@ -89,7 +89,7 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
 
 
 def _end(end: str, other: str, of_twins: tuple[str, ...]) -> Column:
-    """One end of an edge as a node; on the links `of_twins` it is a twin."""
+    """Return one end of an edge as a node, which is a twin on the links `of_twins`."""
     return F.struct(
         F.lit(end).alias("end"),
         F.when(F.col("link").isin(*of_twins), TWIN).otherwise(RELAY).alias("kind"),
@@ -99,10 +99,10 @@ def _end(end: str, other: str, of_twins: tuple[str, ...]) -> Column:
 
 
 def _groups_of_day(edges: pa.Table) -> pa.Table:
-    """The component of each twin of a day's edges.
+    """Return the component of each twin of a day's edges.
 
-    In one task for each day: joining edges with labels in Spark until nothing changes takes as many
-    rounds of shuffles as a group is wide, while a day's edges are but two numbers each.
+    Each day is one task: joining edges with labels in Spark until nothing changes takes as many
+    rounds of shuffles as a group is wide, while each edge of a day is only two numbers.
     """
     ends = np.concatenate([edges["src"].to_numpy(), edges["dst"].to_numpy()])
     twins, places = np.unique(ends, return_inverse=True)
@@ -112,11 +112,12 @@ def _groups_of_day(edges: pa.Table) -> pa.Table:
 
 
 def components(count: int, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """For each of `count` nodes, the first node it is connected to by edges.
+    """Return, for each of `count` nodes, the first node that edges connect it to.
 
-    Labels only fall, and stay inside a component; when both ends of every edge agree, all of it
-    has the label of its first node. Handing the smaller label to the node that lent the larger one
-    too, and then taking the label's label, makes long chains fall in few rounds.
+    Labels only decrease, and stay inside a component; when both ends of every edge have the same
+    label, the whole component has the label of its first node. Each round also gives the smaller
+    label to the node that the larger label came from, and then replaces each label by the label of
+    its node, so that long chains need few rounds.
     """
     label = np.arange(count)
     while (unlike := label[one] != label[other]).any():

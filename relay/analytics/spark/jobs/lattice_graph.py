@@ -44,7 +44,7 @@ SCHEMA: Final = StructType(
 
 
 def transform(events: DataFrame, window: Window) -> DataFrame:
-    """One row for each edge of each day of the window."""
+    """Return one row for each edge of each day of the window."""
     rows = invocations.during(events, window, *schema.LATTICE_KINDS)
     ok, seen = invocations.is_ok(), invocations.is_seen()
     return (
@@ -67,6 +67,6 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
 
 
 def _end(end: str, of_twin: str) -> Column:
-    """One end of an edge, which is a twin in the rows of a kind."""
+    """Return one end of an edge, which is a twin in the rows of the kind `of_twin`."""
     twin = F.coalesce(F.col(f"{end}_twin").cast("string"), F.lit(""))
     return F.when(F.col("kind") == of_twin, twin).otherwise(F.col(f"{end}_key")).alias(end)

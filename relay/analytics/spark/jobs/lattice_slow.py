@@ -66,7 +66,7 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
         .agg(F.count("*").alias("n"), F.collect_list("latency_us").alias("latencies"))
     )
     failed = ~invocations.is_ok()
-    # The smallest of (-n, name) is the most frequent reason, and the first of several.
+    # The smallest (-n, name) is the most frequent reason; of several, the first by name.
     reason = F.min(F.when(failed, F.struct((-F.col("n")).alias("n"), F.col("reason"))))
     each = (
         by_reason.groupBy(*_KEYS)

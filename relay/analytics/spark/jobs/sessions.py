@@ -40,7 +40,7 @@ from relay.analytics.spark.window import Window
 TABLE: Final = "sessions"
 
 FOLLOWED: Final = timedelta(days=7)
-"""How long after its day a session is waited for: nearly all end in it."""
+"""Time after its day in which the end of a session is looked for; nearly all sessions end in it."""
 
 SCHEMA: Final = StructType(
     [
@@ -61,7 +61,7 @@ _FOLLOWED_US: Final = FOLLOWED // timedelta(microseconds=1)
 
 
 def transform(events: DataFrame, window: Window) -> DataFrame:
-    """One row for each session that began in the window."""
+    """Return one row for each session that began in the window."""
     closing = F.col("kind") == schema.SESSION_CLOSE
     start_us, end_us = window.start_us - measures.DAY_US, window.end_us + _FOLLOWED_US
     kinds = (schema.SESSION_OPEN, schema.SESSION_CLOSE)
@@ -81,8 +81,8 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
             measures.protocol().alias("protocol"),
         )
     )
-    # A join would have to find the earliest of either side first, by a sort each; one sort by uid
-    # puts the opening rows before the closing ones.
+    # A join would first need a sort on each side to find the earliest rows; one sort by uid puts
+    # the opening rows before the closing ones.
     ordered = Over.partitionBy("uid").orderBy(
         "closing", "lost", "us", "relay", "twin", "session", "latency_us", "reason"
     )

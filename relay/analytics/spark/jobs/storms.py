@@ -48,7 +48,7 @@ LEAST: Final = 5
 
 
 def transform(events: DataFrame, window: Window) -> DataFrame:
-    """One row for each storm that began in the window."""
+    """Return one row for each storm that began in the window."""
     start_us, end_us = window.start_us - measures.DAY_US, window.end_us + measures.DAY_US
     opened = measures.during(events, start_us, end_us, schema.SESSION_OPEN, of=None).select(
         measures.protocol().alias("protocol"),
@@ -61,7 +61,7 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
     before = F.lag("us").over(ordered)
     begins = F.when(before.isNull() | (F.col("us") - before > GAP_US), F.col("us"))
     until = measures.begin(F.col("first_us"), measures.DAY_US) + 2 * measures.DAY_US
-    # Groups of one name begin at different times, so that of its first opening names a group.
+    # The groups of a name begin at different times, so `first_us` identifies a group.
     return (
         opened.withColumn("begins", begins)
         .withColumn("first_us", F.last("begins", ignorenulls=True).over(ordered))

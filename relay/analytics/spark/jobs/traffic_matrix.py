@@ -47,8 +47,8 @@ SCHEMA: Final = StructType(
 def transform(events: DataFrame, window: Window) -> DataFrame:
     """Compute the table.
 
-    One shuffle by uid, and one sort by uid and day: what a message needs from the days around
-    comes from its neighbours in that order.
+    There is one shuffle by uid, and one sort by uid and day: the values that a message needs from
+    the days around come from its neighbours in that order.
     """
     rows = measures.during(
         events,
@@ -93,7 +93,7 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
 
 
 def _neighbour(column: str, reach: Callable[[str, int], Column], days: int) -> Column:
-    """What the uid has `days` later, null where it has no rows of that day."""
+    """Return the value of the uid `days` later; null if it has no rows on that day."""
     order = Over.partitionBy("uid").orderBy("day")
     there = reach("day", 1).over(order) == F.col("day") + days
     return F.when(there, reach(column, 1).over(order))

@@ -42,7 +42,7 @@ REASONS: Final = (
     *("not_here", "remote_4xx", "remote_5xx", "remote_timeout", "outbox_full", "purged"),
     *("look_up_failed", "no_usable_relay", "source_full", "twin_full"),
 )
-"""Why a message is dropped: names of `proto.rmb.reasons`, which executors do not have."""
+"""Reasons why a message is dropped: names of `proto.rmb.reasons`, which executors do not have."""
 
 OTHER: Final = "other"
 
@@ -72,8 +72,8 @@ _DROPPED_OTHER: Final = 0
 def transform(events: DataFrame, window: Window) -> DataFrame:
     """Compute the table.
 
-    Counts and latencies are grouped apart: lists of values have to be grouped row by row, while
-    counts alone run as compiled code and shrink to a row a group before they are shuffled.
+    Counts and latencies are grouped separately: lists of values must be grouped row by row, while
+    counts alone run as compiled code and are reduced to one row per group before the shuffle.
     """
     kinds = (schema.ACCEPTED, schema.DELIVERED, schema.DROPPED)
     rows = measures.during(events, window.start_us, window.end_us, *kinds)
@@ -99,7 +99,7 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
 
 
 def _what() -> Column:
-    """What a row counts as, a number: some thirty counters of each row compare no strings then."""
+    """Return a number for what a row counts as; so the thirty counters compare no strings."""
     position = F.array_position(F.array(*map(F.lit, REASONS)), F.col("reason")).cast("int")
     return (
         F.when(F.col("kind") == schema.ACCEPTED, _ACCEPTED)

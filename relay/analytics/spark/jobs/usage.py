@@ -65,7 +65,7 @@ _OPENED_BEFORE_US: Final = 31 * measures.DAY_US
 
 
 class Month(NamedTuple):
-    """A month, its begin, and the begin of the next one."""
+    """A month, with its start, and the start of the next one."""
 
     name: str
     start_us: int
@@ -73,7 +73,7 @@ class Month(NamedTuple):
 
 
 def transform(events: DataFrame, window: Window) -> DataFrame:
-    """Compute the table, for all of each month the window touches."""
+    """Compute the table for whole months, for each month that the window touches."""
     months = _months(window)
     return (
         _messages(events, months)
@@ -87,7 +87,7 @@ def transform(events: DataFrame, window: Window) -> DataFrame:
 
 
 def _messages(events: DataFrame, months: list[Month]) -> DataFrame:
-    """Messages and bytes of each twin in each month."""
+    """Return messages and bytes of each twin in each month."""
     kinds = (schema.ACCEPTED, schema.DELIVERED, schema.DROPPED)
     accepted, delivered, dropped = (F.col("kind") == kind for kind in kinds)
     return (
@@ -104,7 +104,7 @@ def _messages(events: DataFrame, months: list[Month]) -> DataFrame:
 
 
 def _sessions(events: DataFrame, months: list[Month]) -> DataFrame:
-    """Microseconds each twin was connected in each month: period, twin, open_us."""
+    """Return the microseconds each twin was connected in each month: period, twin, open_us."""
     start_us, end_us = months[0].start_us - _OPENED_BEFORE_US, months[-1].end_us
     kinds = (schema.SESSION_OPEN, schema.SESSION_CLOSE)
     opened, closed = (F.col("kind") == kind for kind in kinds)
@@ -123,7 +123,7 @@ def _sessions(events: DataFrame, months: list[Month]) -> DataFrame:
         )
         .withColumn("next", F.lead("opened").over(by_name))
     )
-    # Not from a list, for which Spark would start a Python worker.
+    # For rows from a list, Spark would start a Python worker.
     spans = events.sparkSession.range(0, 1, 1, 1).select(
         F.inline(F.array(*(_literal(month) for month in months)))
     )
@@ -135,7 +135,7 @@ def _sessions(events: DataFrame, months: list[Month]) -> DataFrame:
     )
     opened_within = F.when(F.col("opened") >= F.col("first") - _OPENED_BEFORE_US, F.col("opened"))
     begin = F.greatest(F.coalesce(opened_within, "began", "closed"), "first")
-    # A close after the month is not known when the month is computed alone.
+    # A close after the month is unknown if the month is computed alone.
     known_end = F.when(F.col("closed") < F.col("after"), F.col("closed")).otherwise(F.col("next"))
     end = F.least(known_end, "newest")
     return (
@@ -152,7 +152,7 @@ def _literal(month: Month) -> Column:
 
 
 def _newest(events: DataFrame, months: list[Month]) -> DataFrame:
-    """Time of the newest event of each month at each relay: period, relay, newest."""
+    """Return the time of the newest event of each month at each relay: period, relay, newest."""
     return (
         measures.during(events, months[0].start_us, months[-1].end_us)
         .groupBy(_month(months).alias("period"), measures.name("relay").alias("relay"))
@@ -161,7 +161,7 @@ def _newest(events: DataFrame, months: list[Month]) -> DataFrame:
 
 
 def _month(months: list[Month]) -> Column:
-    """Which of the months a row is in."""
+    """Return the name of the month that a row is in."""
     last, *earlier = reversed(months)
     column = F.lit(last.name)
     for month in earlier:
