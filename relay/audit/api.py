@@ -1,4 +1,4 @@
-"""The audit log over REST: reading it, checking it, taking it elsewhere."""
+"""The audit log over REST: list, export and verify."""
 
 from __future__ import annotations
 

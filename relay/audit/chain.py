@@ -1,11 +1,12 @@
-"""The hash chain of the audit log, as arithmetic: no database, no clock.
+"""The hash chain of the audit log, without database or clock.
 
     hash(n) = HMAC-SHA256(key, canonical JSON of entry n with hash(n - 1))
 
-The key comes from the secret key of the site. Whoever has only the database can change rows, but
-not make the hashes fit. Entries at the end can be cut off without a trace in the rest: against
-that, a head (number and hash of the last entry) is kept elsewhere, and verified as well. Entries at
-the beginning may be gone where an entry of the log says so (`relay.audit.pruning`).
+The key is derived from the secret key of the site. An attacker who has only the database can change
+rows, but cannot compute matching hashes. Cutting off entries at the end leaves no trace in the
+rest; to detect it, a head (number and hash of the last entry) is stored elsewhere and verified as
+well. Entries at the beginning may be missing if an entry of the log records that they were pruned
+(`relay.audit.pruning`).
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 NO_HASH: Final = "0" * 64
-"""What the first entry has before it."""
+"""Previous hash of the first entry."""
 
 MAX_VALUE_BYTES: Final = 4096
-"""Of what was before and of what is after, each."""
+"""Maximum size of each of the values before and after a change."""
 
 PRUNE: Final = "audit.prune"
-"""The action of an entry that says which were deleted: all up to the head in its `after`."""
+"""Action of an entry that records a pruning: all entries up to the head in its `after` are gone."""
 
 _PURPOSE: Final = b"rmb relay audit chain 1"
 
 
 class Record(NamedTuple):
-    """What is hashed of an entry, in the order of the canonical form."""
+    """The hashed fields of an entry, in the order of the canonical form."""
 
     number: int
     at: datetime
@@ -45,7 +46,7 @@ class Record(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The last entry of a log, to be kept elsewhere. Its text is `<number>:<hash>`."""
+    """The last entry of a log, to be stored elsewhere. Its text form is `<number>:<hash>`."""
 
     number: int
     hash: str
@@ -55,10 +56,10 @@ class Head(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Head:
-        """The head of its text.
+        """Parse the text form of a head.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the text is not a head.
         """
         number, _, found = text.strip().partition(":")
         if not (number.isascii() and number.isdecimal() and len(number) <= 18):
@@ -73,7 +74,7 @@ EMPTY: Final = Head(0, NO_HASH)
 
 
 class Broken(Exception):
-    """The log is not what was written; `number` is the first entry of which that is certain."""
+    """The log was changed; `number` is the first entry for which that is certain."""
 
     def __init__(self, number: int, why: str) -> None:
         super().__init__(f"entry {number}: {why}")
@@ -81,28 +82,28 @@ class Broken(Exception):
 
 
 def key_of(secret: str) -> bytes:
-    """The key of the chain, out of the secret key of the site."""
+    """Derive the key of the chain from the secret key of the site."""
     return hmac.digest(secret.encode(), _PURPOSE, "sha256")
 
 
 def hash_of(key: bytes, record: Record) -> str:
-    """The hash of one entry."""
+    """Return the hash of one entry."""
     at = record.at.astimezone(UTC).isoformat(timespec="microseconds")
     fields = [str(value) for value in record._replace(at=at)]  # type: ignore[arg-type]
     return hmac.new(key, canonical(fields).encode(), hashlib.sha256).hexdigest()
 
 
 def canonical(value: Any) -> str:
-    """A value as JSON of one form only."""
+    """Return a value as JSON in its only canonical form."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
 def bounded(value: Any) -> str:
-    """The canonical JSON of a value, or, where that is too long, of its beginning and its size."""
+    """Return the canonical JSON of a value, or of its beginning and its size if it is too long."""
     text = canonical(value)
     if len(text) <= MAX_VALUE_BYTES:
         return text
-    # Quotes and backslashes double, and nothing else: the text is ASCII.
+    # Quoted again, quotes and backslashes double, and nothing else grows: the text is ASCII.
     start = text[: MAX_VALUE_BYTES // 2 - 100]
     return canonical({"cut": start, "size_bytes": len(text)})
 
@@ -110,19 +111,19 @@ def bounded(value: Any) -> str:
 def verify(
     keys: Sequence[bytes], entries: Iterable[tuple[Record, str]], anchors: Iterable[Head] = ()
 ) -> Head:
-    """Walk a whole log.
+    """Verify a whole log.
 
     Args:
-        keys: those entries may be hashed with, the present one first.
-        entries: with the hash each has, by rising number from the first.
-        anchors: heads the log had at some time; those of entries that were pruned are passed over,
-            but for the last of them.
+        keys: keys that entries may be hashed with, the current one first.
+        entries: records with their stored hashes, by ascending number from the first.
+        anchors: heads that the log had earlier; those of pruned entries are skipped, except for the
+            last pruned one.
 
     Returns:
-        The head it has now.
+        The current head.
 
     Raises:
-        Broken: it was changed.
+        Broken: the log was changed.
     """
     wanted = {anchor.number: anchor.hash for anchor in anchors if anchor.number}
     head = pruned = EMPTY

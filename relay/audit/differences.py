@@ -1,4 +1,4 @@
-"""What a change changed: before and after, field by field. Pure."""
+"""Differences between the values before and after a change, field by field. No I/O."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Difference(NamedTuple):
     """One field.
 
     Attributes:
-        field: its name, with those above it; empty where the value is no object.
-        before, after: as text; empty where there is nothing. Of lists, what went and what came.
-        kept: items of a list that stayed.
+        field: dotted name, with those of enclosing objects; empty if the value is not an object.
+        before, after: values as text; empty if absent. For lists, the items removed and added.
+        kept: number of list items that are in both.
     """
 
     field: str
@@ -25,18 +25,18 @@ class Difference(NamedTuple):
 
     @property
     def changed(self) -> bool:
-        """Whether it is another one now."""
+        """Whether the field changed."""
         return self.before != self.after
 
 
 def differences(before: Any, after: Any) -> list[Difference]:
-    """All fields of two JSON values, those that changed first."""
+    """Return all fields of two JSON values, the changed ones first."""
     found = list(_fields("", before, after))
     return sorted(found, key=lambda each: not each.changed)
 
 
 def summary(before: Any, after: Any) -> str:
-    """What changed, in a line."""
+    """Describe in one line what changed."""
     parts = []
     for each in differences(before, after):
         if not each.changed:

@@ -1,4 +1,4 @@
-"""Reading the audit log: which entries, and in which form they leave."""
+"""Reading of the audit log: search, and the formats of exports."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def search(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> QuerySet[AuditEntry]:
-    """Entries that fit, the newest first.
+    """Return matching entries, the newest first.
 
     Args:
-        actor: its name, or the account of a token that acted for it.
-        action: as a whole, or a noun such as `ban`.
-        target: as a whole.
-        face: by which it came.
-        since: that time and later.
-        until: before that time.
+        actor: name of the actor, or of the account whose token acted.
+        action: full name of an action, or its noun, such as `ban`.
+        target: full name of the target.
+        face: interface of the change.
+        since: time of the earliest entry.
+        until: time before which entries must have been written.
     """
     found = AuditEntry.objects.all()
     if actor:
@@ -59,7 +59,7 @@ def search(
 
 
 def latest(actions: Iterable[str], targets: Iterable[object]) -> dict[str, AuditEntry]:
-    """The last entry of some actions about each of some targets, by the target; none: not named."""
+    """Return the last entry of any of the actions by target; targets without one are omitted."""
     about = AuditEntry.objects.filter(action__in=actions, target__in=map(str, targets))
     numbers = about.order_by().values("target").annotate(last=Max("number"))
     found = AuditEntry.objects.filter(pk__in=[each["last"] for each in numbers])
@@ -67,7 +67,7 @@ def latest(actions: Iterable[str], targets: Iterable[object]) -> dict[str, Audit
 
 
 def as_json(entry: AuditEntry) -> dict[str, Any]:
-    """One entry as faces show it."""
+    """Return one entry in the form that all interfaces show."""
     values = {name: getattr(entry, name) for name in FIELDS}
     return {**values, "at": entry.at.isoformat()}
 
@@ -75,20 +75,20 @@ def as_json(entry: AuditEntry) -> dict[str, Any]:
 def streamed(
     entries: QuerySet[AuditEntry],
 ) -> contextlib.closing[Generator[AuditEntry, None, None]]:
-    """A context of entries that are read one by one.
+    """Return a context manager for entries that are read one by one.
 
-    They are closed at its end: what an error leaves open outlives the connection, and complains of
-    it.
+    It closes their cursor at its end: a cursor that an error leaves open outlives the connection,
+    and causes warnings.
     """
     rows = entries.iterator(chunk_size=CHUNK)
     return contextlib.closing(cast(Generator[AuditEntry, None, None], rows))
 
 
 def export(entries: Iterable[AuditEntry], form: str) -> Iterator[str]:
-    """Entries as lines of JSON or CSV; of the latter the first line has the names.
+    """Yield entries as lines of JSON or CSV; the first line of CSV has the column names.
 
     Args:
-        form: of `FORMS`.
+        form: one of `FORMS`.
     """
     if form == "jsonl":
         for entry in entries:

@@ -1,8 +1,8 @@
-"""The audit log: who changed what, from what to what. Written by `relay.audit.services` only.
+"""The audit log: actor, action, and the values before and after each change.
 
-Rows are only ever added: triggers of the database refuse anything else (`relay.audit.triggers`),
-and each row's hash covers the row before it (`relay.audit.chain`), so that going around the
-triggers shows.
+Only `relay.audit.services` writes it. Rows are only ever added: triggers of the database refuse
+anything else (`relay.audit.triggers`), and each row's hash covers the row before it
+(`relay.audit.chain`), so that a change that bypasses the triggers is detected.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class AuditEntry(models.Model):
     address = models.CharField(max_length=MAX_ADDRESS_CHARS, blank=True, default="")
     action = models.CharField(max_length=MAX_ACTION_CHARS, db_index=True)
     target = models.CharField(max_length=MAX_TARGET_CHARS, blank=True, default="", db_index=True)
-    # The text that was hashed: a database that parses JSON would give back another one.
+    # The text as hashed: a JSON column could return a different text.
     before_json = models.TextField(default="null")
     after_json = models.TextField(default="null")
     previous = models.CharField(max_length=HASH_CHARS, help_text="Hash of the previous entry.")
@@ -51,10 +51,10 @@ class AuditEntry(models.Model):
 
     @property
     def before(self) -> Any:
-        """What there was before the change; None for nothing."""
+        """Value before the change; None if absent."""
         return json.loads(self.before_json)
 
     @property
     def after(self) -> Any:
-        """What there is since."""
+        """Value after the change; None if absent."""
         return json.loads(self.after_json)

@@ -1,12 +1,12 @@
-"""Taking the oldest entries out of the audit log, for good, so that the rest still proves itself.
+"""Deletes the oldest entries of the audit log so that the rest can still be verified.
 
-The entry that says so (`audit.prune`) is written in the transaction that deletes them, and has the
-head of what is gone: its number and hash. It is part of the chain, so nobody without the secret key
-can make one, and `relay.audit.chain.verify` accepts a log that begins later only behind a head that
-such an entry names. Whoever cuts the beginning off himself is found as before.
+The entry about it (`audit.prune`) is written in the transaction that deletes them, and contains the
+head of the deleted part: its number and hash. It is part of the chain, so it cannot be forged
+without the secret key, and `relay.audit.chain.verify` accepts a log that begins later only behind a
+head that such an entry names. Entries cut off in any other way are detected as before.
 
-The triggers that refuse it are dropped and made again in the same transaction; others wait for its
-end.
+The triggers that refuse deletion are dropped and created again in the same transaction; other
+writers wait for its end.
 """
 
 from __future__ import annotations
@@ -28,23 +28,25 @@ from relay.audit.models import AuditEntry
 from relay.ops import whole_file
 
 LEAST_DAYS: Final = 30
-"""Younger entries stay: who covers his tracks is in a hurry, and so is who mistypes a date."""
+"""Minimum age of deleted entries, in days. It protects recent entries from attackers who cover
+their tracks, and from a mistyped date.
+"""
 
 
 def prune(before: datetime, copy: Path | None, *, actor: Actor) -> Head | None:
-    """Verify the log, keep a copy of its oldest entries in a file, and delete them.
+    """Verify the log, write its oldest entries to a file, and delete them.
 
     Args:
-        before: entries of that time and later stay, and so do all behind the first of them.
-        copy: a new file, which gets them as lines of JSON; None for no copy.
-        actor: who wants it.
+        before: entries from this time on are kept, and so are all behind the first of them.
+        copy: new file for the deleted entries, as lines of JSON; None for no copy.
+        actor: actor of the change.
 
     Returns:
-        The head of what was deleted; None where nothing is so old.
+        The head of the deleted part; None if no entry is that old.
 
     Raises:
         Denied, Away
-        Invalid: the time is too late, or the file cannot be written.
+        Invalid: the time is too recent, or the file cannot be written.
         Conflict: the log was changed; nothing was deleted.
     """
     if before > timezone.now() - timedelta(days=LEAST_DAYS):
@@ -69,7 +71,7 @@ def prune(before: datetime, copy: Path | None, *, actor: Actor) -> Head | None:
 
 
 def _last_before(before: datetime) -> Head | None:
-    """The last entry that goes. The log's own last one stays: the next is numbered by it."""
+    """Return the last entry to delete. The log's last entry is kept: it numbers the next one."""
     kept = AuditEntry.objects.filter(at__gte=before).order_by("number").first()
     bound = kept.number if kept else services.head().number
     found = AuditEntry.objects.filter(number__lt=bound).order_by("-number")

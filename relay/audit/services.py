@@ -1,18 +1,18 @@
-"""Writing the audit log. Every change an actor makes happens inside of `change`.
+"""Writing of the audit log. Every change by an actor is made inside a `change` block.
 
     with audit.change(actor, "session.kick", target="7:phone") as change:
         change.before = {"epoch": 5}
-        ...                               # raise, and neither the change nor the entry is there
+        ...                               # an exception rolls back both change and entry
         change.after = None
 
 The entry is the last statement of the transaction that holds the change: there is no change without
-an entry and no entry without a change. What is done in Redis is done inside, so that its failure
-takes the entry back.
+an entry and no entry without a change. Changes in Redis are made inside the block, so that their
+failure rolls the entry back.
 
-Writers queue up: on PostgreSQL behind a lock that belongs to the transaction, on SQLite behind the
-database's own write lock, which our transactions take when they begin. The lock is taken before the
-change and not before the entry: two changes that wait for each other's rows and for it would never
-end.
+Writers wait for each other: on PostgreSQL for a lock that belongs to the transaction, on SQLite for
+the database's own write lock, which our transactions take when they begin. The lock is taken before
+the change and not only before the entry, since otherwise two changes could deadlock, one waiting
+for the other's rows and the other for the lock.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ logger = logging.getLogger(__name__)
 _acting: ContextVar[Actor | None] = ContextVar("acting", default=None)
 
 LOCK: Final = 0x726D_6275
-"""Of PostgreSQL's advisory locks: the end of the audit log."""
+"""Key of PostgreSQL's advisory lock that guards the end of the audit log."""
 
 _verifying: Final = threading.Lock()
 
 
 @dataclass(slots=True)
 class Change:
-    """What `change` writes when its block ends.
+    """The contents of the entry that `change` writes when its block ends.
 
     Attributes:
-        target: what is changed; may be set later, where its name is made in the block.
-        before: JSON values, no secrets and no payloads; long ones are cut.
-        after: as before.
-        happened: False where it turned out that there was nothing to do: no entry is written.
+        target: name of the changed object; may be set later if the block creates the object.
+        before: JSON value before the change, without secrets and payloads; long ones are cut.
+        after: JSON value after the change; as `before`.
+        happened: False if there turned out to be nothing to do: no entry is written.
     """
 
     target: str
@@ -73,12 +73,12 @@ def change(actor: Actor, action: str, *, target: object = "") -> Iterator[Change
     """Hold a change and its entry in one transaction.
 
     Args:
-        actor: who wants it.
-        action: of the matrix.
-        target: what is changed.
+        actor: actor of the change.
+        action: action of the permission matrix.
+        target: changed object.
 
     Raises:
-        Denied: the actor may not.
+        Denied: the actor lacks the permission.
         Invalid: a model in the block refused its values.
         Away: Redis or the database did not answer; nothing was changed.
     """
@@ -96,13 +96,13 @@ def change(actor: Actor, action: str, *, target: object = "") -> Iterator[Change
 
 
 def acting() -> Actor | None:
-    """Whose change this is within: for what is written down because of it."""
+    """Return the actor of the enclosing `change` block, if any; for records that result from it."""
     return _acting.get()
 
 
 @contextlib.contextmanager
 def exclusive() -> Iterator[None]:
-    """Keep all other changes out, to look at something before it is changed inside.
+    """Block all other changes, so that the caller can read something and then change it.
 
     Raises:
         Away: the database does not answer.
@@ -113,22 +113,22 @@ def exclusive() -> Iterator[None]:
 
 
 def record(actor: Actor, action: str, *, target: object = "", after: Any = None) -> None:
-    """Write down what is no change of anything, such as a sign-in. Needs no permission."""
+    """Write an entry for an event that changes nothing, such as a sign-in. Needs no permission."""
     with _outages(), transaction.atomic():
         _lock()
         _append(actor, action, Change(str(target), after=after))
 
 
 def export(entries: QuerySet[AuditEntry], form: str, *, actor: Actor) -> Iterator[str]:
-    """Entries as text, line by line; that they were exported is an entry as well.
+    """Yield entries as lines of text; the export adds an entry of its own.
 
     Args:
-        entries: in the order they are to have.
-        form: of `relay.audit.listing.FORMS`.
-        actor: who gets them.
+        entries: entries in the order of the export.
+        form: one of `relay.audit.listing.FORMS`.
+        actor: actor that gets the export.
 
     Raises:
-        Denied: the actor may not.
+        Denied: the actor lacks the permission.
     """
     with change(actor, "audit.export") as held:
         held.after = {"entries": entries.count(), "form": form}
@@ -136,42 +136,42 @@ def export(entries: QuerySet[AuditEntry], form: str, *, actor: Actor) -> Iterato
 
 
 def head() -> Head:
-    """The last entry."""
+    """Return the head of the log."""
     last = AuditEntry.objects.order_by("-number").values_list("number", "hash").first()
     return Head(*last) if last else chain.EMPTY
 
 
 def verify(anchors: list[Head] | None = None) -> Head:
-    """Check the whole log.
+    """Verify the whole log.
 
     Args:
-        anchors: heads that were kept elsewhere.
+        anchors: heads that were stored elsewhere.
 
     Returns:
-        The head it has now.
+        The current head.
 
     Raises:
-        relay.audit.chain.Broken: it was changed.
+        relay.audit.chain.Broken: the log was changed.
     """
     with listing.streamed(AuditEntry.objects.order_by("number")) as rows:
         return verify_entries(rows, anchors)
 
 
 def verify_entries(entries: Iterable[AuditEntry], anchors: list[Head] | None = None) -> Head:
-    """As `verify`, of a whole log that is elsewhere, the oldest entry first.
+    """Verify a whole log that is not in the database, the oldest entry first; see `verify`.
 
     Raises:
-        relay.audit.chain.Broken: it was changed, or signed with other keys than this site has.
+        relay.audit.chain.Broken: the log was changed, or hashed with keys that this site lacks.
     """
     return chain.verify(_keys(), ((_record(row), row.hash) for row in entries), anchors or ())
 
 
 def verify_alone(anchors: list[Head] | None = None) -> Head:
-    """Check the whole log, unless somebody has it checked already: a long one takes a while.
+    """Verify the whole log, unless a check is already running: a long log takes a while.
 
     Raises:
-        Conflict: it is being checked.
-        relay.audit.chain.Broken: it was changed.
+        Conflict: a check is already running.
+        relay.audit.chain.Broken: the log was changed.
     """
     if not _verifying.acquire(blocking=False):
         raise Conflict("the log is being checked already: ask again later")
@@ -201,7 +201,7 @@ def _append(actor: Actor, action: str, held: Change) -> None:
 
 
 def _tell(entry: AuditEntry) -> None:
-    """A line of the log is an anchor as well: it may be kept where no database reaches."""
+    """Log an entry. The line is an anchor too: logs can be stored out of the database's reach."""
     logger.info(
         "audit %d %s: %s by %s (%s %s) on %r",
         *(entry.number, entry.hash[:16], entry.action, entry.actor, entry.face),
@@ -239,11 +239,11 @@ def _outages() -> Iterator[None]:
 
 
 def _plain(value: Any) -> Any:
-    """Dates and the like as the texts JSON has for them."""
+    """Return a value with dates and the like replaced by their JSON texts."""
     return json.loads(json.dumps(value, cls=DjangoJSONEncoder))
 
 
 def _text(value: str, size: int) -> str:
-    """A text a database takes: short enough, and without what PostgreSQL or UTF-8 refuses."""
+    """Return a text that databases accept: short enough, without NUL and lone surrogates."""
     clean = value.replace("\0", "\ufffd").encode("utf-8", "backslashreplace").decode()
     return clean if len(clean) <= size else f"{clean[: size - 1]}…"

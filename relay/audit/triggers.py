@@ -1,7 +1,7 @@
-"""Triggers that let the audit log grow and nothing else, in SQLite and PostgreSQL.
+"""Database triggers that make the audit log append-only, in SQLite and PostgreSQL.
 
-They guard against mistakes and against code that has the database's ordinary rights. The owner of
-the database can drop them: that is what the hash chain is for.
+They protect against mistakes and against code that has the database's ordinary rights. The owner of
+the database can drop them; the hash chain detects changes made after that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ INSTALL: Final = {
         f" BEGIN SELECT RAISE(ABORT, '{REFUSED}'); END",
         f"CREATE TRIGGER {TABLE}_no_delete BEFORE DELETE ON {TABLE}"
         f" BEGIN SELECT RAISE(ABORT, '{REFUSED}'); END",
-        # REPLACE deletes without asking the trigger of deletions.
+        # REPLACE deletes without firing the trigger of deletions.
         f"CREATE TRIGGER {TABLE}_no_replace BEFORE INSERT ON {TABLE}"
         f" WHEN EXISTS (SELECT 1 FROM {TABLE} WHERE number >= NEW.number)"
         f" BEGIN SELECT RAISE(ABORT, '{REFUSED}'); END",
@@ -44,12 +44,12 @@ REMOVE: Final = {
 
 
 def install(apps: Any, schema_editor: Any) -> None:
-    """For a migration."""
+    """Create the triggers, in a migration."""
     _run(INSTALL, schema_editor.connection)
 
 
 def remove(apps: Any, schema_editor: Any) -> None:
-    """For the way back, and for tests, which empty all tables."""
+    """Drop the triggers, in a reversed migration, and in tests, which empty all tables."""
     _run(REMOVE, schema_editor.connection)
 
 

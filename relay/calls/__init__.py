@@ -1,1 +1,1 @@
-"""Operators' calls: what REST offers, over one websocket of the operator site."""
+"""Operators' calls: the operations of REST over one websocket of the operator site."""

@@ -2,8 +2,8 @@
 
     handshake (Authorization: as for REST; without it each call brings one) -> streams -> calls
 
-REST finds out who calls, for each call: a token that is revoked is refused at its next call, and
-open streams end within a second. Cookies are not heeded: a page of another site can do nothing.
+REST authenticates each call: a revoked token is refused at its next call, and open streams end
+within a second. Cookies are ignored, so a page of another site cannot use an operator's session.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ from relay.server.scopes import TEXT, header, refuse_over_http
 
 PATH: Final = operator_site.PATH
 MAX_CONNECTIONS: Final = 200
-"""Of this process."""
+"""Maximum number of connections of this process."""
 MAX_OF_ADDRESS: Final = 20
 IDLE_S: Final = 60.0
-"""A connection on which nothing was called for so long, and that nothing streams on, is closed."""
+"""Seconds between two checks for idle connections. A connection is closed if it received no call
+since the last check and has no open stream.
+"""
 BOUNDS: Final = MuxBounds(stream_bytes=64 * 1024, max_streams=64)
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -40,15 +42,15 @@ class Endpoint:
     """All connections of this process.
 
     Attributes:
-        calls: counted by their outcome: ok, refused, declined.
+        calls: number of calls by their outcome: ok, refused, declined.
     """
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
-        self._open: Counter[str] = Counter()  # by the network of the client
+        self._open: Counter[str] = Counter()  # connections by network of the client
 
     def figures(self) -> dict[str, float]:
-        """For `/metrics`."""
+        """Return the metrics for `/metrics`."""
         return {
             "relay_calls_connections": float(self._open.total()),
             **{
@@ -63,7 +65,7 @@ class Endpoint:
         """Serve one websocket.
 
         Args:
-            site: answers the requests that calls stand for.
+            site: ASGI application that answers the requests made from calls.
         """
         await receive()  # websocket.connect
         place = place_of((scope.get("client") or ("", 0))[0])
@@ -106,11 +108,11 @@ class Endpoint:
 
 
 endpoint: Final = Endpoint()
-"""That of this process."""
+"""The endpoint of this process."""
 
 
 async def _close_idle(session: MuxSession) -> None:
-    """Close a connection that nobody uses."""
+    """Close a connection once it is idle."""
     while True:
         before = session.mux.counts.accepted
         await asyncio.sleep(IDLE_S)
@@ -122,7 +124,7 @@ async def _close_idle(session: MuxSession) -> None:
 async def _refuse(
     send: Send, scope: dict[str, Any], status: int, body: bytes, headers: Mapping[str, str]
 ) -> None:
-    """Answer the handshake over HTTP, as REST does."""
+    """Refuse the handshake with an HTTP response, as REST does."""
     more = [
         (name.encode(), headers[name].encode())
         for name in ("www-authenticate", "retry-after")

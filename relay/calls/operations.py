@@ -1,4 +1,4 @@
-"""The methods of operators' calls: the operations of REST, by their operation ids."""
+"""The methods of operators' calls: the operations of REST, named by their operation ids."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from relay.resources import registry
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
 HEADERS: Final = ("Idempotency-Key", "If-Match")
-"""Of REST that a call may give in its metadata, under these names."""
+"""Headers of REST requests that a call may pass in its metadata, under these names."""
 DANGEROUS: Final = frozenset(
     {"session.kick", "queue.purge", "queue.move", "ban.set", "worker.drain", "relay.block",
      "token.revoke", "account.end_sessions", "account.reset_second_factor", "limit.default",
      "twin.import", "chain.import"}
 )  # fmt: skip
-"""Actions that take something away from others, beside every DELETE and every verb of a declared
-resource that says so: they are confirmed."""
+"""Actions that take something away from others and therefore need a confirmation. Every DELETE and
+every verb of a declared resource that is marked as dangerous need one too.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +41,10 @@ class Operation:
     """One method.
 
     Attributes:
-        path: with its parameters in braces.
-        body: media type of its body; empty where it has none.
-        content: media type of its answer; anything but JSON is answered in parts.
-        dangerous: it has to be confirmed.
+        path: path with its parameters in braces.
+        body: media type of the request body; empty if the operation has none.
+        content: media type of the answer; any other than JSON is sent as a stream of parts.
+        dangerous: whether it needs a confirmation.
     """
 
     id: str
@@ -57,11 +58,11 @@ class Operation:
 
     @property
     def is_stream(self) -> bool:
-        """Whether it answers many times."""
+        """Whether the answer is a stream of parts."""
         return self.content != JSON
 
     def described(self) -> dict[str, Any]:
-        """What `describe` tells of it."""
+        """Return the description of the operation for `describe`."""
         params = [
             {
                 "name": each.name,
@@ -94,7 +95,7 @@ class Operation:
         """Return path and query string for parameters.
 
         Raises:
-            ValueError: one is unknown, missing, or of a type that none has.
+            ValueError: a parameter is unknown, missing, of the wrong type, or not usable in a path.
         """
         places = {each.name: each.place for each in self.parameters}
         path, query = self.path, []
@@ -118,10 +119,10 @@ class Operation:
         return path + (f"?{urlencode(query)}" if query else "")
 
     def content_of(self, params: Mapping[str, Any]) -> bytes:
-        """Return the body for parameters.
+        """Return the request body for parameters; empty if there is none.
 
         Raises:
-            ValueError: it is of another type, or there is none for it.
+            ValueError: the operation takes a text body, and the given one is not a string.
         """
         body = params.get("body")
         if not self.body or body is None:
@@ -143,8 +144,8 @@ def _text(name: str, value: Any) -> str:
 
 @functools.cache
 def operations() -> dict[str, Operation]:
-    """All methods by their ids."""
-    from relay.rest.api import api  # not before the site is asked: it brings ninja and pydantic
+    """Return all methods by their ids."""
+    from relay.rest.api import api  # imported late: it loads ninja and pydantic
 
     document = json.loads(api.document)
     declared = {each.operation for resource in registry.resources() for each in resource.verbs
@@ -192,7 +193,7 @@ def _operation(
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    """The type of a parameter: the first that is not null."""
+    """Return the type of a parameter: the first that is not null."""
     for each in (schema, *schema.get("anyOf", ())):
         if each.get("type") not in (None, "null"):
             return str(each["type"])

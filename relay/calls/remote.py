@@ -1,4 +1,4 @@
-"""Operators' calls of another machine's relay, for commands: streams as plain iterators."""
+"""A client of operators' calls for commands that use a remote relay: streams as plain iterators."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KEPT: Final = 1000
 
 
 def add_options(parser: ArgumentParser) -> None:
-    """Add the options that name another machine's relay."""
+    """Add the options that select a remote relay."""
     parser.add_argument(
         "--url", metavar="URL", help="operator site of a relay elsewhere, such as https://host:8081"
     )
@@ -33,16 +33,17 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 class RemoteStream:
-    """The items of a streaming call, as they come; a context manager.
+    """The items of a streaming call, as they arrive; a context manager.
 
     Raises:
         CommandError: the site cannot be used, or refuses the call.
     """
 
     def __init__(self, options: dict[str, Any], method: str, params: dict[str, Any]) -> None:
-        """
+        """Prepare the call; entering the context connects and makes it.
+
         Args:
-            options: of the command: those of `add_options`.
+            options: options of the command, with those of `add_options`.
         """
         try:
             self._url = calls_url(options["url"])
@@ -64,9 +65,9 @@ class RemoteStream:
         return self
 
     def __exit__(self, *error: object) -> None:
-        with contextlib.suppress(RuntimeError):  # it has ended
+        with contextlib.suppress(RuntimeError):  # the loop is closed already
             self._loop.call_soon_threadsafe(self._stop)
-        while self._thread.is_alive():  # it may wait for room
+        while self._thread.is_alive():  # it may block on the full queue
             while not self._items.empty():
                 self._items.get_nowait()
             self._thread.join(0.05)
@@ -78,7 +79,7 @@ class RemoteStream:
             yield item
 
     def newest(self) -> dict[str, Any]:
-        """The newest item; waits for one.
+        """Wait for an item, and return the newest one received so far.
 
         Raises:
             CommandError: the stream has ended.

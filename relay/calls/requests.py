@@ -1,4 +1,7 @@
-"""A call as a request to the site itself, in this process: every gate of REST stands before it."""
+"""Calls as HTTP requests to the site within this process, so that all checks of REST apply to them.
+
+`request_of` turns a call into a request; `answer` passes it to the site's ASGI application.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,19 @@ from relay.calls.operations import Operation
 
 App = Callable[..., Awaitable[None]]
 PARTS: Final = 16
-"""Parts of an answer that wait for whoever takes them."""
+"""Maximum number of parts of an answer that wait to be read."""
 END: Final[dict[str, Any]] = {}
-"""Behind the last part."""
+"""Marks the end of an answer in its queue of parts."""
 END_S: Final = 5.0
-"""For the site to end a request that nobody waits for any more."""
+"""Seconds the site has to finish a request whose caller has left, before it is cancelled."""
 
 
 class Request(NamedTuple):
-    """What is asked for.
+    """An HTTP request.
 
     Attributes:
         target: path and query string.
-        headers: lower-case names.
+        headers: values by lower-case name.
     """
 
     method: str
@@ -34,7 +37,7 @@ class Request(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The beginning of an answer."""
+    """Status and headers of an answer."""
 
     status: int
     headers: dict[str, str]
@@ -43,7 +46,7 @@ class Head(NamedTuple):
 def request_of(
     operation: Operation, params: Mapping[str, Any], headers: Mapping[str, str]
 ) -> Request:
-    """The request that a call stands for.
+    """Return the HTTP request for a call.
 
     Raises:
         ValueError: a parameter is wrong.
@@ -57,12 +60,14 @@ def request_of(
 async def answer(
     site: App, connection: Mapping[str, Any], request: Request
 ) -> AsyncIterator[tuple[Head, AsyncIterator[bytes]]]:
-    """Ask the site; its answer's head and parts, which the block may leave early.
+    """Pass a request to the site, and yield the head of its answer and an iterator of its parts.
+
+    The block may end before all parts are read.
 
     Args:
         site: ASGI application.
-        connection: scope of the websocket: its client, server and scheme are the request's.
-        request: to be answered.
+        connection: scope of the websocket; client, server and scheme of the request come from it.
+        request: the request.
     """
     parts: asyncio.Queue[Any] = asyncio.Queue(PARTS)
     gone = asyncio.Event()
@@ -90,14 +95,14 @@ async def answer(
     try:
         begun = await parts.get()
         if begun is END:
-            await running  # which failed
+            await running  # raises what the site raised
             raise RuntimeError("the site gave no answer")
         names = {name.decode("latin-1"): text.decode("latin-1") for name, text in begun["headers"]}
         head = Head(begun["status"], {name.lower(): text for name, text in names.items()})
         yield head, _parts(parts)
     finally:
         gone.set()
-        while not parts.empty():  # who waits to put a part goes on
+        while not parts.empty():  # unblocks a `send` that waits for room
             parts.get_nowait()
         try:
             async with asyncio.timeout(END_S):

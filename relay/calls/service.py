@@ -1,4 +1,4 @@
-"""What a client of operators' calls may call."""
+"""The methods that a client of operators' calls can call on one connection."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from relay.calls import requests
 from relay.calls.operations import EVENTS, HEADERS, Operation, operations
 
 AGAIN_S: Final = 1.0
-"""Before a stream that the site ended is asked for again."""
+"""Seconds until a stream that the site ended is requested again."""
 LAST_EVENT: Final = "end"
-"""Kind of the event after which a stream has nothing more."""
+"""Kind of the event that ends a stream for good."""
 CONFIRM_S: Final = 60.0
 MAX_ANSWER_BYTES: Final = 1_000_000
-"""Of one result: what a message may have, less what is around it."""
+"""Maximum size of one result: that of a message, less room for what surrounds the result."""
 ALIASES: Final = {
     "followTrace": "stream_trace_events",
     "followAlarms": "stream_alarm_events",
@@ -36,19 +36,20 @@ class Calls:
     """The methods of one connection.
 
     Attributes:
-        service: to be served.
+        service: service to run on the connection.
         peer: the client, which is asked for confirmations.
     """
 
     def __init__(
         self, site: requests.App, scope: Mapping[str, Any], authorization: str, counts: Counter[str]
     ) -> None:
-        """
+        """Register the methods.
+
         Args:
-            site: answers the requests.
-            scope: of the websocket.
-            authorization: header of its handshake; empty: calls bring their own.
-            counts: of calls, by their outcome.
+            site: ASGI application that answers the requests.
+            scope: scope of the websocket.
+            authorization: Authorization header of the handshake; empty if each call brings its own.
+            counts: number of calls by their outcome; updated.
         """
         self.service = Service()
         self.peer: RpcPeer | None = None
@@ -99,8 +100,10 @@ class Calls:
     async def _events(
         self, operation: Operation, request: requests.Request
     ) -> AsyncIterator[dict[str, Any]]:
-        """Server-sent events; asks again where the site ends the stream, which it does after an
-        hour, in an outage, and when the token may not have it any more."""
+        """Yield server-sent events, and request the stream again when the site ends it.
+
+        The site does so after an hour, in an outage, and when the token loses the permission.
+        """
         last_id = ""
         while True:
             headers = {**request.headers, **({"last-event-id": last_id} if last_id else {})}
@@ -117,10 +120,10 @@ class Calls:
             await asyncio.sleep(AGAIN_S)
 
     async def _request(self, operation: Operation, params: dict[str, Any]) -> requests.Request:
-        """The request that the call stands for, when it may be made.
+        """Return the HTTP request for a call, after the client has confirmed it if necessary.
 
         Raises:
-            PublicError: it may not.
+            PublicError: a parameter is wrong, or the call was not confirmed.
         """
         metadata = call_metadata.get()
         headers = {"accept": "*/*"}
@@ -144,10 +147,10 @@ class Calls:
     async def _confirm(
         self, operation: Operation, params: dict[str, Any], metadata: Mapping[str, Any]
     ) -> None:
-        """Ask the client whether it means it.
+        """Ask the client to confirm a dangerous call.
 
         Raises:
-            PublicError: it does not, or was not asked.
+            PublicError: the client did not confirm, or does not accept to be asked.
         """
         if metadata.get("confirmed") is True:
             return
@@ -168,10 +171,10 @@ class Calls:
             raise PublicError(f"{operation.id} was not confirmed")
 
     def _judge(self, head: requests.Head, body: bytes) -> None:
-        """Raise what REST refused as an error of the call.
+        """Count the outcome of a call, and raise an error if REST refused it.
 
         Raises:
-            PublicError: with REST's text, `status` and `errors`.
+            PublicError: REST refused the call; with its text, `status` and `errors`.
         """
         if head.status < HTTPStatus.BAD_REQUEST:
             self._counts["ok"] += 1
@@ -190,10 +193,10 @@ class Calls:
 
 
 async def _whole(parts: AsyncIterator[bytes]) -> bytes:
-    """All of an answer.
+    """Return the complete body of an answer.
 
     Raises:
-        PublicError: it is too long for one message.
+        PublicError: the body is too long for one message.
     """
     body = bytearray()
     async for part in parts:
@@ -206,7 +209,7 @@ async def _whole(parts: AsyncIterator[bytes]) -> bytes:
 
 
 async def _parsed(parts: AsyncIterator[bytes]) -> AsyncIterator[tuple[str, str, dict[str, Any]]]:
-    """Id, kind and data of server-sent events."""
+    """Yield id, kind and data of server-sent events."""
     kept = b""
     async for part in parts:
         *whole, kept = (kept + part).split(b"\n\n")

@@ -1,1 +1,1 @@
-"""The operator console: its own pages in the theme's frame, live numbers, and what they share."""
+"""The operator console: pages in the theme's frame, live figures, and their shared parts."""

@@ -1,11 +1,12 @@
-"""Doing something from a page: first a page that names the object and what will be lost, then it.
+"""Actions of pages: a question names the object and what will be lost; its answer runs the action.
 
     @page("queue.purge")
     def purge(request, key):
         question = Question(f"Purge the queue of {key}", loses=("3 messages",), button="Purge")
         return act(request, question, lambda actor: ..., back=reverse("console:queues"))
 
-GET asks, POST acts: it works without JavaScript, and with it the question opens above the page.
+GET shows the question, POST runs the action. This works without JavaScript; with it, the question
+opens above the page.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from relay.dashboard import pages
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked before something is done.
+    """The question shown before an action.
 
     Attributes:
-        title: names what is done to which object.
-        button: the verb.
-        text: what it does, in a sentence.
-        loses: what will be lost, each in some words; shown as a warning.
+        title: the action and its object.
+        button: the verb on the button.
+        text: what the action does, in a sentence.
+        loses: what will be lost, each in a few words; shown as a warning.
     """
 
     title: str
@@ -51,12 +52,12 @@ def act(
     back: str,
     form: BaseForm | None = None,
 ) -> HttpResponseBase:
-    """Ask, or do it and lead back.
+    """Show the question, or run the action and redirect.
 
     Args:
-        perform: does it and returns the sentence that tells of it, or a page of its own.
-        back: where to go then, unless `?next=` names another page of this site.
-        form: what else has to be said; made of `posted(request)` by the caller, and valid when
+        perform: function that runs the action, and returns a sentence about the result, or a page.
+        back: address to redirect to, unless `?next=` names another page of this site.
+        form: form for further input. The caller creates it from `posted(request)`; it is valid when
             `perform` is called.
     """
     back = _next_page(request, back)
@@ -79,12 +80,12 @@ def act(
 
 
 def posted(request: HttpRequest) -> QueryDict | None:
-    """What a form is bound to; None while it is only asked for."""
+    """Return the data to bind a form to; None while the question is only shown."""
     return request.POST if request.method == "POST" else None
 
 
 def _next_page(request: HttpRequest, default: str) -> str:
-    """The page to return to: `?next=`, if it is one of this site."""
+    """Return the page to redirect to: `?next=`, if it is a page of this site."""
     wanted = request.POST.get("next") or request.GET.get("next") or ""
     safe = url_has_allowed_host_and_scheme(
         wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()
@@ -95,7 +96,7 @@ def _next_page(request: HttpRequest, default: str) -> str:
 def _ask(
     request: HttpRequest, question: Question, back: str, form: BaseForm | None
 ) -> HttpResponseBase:
-    """The page that asks, or the question alone where a script opens it above a page."""
+    """Return the page with the question, or only the question if a script opens it above a page."""
     context = {"question": question, "form": form, "back": back}
     if request.headers.get("HX-Target") == "question":
         return TemplateResponse(request, "relay_dashboard/question.html", context)
@@ -103,7 +104,7 @@ def _ask(
 
 
 def _tell(form: BaseForm, error: ServiceError) -> None:
-    """What a service found wrong, at the fields it names."""
+    """Add an error of a service to the form, at the fields that it names."""
     fields = error.fields if isinstance(error, Invalid) else {}
     for name, text in fields.items():
         form.add_error(name if name in form.fields else None, text)

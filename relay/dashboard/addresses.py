@@ -1,4 +1,4 @@
-"""What addresses of pages name: sessions by their key (`/console/queues/7:laptop/`), and twins."""
+"""Path parameters of pages: keys of sessions (`/console/queues/7:laptop/`), and twins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ESCAPED: Final = re.compile("~(2F|7E)")
 
 
 class KeyConverter:
-    """A session's key as one part of a path. Clients choose session ids: one may hold a slash."""
+    """A session's key as one path segment. Clients choose session ids, which may have slashes."""
 
     regex = "[^/]+"
 
@@ -24,10 +24,10 @@ class KeyConverter:
 
 
 def check_twin(twin: int) -> None:
-    """Go on only with a number that a twin can have.
+    """Check that a number can be the id of a twin.
 
     Raises:
-        NotFound: none can.
+        NotFound: no twin can have this id.
     """
     if not 0 < twin <= MAX_TWIN:
         raise NotFound(f"there can be no twin {twin}")

@@ -1,7 +1,7 @@
-"""Whether a socket may have live numbers: asked when it opens, and again when rights change.
+"""Checks whether a socket may receive live figures: when it opens, and when rights change.
 
-By the same rules as the pages: somebody of the staff has signed in, has a second factor where one
-is demanded, and has the permission. So a session that ended ends its sockets too.
+The rules are those of pages: a staff account is signed in, has a second factor if one is required,
+and has the permission. So sockets close when their session ends.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from relay.access.sign_in.required import lacks_second_factor
 from relay.access.sign_in.use import must_replace_password
 
 ACTION: Final = "worker.view"
-"""Of the permission matrix: what live numbers are."""
+"""Action of the permission matrix that live figures require."""
 SIGNED_OUT: Final = 4401
 NOT_ALLOWED: Final = 4403
 
 
 class Verdict(NamedTuple):
-    """What was found.
+    """Result of the check.
 
     Attributes:
         account: id of the account; 0 without one.
-        close_code: why the socket must end; 0: it may go on.
+        close_code: code to close the socket with; 0 if it may stay open.
     """
 
     account: int
@@ -42,14 +42,16 @@ class Verdict(NamedTuple):
 
 
 def headers_of(scope: Mapping[str, Any], name: bytes) -> list[str]:
-    """All values of a header."""
+    """Return all values of a header."""
     found: Iterable[tuple[bytes, bytes]] = scope["headers"]
     return [value.decode("latin-1") for key, value in found if key == name]
 
 
 def from_a_page_of_ours(scope: Mapping[str, Any]) -> bool:
-    """Whether the socket was opened by a page of this site: another site's would come with the
-    cookies of whoever looks at it."""
+    """Check whether the socket was opened by a page of this site.
+
+    A page of another site could open one too, and the browser would send the operator's cookies.
+    """
     hosts, origins = headers_of(scope, b"host"), headers_of(scope, b"origin")
     if len(hosts) != 1 or len(origins) != 1:
         return False
@@ -64,13 +66,13 @@ def from_a_page_of_ours(scope: Mapping[str, Any]) -> bool:
 
 
 def session_key_of(scope: Mapping[str, Any]) -> str:
-    """The key of the session that the cookies name; empty without one."""
+    """Return the session key from the cookies; empty without one."""
     cookies = parse_cookie("; ".join(headers_of(scope, b"cookie")))
     return str(cookies.get(settings.SESSION_COOKIE_NAME, ""))
 
 
 def judge(session_key: str) -> Verdict:
-    """Who it is, and whether it may.
+    """Find the account of a session, and check its permission.
 
     Raises:
         django.db.Error: the database does not answer.
@@ -88,4 +90,4 @@ def judge(session_key: str) -> Verdict:
 
 
 judge_async = database_sync_to_async(judge)
-"""As `judge`, on an event loop; one at a time, so that sockets do not take all connections."""
+"""Asynchronous `judge`; runs one at a time, so that sockets do not use up all connections."""

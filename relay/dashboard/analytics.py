@@ -1,4 +1,4 @@
-"""What the pages of analytics share: tabs, links, what is said before there are results."""
+"""Shared parts of analytics pages: tabs, links, and the page shown before there are results."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PROTOCOL: Final = Filter("protocol", "Protocol", tuple(PROTOCOLS.items()))
 
 
 class Nothing(NamedTuple):
-    """What a page says for which nothing is computed yet, what to do, and where that is told."""
+    """Contents of a page without results: explanation, commands to run, and the documentation."""
 
     title: str
     lines: list[str]
@@ -54,31 +54,31 @@ class Nothing(NamedTuple):
 def frame(
     request: HttpRequest, context: Mapping[str, Any] | None = None, current: str = ""
 ) -> dict[str, Any]:
-    """The context of a page of analytics; `current` is its tab, where it is not one itself."""
+    """Return the context of a page of analytics; `current` names the tab of a page without one."""
     return {**(context or {}), "tabs": tabs(request, TABS, current)}
 
 
 def of_twin(rows: QuerySet[Any], ask: Ask) -> QuerySet[Any]:
-    """Those of the twin that a table with the filter TWIN is asked for; all, if of none."""
+    """Return the rows of the twin that the filter TWIN selects; all rows if it is empty."""
     twin = ask.number("twin")
     return rows if twin is None else rows.filter(twin=twin)
 
 
 def of_sender(rows: QuerySet[Any], ask: Ask) -> QuerySet[Any]:
-    """The same for a table that has the filter PROTOCOL as well."""
+    """Return the rows that the filters TWIN and PROTOCOL select."""
     protocol = ask.filters["protocol"]
     return of_twin(rows.filter(protocol=protocol) if protocol else rows, ask)
 
 
 def twin_link(request: HttpRequest, key: str, twin: int) -> dict[str, str]:
-    """Where a cell with a twin leads; nowhere for those who may not see twins, and for nobody."""
+    """Return the link of a cell with a twin; empty without a twin, or without permission."""
     if not may(request, "twin.view") or not 0 < twin <= MAX_TWIN:
         return {}
     return {key: reverse("console:twin", args=[twin])}
 
 
 def nothing(request: HttpRequest, title: str, job: str) -> HttpResponseBase:
-    """The page in place of one whose table has not been computed for any day."""
+    """Return the page shown instead of one whose table is not computed for any day."""
     lines = ["Analytics computes results from months of recorded events."]
     commands = [f"python manage.py rmb_analytics run {job} --from 7d"]
     if not settings.RMB.analytics.record:

@@ -1,4 +1,4 @@
-"""The Django application of the console."""
+"""Django app of the console."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django.apps import AppConfig
 
 
 class DashboardConfig(AppConfig):
-    """Pages: what they show and change belongs to the other applications."""
+    """The console's pages; the data they show and change belongs to the other applications."""
 
     name = "relay.dashboard"
     label = "relay_dashboard"

@@ -1,4 +1,4 @@
-"""What needs somebody: the alarms that fire, the worst first."""
+"""Alarms that need attention, the worst first."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_SHOWN: Final = 8
 
 
 class Firing(NamedTuple):
-    """One alarm that nobody looks after yet."""
+    """One firing alarm that is neither acknowledged nor silenced."""
 
     alarm: Alarm
     severity: states.State
@@ -27,13 +27,13 @@ class Firing(NamedTuple):
 
 
 class Attention(NamedTuple):
-    """What needs somebody.
+    """Alarms that need attention.
 
     Attributes:
-        more: how many there are beside those that are shown.
-        held: fire too, but somebody acknowledged or silenced them.
-        complaint: what is wrong with the alarms themselves; empty when nothing is.
-        acknowledges: whether who looks may acknowledge them.
+        more: number of such alarms that are not shown.
+        held: number of firing alarms that are acknowledged or silenced.
+        complaint: problem of the alarms themselves; empty if there is none.
+        acknowledges: whether the account may acknowledge alarms.
     """
 
     shown: Sequence[Firing]
@@ -44,7 +44,7 @@ class Attention(NamedTuple):
 
 
 def look(request: HttpRequest) -> Attention | None:
-    """What there is for whoever asks; None for who may not see alarms."""
+    """Return the alarms that need attention; None if the account may not view alarms."""
     if not may(request, "alarm.view"):
         return None
     found = [alarm for alarm, _ in listing.firing() if alarm.severity != Severity.INFO]

@@ -1,4 +1,4 @@
-"""Bars of HTML and SVG that the server draws: no script, no style of their own."""
+"""Bar charts drawn by the server as HTML and SVG, without scripts and inline styles."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from relay.dashboard.figures import Kind
 
 
 class Bar(NamedTuple):
-    """One line of a chart of bars.
+    """One line of a bar chart.
 
     Attributes:
-        percent: of the longest one.
-        text: the value, as it is written beside it.
-        exact: all there is to say of it, on hover.
+        percent: length, as a percentage of the longest bar.
+        text: formatted value, shown beside the bar.
+        exact: exact value, shown on hover.
     """
 
     label: str
@@ -25,7 +25,7 @@ class Bar(NamedTuple):
 
 
 def bars(values: Iterable[tuple[str, float]], kind: Kind) -> list[Bar]:
-    """(label, value) as lines, one below the other."""
+    """Return (label, value) pairs as bars, one below the other."""
     found = list(values)
     largest = max((value for _, value in found), default=0) or 1
     return [
@@ -40,10 +40,10 @@ def bars(values: Iterable[tuple[str, float]], kind: Kind) -> list[Bar]:
 
 
 class Column(NamedTuple):
-    """One upright bar of a strip, in the units of its drawing.
+    """One vertical bar of a strip, in units of the drawing.
 
     Attributes:
-        title: said on hover.
+        title: text shown on hover.
     """
 
     x: int
@@ -54,11 +54,11 @@ class Column(NamedTuple):
 
 HEIGHT: Final = 40
 LEAST: Final = 1.5
-"""Height of a value that is not nothing."""
+"""Minimum height of a value that is not 0."""
 
 
 def strip(values: Sequence[tuple[str, float]]) -> list[Column]:
-    """(title, value) side by side, as high as `HEIGHT` at most."""
+    """Return (title, value) pairs as bars side by side, at most `HEIGHT` high."""
     largest = max((value for _, value in values), default=0) or 1
     heights = (max(LEAST, HEIGHT * value / largest) if value else 0 for _, value in values)
     return [

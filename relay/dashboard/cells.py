@@ -1,4 +1,4 @@
-"""What a table shows of a value."""
+"""The HTML of table cells."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relay.dashboard.figures import Kind
 from relay.dashboard.tables import Cell, Column, Row
 
 LONG_CHARS: Final = 16
-"""From here on an id is cut where there is no room, and has a button that copies it."""
+"""Length from which an id may be cut to fit, and has a button that copies it."""
 COPY: Final = (
     '<button class="c-copy material-symbols-outlined" type="button" data-copy="{}" title="Copy"'
     ' aria-label="Copy {}"></button>'
@@ -20,7 +20,7 @@ COPY: Final = (
 
 
 def cell(column: Column, row: Row) -> SafeString:
-    """What is shown of a row in a column."""
+    """Return the HTML of the cell of a row in a column."""
     value = row.values.get(column.key)
     shown = _shown(column, value)
     link = row.links.get(column.key)

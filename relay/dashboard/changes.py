@@ -1,4 +1,4 @@
-"""How a number compares with an earlier one, in words: `12 % more`, with a sign and a colour."""
+"""Comparison of a number with an earlier one, in words: `12 % more`, with an arrow and a colour."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from relay.dashboard.states import Tone
 
 
 class Better(Enum):
-    """Which way a number should go."""
+    """Direction in which a number improves."""
 
     UP = "up"
     DOWN = "down"
@@ -18,7 +18,7 @@ class Better(Enum):
 
 
 class Since(NamedTuple):
-    """When an earlier number was."""
+    """Time of an earlier number, in words."""
 
     text: str
     short: str
@@ -29,12 +29,12 @@ WEEK_AGO: Final = Since("a week ago", "1 wk")
 
 
 class Change(NamedTuple):
-    """What became of a number since then.
+    """The change of a number since an earlier time.
 
     Attributes:
-        sign: an arrow; or none.
-        text: how much, such as `12 % more`.
-        then: the earlier number as it is written.
+        sign: arrow or equals sign; empty if a number is unknown.
+        text: amount of the change, such as `12 % more`.
+        then: the earlier number, formatted.
     """
 
     since: Since
@@ -45,13 +45,13 @@ class Change(NamedTuple):
 
 
 SAME: Final = 0.05
-"""Numbers that differ by less are about the same."""
+"""Relative difference up to which two numbers count as about the same."""
 NOTABLE: Final = 0.2
-"""What gets worse or better by less gets no colour: every number moves a little."""
+"""Relative difference above which a change has a colour: small changes are normal."""
 TIMES: Final = 3.0
-"""From here on it is `3 times as many` and no percentage."""
+"""Ratio from which a change is written as `3 times` and not as a percentage."""
 FEW_POINTS: Final = 0.005
-"""The same for parts of a whole, where half a percentage point is a change already."""
+"""`SAME` for shares, of which half a percentage point is a change already."""
 
 
 def change(
@@ -60,8 +60,8 @@ def change(
     """Compare a number with an earlier one.
 
     Args:
-        since: when the earlier one was.
-        better: which direction is good news.
+        since: time of the earlier one.
+        better: direction that is good news.
     """
     if then is None or now is None:
         return Change(since, "", "not known then" if now is not None else "not known", _IDLE, "")

@@ -1,6 +1,6 @@
-"""A picture of a chart, for pages without scripts and for whoever wants one in a document.
+"""Charts as stand-alone SVG pictures, for pages without scripts and for use in documents.
 
-It stands alone: its colours are in it, for the light scheme, which is the one without scripts.
+A picture contains its own colours: those of the light scheme, which pages without scripts use.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ from relay.dashboard.sparks import runs
 
 HEIGHT: Final = 240
 WIDTHS: Final = (640, 340)
-"""Of a picture beside another one, and of one on a phone."""
+"""Widths of a picture beside another one, and on a phone."""
 
 COLOURS: Final = (
     "#7c3aed", "#0e7490", "#d97706", "#713f12", "#059669", "#0f172a", "#1d4ed8", "#64748b",
 )  # fmt: skip
-"""The lines', in their order; console.css has the same as --c-series-1 and so on. The first six are
-far apart for those as well who do not tell red from green."""
+"""Colours of the lines, in order; console.css defines the same as --c-series-1 and so on. The first
+six also differ clearly for viewers who cannot tell red from green.
+"""
 
 _TOP, _RIGHT, _BOTTOM, _LEFT = 34, 12, 24, 66
 _MAX_POINTS: Final = 300
 _INTERVALS: Final = 4
 _LETTER: Final = 6.2
-"""About the width of a letter."""
+"""Approximate width of a letter."""
 
 
 def draw(reading: Reading, data: Data, width: int = WIDTHS[0]) -> str:
-    """The picture of one chart of a reading, as an SVG document."""
+    """Return the picture of one chart of a reading, as an SVG document."""
     kind = data.chart.kind
     step = max(1, math.ceil(len(reading.times) / _MAX_POINTS))
     lines = [thinned(line.values, step) for line in data.lines]
@@ -58,7 +59,7 @@ def draw(reading: Reading, data: Data, width: int = WIDTHS[0]) -> str:
             if data.chart.stacked:
                 parts.append(f"{ground}/>")
                 continue
-            if number == 0:  # the first line is told from the second by its ground too
+            if number == 0:  # a filled area distinguishes the first line
                 parts.append(f'{ground} fill-opacity="0.11"/>')
             if len(run) == 1:
                 path += f"L{path}"
@@ -77,7 +78,7 @@ def draw(reading: Reading, data: Data, width: int = WIDTHS[0]) -> str:
 
 
 def thinned(values: Values, step: int) -> Values:
-    """One value in place of each few: the largest of them, so that no peak is lost."""
+    """Replace each `step` values by the largest of them, so that no peak is lost."""
     if step == 1:
         return values
     return [
@@ -87,7 +88,7 @@ def thinned(values: Values, step: int) -> Values:
 
 
 def bounds(known: Sequence[float], kind: Kind) -> tuple[float, float]:
-    """The lowest and highest value of a chart, such that four steps between them are round."""
+    """Return the lowest and highest value of a chart, with four round steps between them."""
     if kind is Kind.SHARE:
         least = min(known, default=0.0)
         return next(low for low in (0.99, 0.9, 0.0) if least >= low or not low), 1.0
@@ -102,7 +103,7 @@ def bounds(known: Sequence[float], kind: Kind) -> tuple[float, float]:
 
 
 def _stacked(lines: Sequence[Values]) -> list[Values]:
-    """Each line with those after it added, so that drawing one over another leaves its part."""
+    """Add to each line those after it, so that drawing one over another leaves its part visible."""
     found: list[Values] = []
     below: Values = [None] * (len(lines[0]) if lines else 0)
     for values in reversed(lines):
@@ -152,7 +153,7 @@ def _legend(data: Data, width: int) -> str:
         if x + 18 + len(text) * _LETTER > width and x > _LEFT:
             x, y = float(_LEFT), y + 14
         if y > _TOP - 8:
-            break  # the smallest of many
+            break  # omits the smallest if there are many
         found.append(
             f'<path d="M{x:.0f} {y}h12" stroke="{COLOURS[number % len(COLOURS)]}" '
             f'stroke-width="3" stroke-linecap="butt"/>'

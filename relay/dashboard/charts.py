@@ -1,7 +1,7 @@
-"""The charts of the overview: which series each shows, and their values over a span.
+"""The charts of the overview: the series of each, and their values over a span.
 
-A chart is drawn by `charts.js`; without scripts `relay.dashboard.chart_svg` draws a picture of it.
-All charts of a page are read at once.
+`charts.js` draws the charts; without scripts, `relay.dashboard.chart_svg` draws pictures. All
+charts of a page are read at once.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from relay.history import reading
 from relay.history.series import BY_KEY, DROP_REASONS, drops
 
 MAX_LINES: Final = 8
-"""Lines of one chart; the smallest of more are added up."""
+"""Maximum number of lines of one chart; if there are more, the smallest are added up."""
 
 
 class Chart(NamedTuple):
     """One chart.
 
     Attributes:
-        name: in addresses.
+        name: name in addresses.
         parts: (series, label) of its lines.
-        stacked: the lines are parts of a whole, and only those that are not 0 are shown.
+        stacked: whether the lines are parts of a whole, and only those that are not 0 are shown.
     """
 
     name: str
@@ -34,12 +34,12 @@ class Chart(NamedTuple):
 
     @property
     def kind(self) -> Kind:
-        """How its values are written."""
+        """How its values are formatted."""
         return kind_of(self.parts[0][0])
 
     @property
     def hint(self) -> str:
-        """What it shows."""
+        """Description of the chart."""
         return " ".join(dict.fromkeys(BY_KEY[key].help for key, _ in self.parts[:2]))
 
 
@@ -76,8 +76,8 @@ class Line(NamedTuple):
     """One line of a chart.
 
     Attributes:
-        keys: its series; of several the values are added up.
-        roll_up: what several values of one step become.
+        keys: keys of its series, whose values are added up.
+        roll_up: how several values of one step are combined.
     """
 
     label: str
@@ -97,7 +97,7 @@ class Reading(NamedTuple):
     """Some charts over a span.
 
     Attributes:
-        times: unix seconds at which a step begins; of all lines.
+        times: unix seconds at which the steps of all lines begin.
     """
 
     span: str
@@ -107,18 +107,18 @@ class Reading(NamedTuple):
 
 
 def shown(follows_chain: bool) -> list[Chart]:
-    """The charts there are; without a chain nothing lags behind it."""
+    """Return the charts to show; the chain lag is omitted if the relay follows no chain."""
     return [each for each in CHARTS if follows_chain or each.name != "chain"]
 
 
 def read(charts: Iterable[Chart], span: str, now: float | None = None) -> Reading:
-    """The values of some charts.
+    """Return the values of some charts.
 
     Args:
         span: one of `relay.history.reading.SPANS`.
 
     Raises:
-        Invalid: the span is none.
+        Invalid: the span is unknown.
         Away: a store does not answer.
     """
     wanted = list(charts)
@@ -128,7 +128,7 @@ def read(charts: Iterable[Chart], span: str, now: float | None = None) -> Readin
 
 
 def document(found: Reading) -> dict[str, Any]:
-    """A reading for `charts.js`."""
+    """Return a reading as JSON for `charts.js`."""
     charts = {
         data.chart.name: {"lines": [line._asdict() for line in data.lines]} for data in found.charts
     }
@@ -141,7 +141,7 @@ def _lines(chart: Chart, values: dict[str, Values]) -> list[Line]:
 
 
 def _parts(lines: list[Line]) -> list[Line]:
-    """Those that are ever more than 0, the largest first; small ones are added up as the last."""
+    """Return the lines that are not always 0, the largest first; the smallest are added up."""
     sums = {line.label: sum(value or 0.0 for value in line.values) for line in lines}
     some = sorted(lines, key=lambda line: -sums[line.label])
     some = [line for line in some if sums[line.label]]

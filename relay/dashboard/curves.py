@@ -1,7 +1,7 @@
-"""Curves that the server draws into a page: no script, and the page's own colours.
+"""Line charts that the server draws into a page: without scripts, in the page's own colours.
 
-The drawing is stretched to the page's width and says nothing by text: what stands at its axes is
-HTML beside it, as large on a phone as on a desk.
+The drawing is stretched to the page's width and contains no text: the labels of its axes are HTML
+beside it, equally large on a phone and on a desktop.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ WIDTH: Final = 1000
 HEIGHT: Final = 240
 MAX_POINTS: Final = 1000
 MAX_LINES: Final = 8
-"""As many as there are colours."""
+"""Maximum number of lines: one for each colour."""
 DASHES: Final = ("none", "7 4", "1 4", "9 4 1 4", "13 5", "4 4", "9 4 1 4 1 4", "1 7")
-"""Lines that are equal lie upon each other: through the gaps of the upper one the lower is seen."""
+"""Dashes and gaps by line. If lines coincide, the lower one shows through the gaps."""
 _INTERVALS: Final = 4
 
 
@@ -29,9 +29,9 @@ class Curve(NamedTuple):
     """One line.
 
     Attributes:
-        number: of its colour, from 1.
+        number: number of its colour, from 1.
         dash: lengths of its dashes and gaps.
-        top: its highest value.
+        top: its highest value, formatted.
     """
 
     label: str
@@ -43,12 +43,12 @@ class Curve(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """All lines with what stands at the axes.
+    """All lines, with the labels of the axes.
 
     Attributes:
-        levels: at the left, from the top down.
-        moments: below, from the first to the last.
-        grid: heights of the lines across.
+        levels: labels of the vertical axis, from top to bottom.
+        moments: labels of the time axis, from first to last.
+        grid: heights of the horizontal grid lines.
     """
 
     curves: list[Curve]
@@ -62,12 +62,12 @@ class Drawing(NamedTuple):
 def draw(
     lines: Sequence[tuple[str, Sequence[float | None]]], moments: Sequence[str], kind: Kind
 ) -> Drawing:
-    """The drawing of (label, values) at even steps; None is a gap.
+    """Return the drawing of (label, values) at even steps; None is a gap.
 
     Args:
         lines: at most MAX_LINES, all of the same length.
-        moments: some words for the time, evenly spread from the first to the last step.
-        kind: of the values.
+        moments: labels of the time axis, evenly spread from the first to the last step.
+        kind: quantity that the values measure.
     """
     count = max((len(values) for _, values in lines), default=0)
     step = max(1, math.ceil(count / MAX_POINTS))
@@ -107,6 +107,6 @@ def _curve(label: str, number: int, values: list[float | None], low: float, top:
         points = [place(first + index, value) for index, value in enumerate(run)]
         left, right = (point.split()[0] for point in (points[0], points[-1]))
         text = "L".join(points)
-        line.append(f"M{text}" if len(points) > 1 else f"M{text}h0.1")  # a point is a dot
+        line.append(f"M{text}" if len(points) > 1 else f"M{text}h0.1")  # one point: a dot
         area.append(f"M{left} {HEIGHT}L{text}L{right} {HEIGHT}Z")
     return Curve(label, number, DASHES[number - 1], "".join(line), "".join(area), "")

@@ -1,4 +1,4 @@
-"""Tables as files: CSV and JSON, made while they are sent."""
+"""Tables as CSV and JSON files, generated while they are sent."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def csv_lines(columns: Sequence[Column], rows: Iterator[Row]) -> Iterator[str]:
-    """A line of names, then one for each row."""
+    """Yield a line of column names, then one line for each row."""
     yield csv_text.line(each.key for each in columns)
     for row in rows:
         yield csv_text.line(_plain(row.values.get(each.key)) for each in columns)
 
 
 def json_lines(columns: Sequence[Column], rows: Iterator[Row]) -> Iterator[str]:
-    """A list of objects, one on each line."""
+    """Yield a list of objects, one on each line."""
     between = "[\n"
     for row in rows:
         values = {each.key: _plain(row.values.get(each.key)) for each in columns}
@@ -31,7 +31,7 @@ def json_lines(columns: Sequence[Column], rows: Iterator[Row]) -> Iterator[str]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as a file holds it."""
+    """Return a value as it is written to a file."""
     if isinstance(value, datetime):
         return value.isoformat()
     if value is None or isinstance(value, bool | int | float | str):

@@ -1,8 +1,9 @@
-"""The frames that come to this process, for all of its open sockets: one subscription.
+"""One subscription to frames per process, for all of its open sockets.
 
-Frames are made once, as text, by whoever writes the history (`relay.history.recorder`), and sent to
-a group of the channel layer. While there is a socket this process is a member. Nothing is kept but
-the newest frame: who is late misses some, and has the present when it is ready for it.
+The site that writes the history (`relay.history.recorder`) encodes each frame once, as text, and
+sends it to a group of the channel layer. This process is a member of the group while it has open
+sockets. It keeps only the newest frame: a slow socket misses some, and gets the newest when it is
+ready again.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from relay.history.frames import GROUP, LAYER
 logger = logging.getLogger(__name__)
 
 RENEW_S: Final = 15.0
-"""The group forgets who has not said for a minute that it is still there."""
+"""Seconds until the membership is renewed; the group drops members after a minute without."""
 RETRY_S: Final = 1.0
 LEAVE_S: Final = 1.0
 FRESH_S: Final = 2.0
-"""A frame no older than this is what a new socket begins with."""
+"""Maximum age, in seconds, of a frame that a new socket gets at once."""
 
 
 class News(NamedTuple):
@@ -36,7 +37,7 @@ class News(NamedTuple):
 
 
 class Feed:
-    """The newest frame, and whoever waits for the next."""
+    """The newest frame, and the sockets that wait for the next one."""
 
     def __init__(self) -> None:
         self._newest = News(0, "")
@@ -48,7 +49,7 @@ class Feed:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[int]:
-        """A socket is open; gives the number of the frame after which it wants the next."""
+        """Register a socket; yield the frame number to pass to `next` first."""
         loop = asyncio.get_running_loop()
         self._listeners += 1
         if self._task is None or self._task.done():
@@ -64,13 +65,13 @@ class Feed:
                 self._task = None
 
     async def next(self, after: int) -> News:
-        """The newest frame, once it is another than that of the number."""
+        """Return the newest frame, once its number differs from the given one."""
         while self._newest.number == after:
             await self._news.wait()
         return self._newest
 
     def publish(self, text: str) -> None:
-        """A frame came."""
+        """Store a frame that arrived, and wake the sockets that wait for it."""
         self._newest = News(self._newest.number + 1, text)
         self._at = asyncio.get_running_loop().time()
         news, self._news = self._news, asyncio.Event()
@@ -88,7 +89,7 @@ class Feed:
                     await layer.group_discard(GROUP, channel)
 
     async def _receive(self, layer: Any, channel: str) -> None:
-        """Frames until the membership is to be renewed, or Redis goes away."""
+        """Receive frames until the membership must be renewed, or Redis fails."""
         loop = asyncio.get_running_loop()
         renew_at = loop.time() + RENEW_S
         try:
@@ -100,7 +101,7 @@ class Feed:
                         message = await layer.receive(channel)
                         self.publish(message["text"])
         except Exception as error:
-            if not self._told:  # once for each time that Redis is away
+            if not self._told:  # log each outage of Redis once
                 usual = isinstance(error, (RedisError, OSError))
                 logger.info("live numbers: %s", error, exc_info=None if usual else error)
                 self._told = True
@@ -108,4 +109,4 @@ class Feed:
 
 
 feed: Final = Feed()
-"""That of this process."""
+"""The feed of this process."""

@@ -1,8 +1,8 @@
-"""How the console writes numbers, sizes and times: one rounding for all pages.
+"""Formats of numbers, sizes and times, the same on all pages of the console.
 
-A figure is short and as wide as its kind needs; the exact value is in its title. What the page's
-script writes in place of it (`static/relay_dashboard/figures.js`) follows the same rules, and a
-test holds the two together.
+A figure is short, and as wide as its kind needs; its title contains the exact value. The page's
+script that updates figures (`static/relay_dashboard/figures.js`) follows the same rules; a test
+compares the two.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from relay.ops.wording import duration, three_digits
 from relay.sessions.rates import WINDOW_S
 
 NONE: Final = "-"
-"""Stands where there is no value; not zero."""
+"""Text for a missing value, as opposed to zero."""
 
 OVER: Final = f"each second, over the last {WINDOW_S} s"
-"""What a rate of a session, a queue or a twin stands for."""
+"""Explanation of rates of sessions, queues and twins."""
 
 _DECIMAL: Final = ("", " k", " M", " G", " T")
 _BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 class Kind(StrEnum):
-    """What a value measures."""
+    """The quantity that a value measures."""
 
     NUMBER = "number"
     RATE = "rate"
@@ -42,11 +42,11 @@ class Kind(StrEnum):
 
 
 def write(value: float | None, kind: Kind) -> str:
-    """A value as text.
+    """Return a value as text.
 
     Args:
-        value: a count, a count or bytes each second, bytes, (milli)seconds, or a part of 1.
-        kind: which of them.
+        value: count, count or bytes per second, bytes, (milli)seconds, or a fraction of 1.
+        kind: quantity that the value measures.
     """
     if value is None or math.isnan(value):
         return NONE
@@ -56,7 +56,7 @@ def write(value: float | None, kind: Kind) -> str:
 
 
 def figure(value: float | None, kind: Kind) -> SafeString:
-    """The same for a page: what a script can read and replace, with the exact value on hover."""
+    """Return a value as HTML that scripts can read and update, with the exact value on hover."""
     if value is None:
         return format_html('<span class="c-none">{}</span>', NONE)
     return format_html(
@@ -68,7 +68,7 @@ def figure(value: float | None, kind: Kind) -> SafeString:
 
 
 def live(value: float | None, kind: Kind, series: str) -> SafeString:
-    """A figure that follows a series of the page's websocket."""
+    """Return a figure that follows a series of the page's websocket."""
     return format_html(
         '<data class="c-figure" data-series="{}" data-kind="{}" value="{}" title="{}">{}</data>',
         series,
@@ -80,7 +80,7 @@ def live(value: float | None, kind: Kind, series: str) -> SafeString:
 
 
 def exact(value: float, kind: Kind) -> str:
-    """All there is to say of a value."""
+    """Return the exact value as text, with its unit."""
     digits = f"{value:,.6f}".rstrip("0").rstrip(".")
     unit = {
         Kind.RATE: " each second",
@@ -93,12 +93,12 @@ def exact(value: float, kind: Kind) -> str:
 
 
 def moment(value: datetime | float | None, now: datetime | None = None) -> SafeString:
-    """A time as its distance from now, with the exact one on hover.
+    """Return a time as its distance from now, with the exact time on hover.
 
     Args:
-        value: a time, or unix seconds; 0 and None are no time. Senders of messages choose some of
-            them, and may choose what no calendar has.
-        now: what it is told from.
+        value: time, or unix seconds; 0 and None mean no time. Senders of messages choose some of
+            these times, and may choose one that no calendar has.
+        now: time that the distance is measured from.
     """
     if not value:
         return format_html('<span class="c-none">{}</span>', NONE)

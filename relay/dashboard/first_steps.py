@@ -1,4 +1,4 @@
-"""What a new installation still lacks: each step is looked up, none is ticked off by hand."""
+"""Setup steps that a new installation still lacks; the state of each is looked up."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _OWN_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 
 
 class Step(NamedTuple):
-    """One thing to do.
+    """One setup step.
 
     Attributes:
-        why: what it is good for.
-        how: what to do, in words.
-        commands: to be typed.
-        url, link: of the page where it is done, and what the link says.
-        optional: a relay may do without.
+        why: reason for the step.
+        how: instructions, in words.
+        commands: commands to enter.
+        url, link: address of the page for the step, and the text of the link to it.
+        optional: whether a relay works without it.
     """
 
     title: str
@@ -46,17 +46,20 @@ class Step(NamedTuple):
 
     @property
     def missing(self) -> bool:
-        """Whether it is still to be done; nobody has to do what is optional."""
+        """Whether the step is required and not done yet."""
         return not self.done and not self.optional
 
 
 def look(request: HttpRequest) -> list[Step]:
-    """All steps, as things are now."""
+    """Return all steps with their current states."""
     return [step(request) for step in _STEPS]
 
 
 def reminder(request: HttpRequest) -> Step | None:
-    """What is to be done next, for the overview; None for who cannot, or does not want to know."""
+    """Return the next missing step, for the overview.
+
+    None if no step is missing, the account may not make backups, or it dismissed the reminder.
+    """
     if not may(request, "backup.make") or dismissed(request.user):
         return None
     steps = (step(request) for step in _STEPS)
@@ -64,12 +67,12 @@ def reminder(request: HttpRequest) -> Step | None:
 
 
 def dismissed(user: User | AnonymousUser) -> bool:
-    """Whether an account does not want to be reminded."""
+    """Check whether an account has dismissed the reminder."""
     return Dismissal.objects.filter(account_id=user.pk, notice=FIRST_STEPS).exists()
 
 
 def dismiss(user: User | AnonymousUser) -> None:
-    """Remind this account no more."""
+    """Stop reminding this account."""
     Dismissal.objects.get_or_create(account_id=user.pk, notice=FIRST_STEPS)
 
 
@@ -93,14 +96,14 @@ def _tls(request: HttpRequest) -> Step:
     relay = settings.RMB.relay
     return Step(
         "Encrypt what clients send",
-        # A proxy may pass on what came without TLS; that this page came with it is a sign.
+        # A proxy may also forward requests without TLS; this page's own TLS is only a hint.
         bool(relay.tls_cert or (relay.trusted_proxies and request.is_secure())),
         "Sign-ins and messages cross the network. The relay itself or a proxy can serve TLS.",
         "Set relay.tls_cert and relay.tls_key, or use a proxy and add it to relay.trusted_proxies.",
         ("RMB_RELAY__TLS_CERT=/etc/rmb/relay.pem", "RMB_RELAY__TLS_KEY=/etc/rmb/relay.key"),
         f"{reverse('console:settings')}?find=relay.t",
         "Settings of TLS",
-        optional=bool(relay.trusted_proxies),  # which nobody can see from here
+        optional=bool(relay.trusted_proxies),  # whether a proxy uses TLS is not visible from here
     )
 
 
@@ -112,7 +115,7 @@ def _site(request: HttpRequest) -> Step:
         "Passwords and cookies of operators cross the network.",
         "Use a proxy with TLS, or a tunnel to the loopback interface.",
         (f"ssh -L 8081:127.0.0.1:8081 {host}",),
-        optional=host in _OWN_HOSTS,  # it does not leave the machine, or comes through a tunnel
+        optional=host in _OWN_HOSTS,  # traffic stays on the host, or uses a tunnel
     )
 
 

@@ -1,8 +1,7 @@
-"""Where the relays of the federation map stand: this one in the middle, the others around it.
+"""Layout of the federation map: this relay in the centre, partner relays around it. No I/O.
 
-Pure: from what is known of the relays to places in a drawing. Those on the left and on the right
-each have a line of their own, so that names never cover each other, however many there are; they
-are in the order of their names, so that nothing jumps when traffic changes.
+Relays on the left and on the right have a line each, so that names never overlap, whatever their
+number. They are ordered by name, so that nothing moves when traffic changes.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ WIDTH: Final = 1000
 MIN_HEIGHT: Final = 220
 MAX_STEP: Final = 76
 MIN_STEP: Final = 38
-"""Between two names, in the drawing's units: two lines of text."""
+"""Minimum distance of two names, in units of the drawing: two lines of text."""
 MARGIN: Final = 56
 NEAR: Final = 150
 FAR: Final = 245
-"""How far from the middle the highest and lowest stand, and those beside it."""
+"""Horizontal distances from the centre: of the top and bottom relays, and of those in between."""
 MIN_RADIUS: Final = 9.0
 MAX_RADIUS: Final = 19.0
 MIN_LINE: Final = 1.2
 MAX_LINE: Final = 7.0
 LABEL_AT: Final = 0.6
-"""Part of the line at which its label stands."""
+"""Position of a line's label, as a fraction of the line."""
 MAX_NAME_CHARS: Final = 31
 
 SIGNS: Final = {
@@ -41,26 +40,26 @@ SIGNS: Final = {
     Health.BLOCKED: "M-5 0 H5",
     Health.UNKNOWN: "M0 0 V0.1",
 }
-"""A tick, `!`, a cross, two bars, one across, a dot: paths in a circle of radius ten."""
+"""Paths in a circle of radius ten: a tick, `!`, a cross, two bars, one horizontal bar, a dot."""
 RESTING: Final = (Health.BACKED_OFF, Health.PAUSED, Health.BLOCKED)
-"""Nothing is sent to these now."""
+"""States of relays that nothing is sent to."""
 
 
 class Node(NamedTuple):
     """One relay in the drawing.
 
     Attributes:
-        name: as much of its domain as fits.
-        told: all there is to say, for a reader and on hover.
-        note: what goes on with it now.
-        latency: of a request; empty where none is known.
-        tone: class of its colour; `sign` says the same without one.
-        x, y, radius: of its circle.
-        line, line_width: from the middle to it, as an SVG path.
-        label_x, label_y: of what is written at the line.
-        text_x, anchor: of what is written beside the circle.
-        sign_scale: of the sign, to fit the circle.
-        resting: whether nothing is sent to it now.
+        name: domain, cut to fit.
+        told: full description, for screen readers and on hover.
+        note: current traffic or state.
+        latency: duration of a request; empty if unknown.
+        tone: class of its colour; `sign` shows the same without colour.
+        x, y, radius: circle.
+        line, line_width: line from the centre to the relay, as an SVG path.
+        label_x, label_y: position of the line's label.
+        text_x, anchor: position of the text beside the circle.
+        sign_scale: scale that fits the sign into the circle.
+        resting: whether nothing is sent to it at present.
     """
 
     relay: Relay
@@ -87,7 +86,7 @@ class Graph(NamedTuple):
     """The drawing.
 
     Attributes:
-        more: relays that are not in it.
+        more: number of relays that are not in it.
     """
 
     width: int
@@ -99,11 +98,11 @@ class Graph(NamedTuple):
 
 
 def draw(relays: Sequence[Relay], more: int = 0) -> Graph:
-    """The map of some relays.
+    """Return the map of some relays.
 
     Args:
         relays: at most `MAX_SHOWN`.
-        more: how many there are beside them.
+        more: number of further relays.
     """
     half = (len(relays) + 1) // 2
     step = max(MIN_STEP, min(MAX_STEP, 520 // max(1, half)))
@@ -111,7 +110,7 @@ def draw(relays: Sequence[Relay], more: int = 0) -> Graph:
     x, y = WIDTH // 2, height // 2
     busiest = max((relay.rate for relay in relays), default=0.0)
     nodes = []
-    # Right first: a lone relay stands where a line of text goes on.
+    # The right side comes first: a single relay is where reading continues.
     for side, some in ((1, relays[:half]), (-1, relays[half:])):
         for place, relay in enumerate(some):
             node_y = y + (place - (len(some) - 1) / 2) * step
@@ -120,7 +119,7 @@ def draw(relays: Sequence[Relay], more: int = 0) -> Graph:
 
 
 def _node(relay: Relay, side: int, y: float, middle: tuple[int, int], busiest: float) -> Node:
-    # Areas and widths are told apart by their roots: one busy relay must not make dots of the rest.
+    # Sizes grow with the square root, so that one busy relay does not shrink the others to dots.
     part = math.sqrt(relay.rate / busiest) if busiest > 0 else 0.0
     radius = MIN_RADIUS + (MAX_RADIUS - MIN_RADIUS) * part
     up = (y - middle[1]) / (middle[1] or 1)
@@ -177,7 +176,7 @@ def _told(relay: Relay, latency: str) -> str:
 
 
 def _on(curve: Sequence[tuple[float, float]], part: float) -> tuple[float, float]:
-    """A point of a cubic curve."""
+    """Return a point of a cubic Bézier curve."""
     rest = 1 - part
     weights = (rest**3, 3 * rest**2 * part, 3 * rest * part**2, part**3)
     return (

@@ -1,4 +1,4 @@
-"""Other relays at a glance: a cell each, those in trouble first."""
+"""Partner relays at a glance: one cell each, the failing ones first."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class CellOf(NamedTuple):
 
 
 class Strip(NamedTuple):
-    """Some relays, and how many there are beside them.
+    """Some relays, and the number of further ones.
 
     Attributes:
-        counts: how many of all are in each state, the worst first; without those that are none.
+        counts: number of relays in each state, the worst first; states without relays are omitted.
     """
 
     cells: Sequence[CellOf]
@@ -36,7 +36,7 @@ class Strip(NamedTuple):
 
 
 def look() -> Strip:
-    """All relays that are known.
+    """Return the known partner relays.
 
     Raises:
         Away: Redis does not answer.

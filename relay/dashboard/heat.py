@@ -1,7 +1,7 @@
-"""Heat maps: a table of numbers whose grounds tell how large they are.
+"""Heat maps: tables of numbers whose background colours show how large they are.
 
-It is a plain table, so that it is read out and copied as one; the ground only repeats what the
-numbers say. Levels grow with the logarithm: traffic between relays differs by orders of magnitude.
+A heat map is a plain table, so that it can be read aloud and copied; the colour only repeats the
+number. Levels grow with the logarithm: traffic between relays differs by orders of magnitude.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from relay.dashboard import figures
 from relay.dashboard.figures import Kind
 
 LEVELS: Final = 8
-"""Grounds, beside none; console.css has one class for each."""
+"""Number of background colours besides none; console.css has one class for each."""
 
 MAX_SIDE: Final = 24
-"""Rows and columns that are shown by name; the smallest of more are added up as the last."""
+"""Maximum number of rows and of columns; with more, the last one is the sum of the smallest."""
 
 OTHERS: Final = "others"
 
@@ -26,8 +26,8 @@ class Cell(NamedTuple):
     """A number.
 
     Attributes:
-        level: of its ground, 0 to LEVELS.
-        exact: all there is to say of it, on hover.
+        level: background colour, 0 to LEVELS.
+        exact: exact value, shown on hover.
     """
 
     level: int
@@ -47,8 +47,8 @@ class Heat(NamedTuple):
     """The whole map.
 
     Attributes:
-        totals: of the columns, and of everything as the last.
-        many: there are so many columns that their names stand upright.
+        totals: sums of the columns, with the sum of everything at the end.
+        many: whether there are so many columns that their names are written vertically.
     """
 
     columns: list[str]
@@ -61,7 +61,7 @@ MANY: Final = 8
 
 
 def draw(values: Mapping[tuple[str, str], int], kind: Kind) -> Heat:
-    """The map of (row, column) -> number, the largest rows and columns first."""
+    """Return the map of (row, column) -> number, the largest rows and columns first."""
     rows = _largest({row: 0 for row, _ in values}, values, 0)
     columns = _largest({column: 0 for _, column in values}, values, 1)
     found: dict[tuple[str, str], int] = {}
@@ -86,7 +86,7 @@ def draw(values: Mapping[tuple[str, str], int], kind: Kind) -> Heat:
 
 
 def level(value: int, top: int) -> int:
-    """How strong the ground of a value is, where the largest one is `top`."""
+    """Return the background level of a value, if the largest value is `top`."""
     if value <= 0 or top <= 0:
         return 0
     return max(1, math.ceil(LEVELS * math.log1p(value) / math.log1p(top)))

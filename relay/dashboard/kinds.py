@@ -1,4 +1,4 @@
-"""How the console writes values of the history's series."""
+"""How the console formats values of the history's series."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KINDS: Final = {
 
 
 def kind_of(key: str) -> Kind:
-    """How values of a series are written."""
+    """Return how values of a series are formatted."""
     found = BY_KEY[key]
     if found.kind is series.Kind.BYTES:
         return Kind.BYTE_RATE if found.unit == "B/s" else Kind.BYTES

@@ -1,4 +1,4 @@
-"""Messages for other relays as pages show them: headers and tries, never payloads."""
+"""Messages for partner relays as pages show them: headers and attempts, never payloads."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ TRIES_OF_MANY: Final = (
 
 
 def what(letter: Letter) -> str:
-    """Its kind, command and tags."""
+    """Return kind, command and tags of a message."""
     named = (letter.kind, letter.command, letter.tags and f"[{letter.tags}]")
     return " ".join(filter(None, named)) or "unreadable"
 
 
 def row(letter: Letter, actions: Sequence[Action] = ()) -> Row:
-    """A message in a list of either kind."""
+    """Return the row of a message, for the outbox or for dead letters."""
     values: dict[str, Any] = {
         "at": letter.at,
         "why": letter.why,
@@ -91,29 +91,29 @@ def row(letter: Letter, actions: Sequence[Action] = ()) -> Row:
 
 
 def url(letter: Letter) -> str:
-    """The page of one message."""
+    """Return the address of the page of one message."""
     if letter.why:
         return reverse("console:letter", args=[letter.entry])
     return reverse("console:outbox_message", args=[letter.shard, letter.entry])
 
 
 def relays_of(letter: Letter) -> list[str]:
-    """The relays it is for."""
+    """Return the relays that a message may be sent to."""
     return [each for each in letter.account.split(ACCOUNT_SEPARATOR) if each]
 
 
 def told(one: Try) -> str:
-    """One try in a line."""
+    """Describe one attempt in a line."""
     return f"{one.relay}: {one.answer}, after {write(one.ms / 1000, Kind.DURATION)}"
 
 
 def try_rows(tries: Iterable[Try]) -> list[Row]:
-    """Tries, the latest first."""
+    """Return the rows of attempts, the latest first."""
     return [Row(_try(one)) for one in sorted(tries, key=lambda one: one.at, reverse=True)]
 
 
 def tries_at(relay: str, found: Iterable[Letter]) -> list[Row]:
-    """The tries that messages had at a relay, the latest first, each with its message."""
+    """Return the rows of attempts at a relay, each with its message, the latest first."""
     tries = [(one, letter) for letter in found for one in letter.tries if one.relay == relay]
     tries.sort(key=lambda each: each[0].at, reverse=True)
     return [

@@ -1,15 +1,15 @@
-"""The one websocket of the console, `/console/live`: a frame of numbers each second.
+"""The websocket of the console, `/console/live`, which sends a frame of figures each second.
 
-    a page opens it -> is it a page of ours? -> who is it, may they? -> are there too many?
-    -> the newest frame each second, and when rights may have changed: may they still?
+    a page opens it -> check origin -> check session and permission -> check limits
+    -> send the newest frame each second; check permission again when rights may have changed
 
-A socket costs a write each second; the frame is text that was made once for all of them. The client
-says nothing: whatever it sends ends the socket. One that does not read is sent nothing more until
-it does, and then the newest frame.
+A socket costs one write each second; the frame is text that was encoded once for all sockets. The
+client must not send anything: any message closes the socket. A client that does not read gets no
+further frames until it reads again, and then the newest one.
 
-Close codes: 4401 not signed in (any more), 4403 the account may not see this (any more), 4429 too
-many sockets, 4408 the client does not read, 1013 nobody can tell whether it still may, 1008 it said
-something, 1012 the site restarts.
+Close codes: 4401 not signed in (any more), 4403 no permission (any more), 4429 too many sockets,
+4408 the client does not read, 1013 the permission cannot be checked, 1008 the client sent a
+message, 1012 the site restarts.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ from relay.ops.metric_names import series
 
 PATH: Final = "/console/live"
 CHECK_S: Final = 15.0
-"""Rights are judged so often though nothing is known to have changed."""
+"""Seconds after which the permission is checked again even without a known change."""
 UNSURE_S: Final = 300.0
-"""While the database is away a socket that was allowed stays for so long: live numbers are wanted
-most when something is wrong."""
+"""Seconds for which an accepted socket stays open while the database is unavailable: live figures
+are needed most during a failure.
+"""
 MAX_SOCKETS: Final = 200
-"""Open sockets of this process, those that are being checked included."""
+"""Maximum number of open sockets of this process, including those being checked."""
 MAX_PER_ACCOUNT: Final = 20
-"""A socket is an open tab: some of these are forgotten ones."""
+"""Maximum number of sockets of one account: each is an open tab, some of them forgotten."""
 STUCK_S: Final = 60.0
 
 TOO_MANY: Final = 4429
@@ -56,7 +57,7 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 
 class Sockets:
-    """How many there are in this process, and how many were refused or ended by us."""
+    """Counts of this process's sockets: open, and refused or closed by the site."""
 
     def __init__(self) -> None:
         self.open = 0
@@ -65,7 +66,7 @@ class Sockets:
 
     @contextlib.contextmanager
     def one_more(self) -> Iterator[bool]:
-        """Counts a socket; gives whether there was room for it."""
+        """Count a socket; yield whether there was room for it."""
         room = self.open < MAX_SOCKETS
         self.open += 1
         try:
@@ -75,7 +76,7 @@ class Sockets:
 
     @contextlib.contextmanager
     def of_account(self, account: int) -> Iterator[bool]:
-        """Counts a socket of an account; gives whether there was room for it."""
+        """Count a socket of an account; yield whether there was room for it."""
         room = self.accounts[account] < MAX_PER_ACCOUNT
         self.accounts[account] += 1
         try:
@@ -86,7 +87,7 @@ class Sockets:
                 del self.accounts[account]
 
     def figures(self) -> dict[str, float]:
-        """For `/metrics`."""
+        """Return the metrics for `/metrics`."""
         ended = {
             series("relay_console_sockets_ended_total", code=str(code)): float(count)
             for code, count in self.ended.items()
@@ -95,18 +96,18 @@ class Sockets:
 
 
 sockets: Final = Sockets()
-"""Those of this process."""
+"""The sockets of this process."""
 
 
 class LiveConsumer(AsyncConsumer):  # type: ignore[misc]
-    """One socket. Frames come by `feed`, so it needs no channel of its own in the layer."""
+    """One socket. It gets frames from `feed` and needs no channel of its own in the layer."""
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        """The whole life of the socket."""
+        """Serve the socket until it is closed."""
         self._receive, self._send = receive, send
         await receive()  # websocket.connect
         if not from_a_page_of_ours(scope):
-            await send({"type": "websocket.close"})  # before it is open: 403
+            await send({"type": "websocket.close"})  # closing before accepting answers 403
             return
         with sockets.one_more() as room, contextlib.suppress(OSError):
             await send({"type": "websocket.accept"})
@@ -116,7 +117,7 @@ class LiveConsumer(AsyncConsumer):  # type: ignore[misc]
                 await send({"type": "websocket.close", "code": code})
 
     async def _admit(self, session_key: str) -> int:
-        """Lets it in, until it ends; returns the close code, 0 when the client went by itself."""
+        """Check the permission and serve frames; return the close code, 0 if the client left."""
         try:
             verdict: Verdict = await judge_async(session_key)
         except DatabaseError:
@@ -139,12 +140,12 @@ class LiveConsumer(AsyncConsumer):  # type: ignore[misc]
                 await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _until_gone(self) -> int:
-        """Waits for the client to go, or to say something."""
+        """Wait until the client disconnects or sends a message."""
         message = await self._receive()
         return 0 if message["type"] == "websocket.disconnect" else NOT_ASKED
 
     async def _feed(self, session_key: str, account: int) -> int:
-        """Sends frames while the account may have them."""
+        """Send frames while the account has the permission; return the close code."""
         loop = asyncio.get_running_loop()
         sure_at = loop.time()
         watch = Watch(CHECK_S)
@@ -169,7 +170,7 @@ class LiveConsumer(AsyncConsumer):  # type: ignore[misc]
                     sure_at = loop.time()
 
     async def _write(self, text: str) -> bool:
-        """Sends a frame; False when the client has not read for too long."""
+        """Send a frame; return False if the client did not read it within `STUCK_S` seconds."""
         try:
             async with asyncio.timeout(STUCK_S):
                 await self._send({"type": "websocket.send", "text": text})
@@ -179,7 +180,7 @@ class LiveConsumer(AsyncConsumer):  # type: ignore[misc]
 
 
 async def application(scope: Any, receive: Receive, send: Send) -> None:
-    """The websocket routes of the operator site: this one."""
+    """Route websockets of the operator site to the consumer; close those with another path."""
     if scope["path"] == PATH:
         await LiveConsumer()(scope, receive, send)
         return

@@ -1,4 +1,4 @@
-"""What operators told the console about itself; all else belongs to the other applications."""
+"""Settings of operators for the console itself; other data belongs to the other applications."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FIRST_STEPS: Final = "first_steps"
 
 
 class Dismissal(models.Model):
-    """A notice that an account does not want to see any more."""
+    """A notice that an account has dismissed."""
 
     account = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
     notice = models.CharField(max_length=32)

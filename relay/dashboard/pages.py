@@ -1,9 +1,9 @@
-"""What every page of the console is: for whom, in which frame, and what it says when it cannot.
+"""The base of all pages of the console: permissions, the common frame, and error pages.
 
     @page("queue.view")
     def queues(request): ...
 
-Views ask services and listings only; what those refuse becomes a page of its own here.
+Views call only services and listings; `page` turns their errors into an error page.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ _TITLES: Final = {
 
 
 def page(action: str = "") -> Callable[[View], View]:
-    """A view for accounts that may do an action of `relay.access.matrix`; for all without one.
+    """Decorate a view for accounts that may do an action of `relay.access.matrix`.
 
-    Others are led to the sign-in, or told which permission is missing.
+    Without an action, the view is for all accounts. Clients that are not signed in are redirected
+    to the sign-in; other accounts get a page that names the missing permission.
     """
     permission = matrix.permission_of(action) if action else ""
 
@@ -67,23 +68,23 @@ def render(
     *,
     status: int = 200,
 ) -> TemplateResponse:
-    """A page in the frame of the theme.
+    """Return a page in the frame of the theme.
 
     Args:
-        template: extends `relay_dashboard/frame.html`.
-        title: what the page is called, in its head and in the tab.
+        template: template that extends `relay_dashboard/frame.html`.
+        title: title of the page, in its head and in the browser's tab.
     """
     shown = {**admin.site.each_context(request), "title": title, **(context or {})}
     return TemplateResponse(request, template, shown, status=status)
 
 
 def refuse(request: HttpRequest, error: ServiceError) -> HttpResponseBase:
-    """The page that says why there is none."""
+    """Return the error page for an error of a service."""
     status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 409)
     context = {"detail": error.detail, "status": status, "again": request.get_full_path()}
     return render(request, "relay_dashboard/refused.html", _TITLES[status], context, status=status)
 
 
 def may(request: HttpRequest, action: str) -> bool:
-    """Whether whoever looks may also do something."""
+    """Check whether the account of a request may also do another action."""
     return faces.operator(request).may(matrix.permission_of(action))

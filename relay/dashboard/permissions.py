@@ -1,4 +1,4 @@
-"""The field of a form that chooses permissions."""
+"""A form field for choosing permissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other relays as pages show them: how they are in words, and what can be decided about them."""
+"""Partner relays as pages show them: their states, and the decisions about them."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _TONES: Final = {
 
 
 class Verb(NamedTuple):
-    """Something that can be decided about a relay.
+    """A decision about a relay.
 
     Attributes:
-        action: of the matrix.
-        label: of its button.
-        fits: whether it would change anything.
-        ask: the question before it.
-        perform: does it.
-        done: what is said afterwards, after the domain.
+        action: action of the permission matrix.
+        label: text of its button.
+        fits: whether the decision would change anything.
+        ask: question to confirm it.
+        perform: function that carries it out.
+        done: text that follows the domain in the message afterwards.
     """
 
     action: str
@@ -48,18 +48,18 @@ class Verb(NamedTuple):
 
 
 def state(health: Health, hint: str = "") -> State:
-    """How a relay is, with a sign and a colour."""
+    """Return the state of a relay with an icon and a colour."""
     return State(str(health), _TONES[health], hint)
 
 
 def state_of(relay: Relay) -> State:
-    """The same with its last error on hover, where that is the reason."""
+    """Return the state of a relay, with its last error on hover if that is the reason."""
     failing = relay.health in (Health.BACKED_OFF, Health.FAILING)
     return state(relay.health, relay.live.last_error if failing else "")
 
 
 def actions(request: HttpRequest, relay: Relay) -> list[Action]:
-    """The buttons of a relay, for whoever looks."""
+    """Return the buttons of a relay that the account may use."""
     found = []
     for name, verb in VERBS.items():
         if verb.fits(relay) and may(request, verb.action):
@@ -72,7 +72,7 @@ def actions(request: HttpRequest, relay: Relay) -> list[Action]:
 
 
 def forgetting(relay: Relay) -> Question:
-    """The question before a relay is forgotten."""
+    """Return the question to confirm that a relay is forgotten."""
     flags, live = relay.flags, relay.live
     loses = [
         f"the decisions about it: {', '.join(flags)}" if flags else "",
@@ -90,7 +90,7 @@ def forgetting(relay: Relay) -> Question:
 
 
 def messages(count: int) -> str:
-    """How many, with the word."""
+    """Return a count of messages as text."""
     return f"{count:,} message{'' if count == 1 else 's'}"
 
 

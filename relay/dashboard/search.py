@@ -1,7 +1,7 @@
-"""Finding anything by a word: pages, twins, sessions, relays and messages.
+"""Search over pages, twins, sessions, connections, relays and messages.
 
-The palette (Ctrl+K on every page) asks for a list as JSON; without JavaScript the same list is a
-page. Each kind is searched only for accounts that may see it, and is bounded.
+The palette (Ctrl+K on every page) requests the hits as JSON; without JavaScript the same hits are a
+page. Each kind is searched only for accounts with the permission to view it, and is bounded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from relay.twins import listing as twins
 
 MAX_TEXT_CHARS: Final = 200
 MOST: Final = 6
-"""Hits of one kind: more would hide the other kinds."""
+"""Maximum number of hits of one kind, so that it does not hide the others."""
 
 _UID: Final = re.compile(r"[0-9A-Za-z-]{16,64}")
 _SESSION: Final = re.compile(r"([0-9]{1,10}):(.+)")
@@ -32,11 +32,11 @@ _PEER: Final = re.compile(r"(?:sbd:)?([0-9A-Za-z_-]{4,43})")
 
 
 class Hit(NamedTuple):
-    """Something found.
+    """A search result.
 
     Attributes:
-        kind: what it is, in one word.
-        icon: of the theme's symbols.
+        kind: kind of object, in one word.
+        icon: name of one of the theme's symbols.
     """
 
     kind: str
@@ -47,8 +47,8 @@ class Hit(NamedTuple):
 
 
 def find(request: HttpRequest, text: str) -> list[Hit]:
-    """What a text may mean, the likeliest first; all pages for an empty one."""
-    # Stores take no NUL, and nothing is called by what cannot be printed.
+    """Return what a text may refer to, the likeliest first; all pages for an empty text."""
+    # Stores refuse NUL, and no name contains characters that cannot be printed.
     wanted = "".join(filter(str.isprintable, text)).strip()[:MAX_TEXT_CHARS]
     found = list(_pages(request, wanted))
     if not wanted:
@@ -58,7 +58,7 @@ def find(request: HttpRequest, text: str) -> list[Hit]:
             try:
                 found += look(wanted)
             except ServiceError:
-                continue  # a store is away or the text can be none of these: the others still count
+                continue  # a store does not answer, or the text does not fit: skip this kind
     return found
 
 

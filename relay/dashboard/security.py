@@ -1,4 +1,4 @@
-"""What browsers may do with the site's pages and keep of them, and cookies that stay on TLS."""
+"""Security headers of the operator site's pages, and cookies that are only sent over TLS."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from django.utils.decorators import sync_only_middleware
 
 
 def policy(issuer: str) -> str:
-    """The content security policy.
+    """Return the content security policy.
 
     Args:
-        issuer: address of the OpenID Connect provider, to which the sign-in's form leads; or empty.
+        issuer: address of the OpenID Connect provider, which the sign-in form leads to; or empty.
     """
     parts = urlsplit(issuer)
     provider = f" {parts.scheme}://{parts.netloc}" if issuer else ""
     return "; ".join(
         (
             "default-src 'self'",
-            # The theme writes its colours and widths into its pages.
+            # The theme uses inline styles for colours and widths.
             "style-src 'self' 'unsafe-inline'",
             "img-src 'self' data:",
             "object-src 'none'",
@@ -35,15 +35,17 @@ def policy(issuer: str) -> str:
 
 @sync_only_middleware
 def browser_bounds(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
-    """The middleware: a content security policy on each page, which is not kept where it does not
-    say so itself, and secure cookies behind TLS."""
+    """Return middleware that sets security headers, and marks cookies as secure behind TLS.
+
+    Each response gets a content security policy and `Cache-Control: no-store`, unless it sets them.
+    """
     allowed = policy(settings.RMB.oidc.issuer)
 
     def respond(request: HttpRequest) -> Any:
         response = get_response(request)
         response.headers.setdefault("Content-Security-Policy", allowed)
-        # A part of a page has the page's address, and going back takes what was kept of it. Nor is
-        # anything kept for whoever sits there after signing out, secrets least of all.
+        # A part of a page has the page's own address: if it were cached, going back could show only
+        # the part. And nothing, least of all secrets, may stay in the browser after signing out.
         response.headers.setdefault("Cache-Control", "no-store")
         if request.is_secure():
             for cookie in response.cookies.values():

@@ -1,4 +1,4 @@
-"""The days or the month a page of analytics shows: of the address, else the latest computed."""
+"""The days or the month that a page of analytics shows: from its address, else the latest ones."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Days(NamedTuple):
     """Some days, both ends included.
 
     Attributes:
-        newest: the latest day that is computed.
-        computed: how many of the days are.
-        links: (label, address, whether it is so now) of usual spans up to the newest day.
-        kept: parameters of the page that the choice leaves as they are.
+        newest: the latest computed day.
+        computed: number of the days that are computed.
+        links: (label, address, whether selected) of usual spans up to the newest day.
+        kept: parameters of the page that selecting days must preserve.
     """
 
     first: date
@@ -39,10 +39,10 @@ class Days(NamedTuple):
 
 
 def days(request: HttpRequest, table: str) -> Days | None:
-    """The days a request asks for; None where none of the table is computed.
+    """Return the days that a request selects; None if no day of the table is computed.
 
     Raises:
-        Invalid: what stands in the address is no span of days.
+        Invalid: the address does not contain a valid span of days.
         Away: the database does not answer.
     """
     known = listing.days(table)
@@ -70,8 +70,8 @@ class Day(NamedTuple):
     """One day.
 
     Attributes:
-        computed: whether there are results of it.
-        before: the computed day before it, and `after` the one after it; None where there is none.
+        computed: whether there are results of the day.
+        before: the previous computed day, and `after` the next one; None if there is none.
     """
 
     day: date
@@ -84,10 +84,10 @@ class Day(NamedTuple):
 
 
 def day(request: HttpRequest, table: str) -> Day | None:
-    """The day a request asks for, else the latest one; None where none of the table is computed.
+    """Return the day that a request selects, else the latest; None if no day is computed.
 
     Raises:
-        Invalid: what stands in the address is no day.
+        Invalid: the address does not contain a valid day.
         Away: the database does not answer.
     """
     known = listing.days(table)
@@ -111,7 +111,7 @@ class Month(NamedTuple):
     """One month, `YYYY-MM`.
 
     Attributes:
-        choices: the months that are computed, the latest first.
+        choices: the computed months, the latest first.
     """
 
     month: str
@@ -120,10 +120,10 @@ class Month(NamedTuple):
 
 
 def month(request: HttpRequest, table: str) -> Month | None:
-    """The month a request asks for, else the latest one; None where none is computed.
+    """Return the month that a request selects, else the latest one; None if none is computed.
 
     Raises:
-        Invalid: what stands in the address is no computed month.
+        Invalid: the month in the address is not computed.
         Away: the database does not answer.
     """
     known = listing.periods(table)

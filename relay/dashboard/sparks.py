@@ -1,7 +1,7 @@
-"""Small line drawings beside a number: where it came from in the last hour.
+"""Sparklines: small line charts of the last hour beside a number.
 
-A drawing is an SVG in the page, so that it is there without scripts. It says nothing that the
-number and the words beside it do not say: those who cannot see it miss nothing.
+A sparkline is an SVG in the page, so that it works without scripts. The number and the words beside
+it contain the same information, for readers who cannot see it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from django.utils.safestring import SafeString
 WIDTH: Final = 120
 HEIGHT: Final = 32
 _EDGE: Final = 2
-"""Room for the width of the line, above and below."""
+"""Space above and below for the width of the line."""
 
 
 def spark(values: Sequence[float | None]) -> SafeString:
-    """The drawing of some values that follow each other at even steps; None is a gap.
+    """Return the chart of values at even steps; None is a gap.
 
-    The lowest line is 0: a small change does not look like a large one.
+    The bottom of the chart is 0, so that a small change does not look like a large one.
     """
     known = [value for value in values if value is not None]
     top = max(known, default=0.0) or 1.0
@@ -35,7 +35,7 @@ def spark(values: Sequence[float | None]) -> SafeString:
     for first, run in runs(values):
         points = [place(first + index, value) for index, value in enumerate(run)]
         if len(points) == 1:
-            points.append((points[0][0] + 0.01, points[0][1]))  # a point is a dot
+            points.append((points[0][0] + 0.01, points[0][1]))  # a single point becomes a dot
         text = "L".join(f"{x:.4g} {y:.4g}" for x, y in points)
         line.append(f"M{text}")
         area.append(f"M{points[0][0]:.4g} {HEIGHT}L{text}L{points[-1][0]:.4g} {HEIGHT}Z")
@@ -50,7 +50,7 @@ def spark(values: Sequence[float | None]) -> SafeString:
 
 
 def runs(values: Sequence[float | None]) -> Iterator[tuple[int, list[float]]]:
-    """The pieces between gaps: the index of the first value, and the values."""
+    """Yield the stretches between gaps: the index of the first value, and the values."""
     run: list[float] = []
     for index, value in enumerate([*values, None]):
         if value is not None:

@@ -1,4 +1,4 @@
-"""Words for how something is, each with a sign and a colour: colour is never the only one."""
+"""States as pages show them: a word with an icon and a colour. Colour is never the only sign."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 
 
 class Tone(StrEnum):
-    """How good it is."""
+    """How good or bad a state is."""
 
     GOOD = "good"
     WARNING = "warning"
@@ -30,14 +30,14 @@ SIGNS: Final = {
 SEVERITY: Final = {
     Tone.BAD: 0, Tone.WARNING: 1, Tone.INFO: 2, Tone.IDLE: 3, Tone.GOOD: 4,
 }  # fmt: skip
-"""In lists that are ordered by it the worst comes first."""
+"""Sort key by tone: lists ordered by it begin with the worst."""
 
 
 class State(NamedTuple):
     """A word and its tone.
 
     Attributes:
-        hint: said on hover, such as a reason.
+        hint: text shown on hover, such as a reason.
     """
 
     text: str
@@ -49,7 +49,7 @@ class State(NamedTuple):
 
 
 def badge(state: State) -> SafeString:
-    """The word for a page."""
+    """Return the HTML of a state."""
     return format_html(
         '<span class="c-state c-{}"{}><span class="material-symbols-outlined" aria-hidden="true">'
         "{}</span>{}</span>",

@@ -1,13 +1,13 @@
-"""Tables of the console: what can be ordered, filtered, chosen, paged through and exported.
+"""Tables of the console, which can be ordered, filtered, paged and exported.
 
-A page declares columns and filters and gives a function that fetches a page of rows:
+A page declares columns and filters, and a function that fetches a page of rows:
 
     def fetch(ask: Ask) -> Page[Row]: ...
     table = Table(request, "queues", COLUMNS, fetch, order="-messages", filters=FILTERS)
     return respond(request, table, "relay_dashboard/queues.html", "Queues")
 
-Everything the operator chose stands in the address, so that a link shows the same to somebody else.
-A live table asks for itself again (`HX-Target` names it) and gets the table alone.
+The page's address contains all choices of the operator, so that a link shows others the same. A
+live table requests itself again (`HX-Target` names it) and gets only the table.
 """
 
 from __future__ import annotations
@@ -36,27 +36,28 @@ LIMITS: Final = (25, 50, 100, 250)
 DEFAULT_LIMIT: Final = 50
 EXPORT_STEP: Final = 1000
 MAX_EXPORT: Final = 100_000
-"""Rows of one export; whoever needs more takes the REST interface or the commands."""
+"""Maximum rows of one export; use the REST interface or the commands for more."""
 SHORT_LIMIT: Final = 5
-"""Rows of a short table, which stands beside others and leads to the whole one."""
+"""Rows of a short table, which is shown beside others and links to the complete one."""
 MANY_COLUMNS: Final = 9
-"""From here on buttons get out of the way of what they stand beside."""
+"""Number of columns from which a row with several buttons hides them behind one."""
 MIN_REFRESH_MS: Final = 2000
 MAX_REFRESH_MS: Final = 60_000
 REFRESH_SHARE: Final = 50
-"""A table refreshes itself so seldom that making it takes a fiftieth of the time at most: ten
-consoles that look at the largest lists must not slow the relay."""
+"""Minimum ratio of a table's refresh period to the time it takes to make: at most a fiftieth of the
+time is spent on it, so that ten consoles that show the largest lists do not slow the relay.
+"""
 MAX_DIGITS: Final = 18
-"""Of a number to filter by: the database takes no larger ones."""
+"""Maximum digits of a number in a filter: the database does not accept larger numbers."""
 FORMS: Final = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
 
 class Cell(StrEnum):
-    """What a column holds beside figures."""
+    """Kinds of columns other than figures."""
 
     TEXT = "text"
     CODE = "code"
-    """An id or a key: cut where it is too long, whole on hover."""
+    """An id or a key: cut if it is too long, complete on hover."""
     LINE = "line"
     """A short text that stays on one line, such as a day."""
     STATE = "state"
@@ -69,10 +70,10 @@ class Column:
     """A column.
 
     Attributes:
-        key: its value in `Row.values`, and its name in exports and addresses.
-        order: what `Ask.order` says for it; empty where nothing can be ordered by it.
-        optional: shown only when it is chosen.
-        hint: what it means, on hover.
+        key: key of its value in `Row.values`, and its name in exports and addresses.
+        order: value of `Ask.order` that orders by it; empty if it cannot be ordered by.
+        optional: whether it is shown only when selected.
+        hint: explanation shown on hover.
     """
 
     key: str
@@ -88,7 +89,7 @@ class Column:
 
     @property
     def largest_first(self) -> bool:
-        """Numbers and times are wanted with the largest and latest first, words with the first."""
+        """Whether the first order is descending: it is for numbers and times, and not for words."""
         return self.is_figure or self.kind is Cell.MOMENT
 
 
@@ -97,8 +98,8 @@ class Action:
     """A button of a row or of a page.
 
     Attributes:
-        asks: it leads to a question (see `relay.dashboard.acts`), and not just to another page.
-        download: it leads to a file.
+        asks: whether it opens a question (see `relay.dashboard.acts`) instead of another page.
+        download: whether it downloads a file.
     """
 
     label: str
@@ -109,7 +110,7 @@ class Action:
 
 
 class Tab(NamedTuple):
-    """One of the lists a page has in turn."""
+    """One of several lists that a page can show."""
 
     label: str
     url: str
@@ -121,8 +122,8 @@ class Row:
     """A row.
 
     Attributes:
-        values: by the columns' keys; plain values, as an export writes them.
-        links: where the cells lead, by the columns' keys.
+        values: plain values by key of the column, as exports contain them.
+        links: addresses that cells link to, by key of the column.
     """
 
     values: Mapping[str, Any]
@@ -132,10 +133,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Something to filter by.
+    """A filter.
 
     Attributes:
-        choices: (value, label); a text field without them.
+        choices: (value, label) pairs; without them, the filter is a text field.
     """
 
     name: str
@@ -146,11 +147,11 @@ class Filter:
 
 
 class Ask(NamedTuple):
-    """Which rows are wanted.
+    """A request for rows.
 
     Attributes:
-        filters: the values given, by name; empty where none is.
-        order: a column's, perhaps with a minus.
+        filters: values of the filters by name; empty if not set.
+        order: `Column.order` of a column, possibly with a leading minus.
     """
 
     filters: Mapping[str, str]
@@ -159,17 +160,17 @@ class Ask(NamedTuple):
     cursor: str
 
     def number(self, name: str) -> int | None:
-        """What a filter for a number says.
+        """Return the value of a filter as a number; None if it is empty.
 
         Raises:
-            Invalid: it is none.
+            Invalid: the value is not a number.
         """
         return whole_number(name, self.filters[name])
 
     def page(
         self, rows: QuerySet[Record], orders: Mapping[str, str], nullable: Collection[str] = ()
     ) -> Page[Record]:
-        """These rows of the database (see `relay.ops.keyset.page`).
+        """Return the requested page of rows of the database (see `relay.ops.keyset.page`).
 
         Raises:
             Invalid, Away
@@ -179,7 +180,7 @@ class Ask(NamedTuple):
         )
 
     def choice(self, name: str, values: Mapping[str, Any]) -> Any:
-        """What stands for the value of a filter; None where none is chosen."""
+        """Map the value of a filter; None if it is not set."""
         return values.get(self.filters[name])
 
 
@@ -187,7 +188,7 @@ Fetch = Callable[[Ask], Page[Row]]
 
 
 class Head(NamedTuple):
-    """A column's head: where a click on it leads, and how the table is ordered by it now."""
+    """The head of a column: the address it links to, and how the table is ordered by it now."""
 
     column: Column
     href: str
@@ -195,10 +196,10 @@ class Head(NamedTuple):
 
 
 def whole_number(name: str, text: str) -> int | None:
-    """What a parameter for a number says; None where it is empty.
+    """Return the value of a parameter as a number; None if it is empty.
 
     Raises:
-        Invalid: it is none.
+        Invalid: the value is not a whole number.
     """
     if not text:
         return None
@@ -208,10 +209,10 @@ def whole_number(name: str, text: str) -> int | None:
 
 
 def given(request: HttpRequest, name: str) -> str:
-    """What a parameter of the address says; empty where it is not there.
+    """Return the value of a parameter of the address; empty if it is missing.
 
     Raises:
-        Invalid: it holds a NUL, which PostgreSQL takes in no text.
+        Invalid: the value contains a NUL character, which PostgreSQL cannot store.
     """
     text = request.GET.get(name, "").strip()
     if "\0" in text:
@@ -220,13 +221,13 @@ def given(request: HttpRequest, name: str) -> str:
 
 
 def refresh_ms(took_s: float) -> int:
-    """How often something refreshes itself, by how long it takes to make."""
+    """Return the refresh period of a part of a page, from the time it takes to make."""
     wanted_ms = round(REFRESH_SHARE * 1000 * took_s, -3)
     return int(min(max(wanted_ms, MIN_REFRESH_MS), MAX_REFRESH_MS))
 
 
 class Table:
-    """One table of a page, as a request asks for it."""
+    """One table of a page, with the choices of a request."""
 
     def __init__(
         self,
@@ -245,18 +246,18 @@ class Table:
         short: int = 0,
         exports: Sequence[tuple[str, str]] | None = None,
     ) -> None:
-        """Read what the request chooses.
+        """Read the choices from the request.
 
         Args:
-            name: of the table: its id on the page, and of exported files.
-            order: what it is ordered by when nothing is chosen.
-            empty: said in place of rows.
-            live: it refreshes itself while it is looked at.
-            prefix: of its parameters, where a page has two tables.
-            title: stands above it, where a page has several.
-            all_url: of the page with the whole table; this one is short then.
-            short: has so many rows, one page and no choices.
-            exports: (label, address) of files in place of those of its own.
+            name: name of the table: its id on the page, and the name of exported files.
+            order: order if the request names none.
+            empty: text shown instead of rows.
+            live: whether it refreshes itself while it is visible.
+            prefix: prefix of its parameters, for pages with several tables.
+            title: heading, for pages with several tables.
+            all_url: address of the page with the complete table; makes this table a short one.
+            short: number of rows of a short table, which has one page and no choices.
+            exports: (label, address) of files that replace its own exports.
         """
         self.title, self.all_url, self._exports = title, all_url, exports
         self.short = short or (SHORT_LIMIT if all_url else 0)
@@ -290,16 +291,16 @@ class Table:
         return f"table-{self.name}"
 
     def filter(self, name: str) -> Filter:
-        """A filter with the value that is given for it.
+        """Return a filter with its value.
 
         Raises:
-            KeyError: there is none of this name; a mistake of the page.
+            KeyError: the table has no such filter; a mistake of the page.
         """
         return {each.name: each for each in self.filters}[name]
 
     @property
     def column_name(self) -> str:
-        """The parameter that chooses columns."""
+        """Name of the parameter that selects columns."""
         return f"{self.prefix}column"
 
     @property
@@ -317,17 +318,17 @@ class Table:
 
     @property
     def most_buttons(self) -> int:
-        """Buttons of a row that stand side by side; with more, one button opens them."""
+        """Maximum number of buttons side by side in a row; with more, one button opens them."""
         return 3 if len(self.shown) < MANY_COLUMNS else 1
 
     @property
     def long(self) -> bool:
-        """Whether it matters how many rows a page has."""
+        """Whether the table is long enough to offer a choice of rows per page."""
         return bool(self.next or self.cursor or len(self.rows) > min(LIMITS))
 
     @property
     def kept(self) -> list[tuple[str, str]]:
-        """Parameters that a form of the table must carry on, beside its own."""
+        """Parameters, besides its own, that a form of the table must preserve."""
         own = {f"{self.prefix}{each.name}" for each in self.filters} | {f"{self.prefix}cursor"}
         return [
             (name, value)
@@ -350,7 +351,7 @@ class Table:
 
     @property
     def exports(self) -> Sequence[tuple[str, str]]:
-        """(label, address) of each export."""
+        """(label, address) pairs, one for each export."""
         if self._exports is not None:
             return self._exports
         name = f"{self.prefix}export"
@@ -358,14 +359,14 @@ class Table:
 
     @property
     def limits(self) -> list[tuple[int, str, bool]]:
-        """(rows of a page, address, whether it is so now)."""
+        """(rows per page, address, whether selected)."""
         return [
             (each, href(self.request, **{f"{self.prefix}limit": str(each)}), each == self.limit)
             for each in LIMITS
         ]
 
     def load(self) -> None:
-        """Fetch the rows; what was refused becomes `error` and `status`."""
+        """Fetch the rows; errors are stored in `error` and `status`."""
         began = time.perf_counter()
         try:
             self.rows, self.next = self.fetch(self._ask(self.limit, self.cursor))
@@ -376,9 +377,9 @@ class Table:
         self.refresh_ms = refresh_ms(time.perf_counter() - began)
 
     def export(self) -> HttpResponseBase | None:
-        """The file that was asked for: all rows of all pages, every column; None without a wish."""
+        """Return the requested file with all rows and columns; None if no file is requested."""
         form = self._given("export")
-        # A short table fetches one page: all pages of it would be that one, again and again.
+        # A short table always fetches the same page, so an export would repeat it.
         if form not in FORMS or self._exports is not None or self.short:
             return None
         try:
@@ -421,7 +422,7 @@ def respond(
     title: str,
     context: Mapping[str, Any] | None = None,
 ) -> HttpResponseBase:
-    """The page with this table; or the table alone, or its export, as the request wants."""
+    """Return the page with this table, or, as requested, only the table or an export of it."""
     return respond_all(request, [table], template, title, {**(context or {}), "table": table})
 
 
@@ -432,7 +433,7 @@ def respond_all(
     title: str,
     context: Mapping[str, Any] | None = None,
 ) -> HttpResponseBase:
-    """As `respond`, for a page of several tables, each with a prefix of its own but for one."""
+    """Respond as `respond` for a page of several tables, of which all but one have a prefix."""
     for table in tables:
         exported = table.export()
         if exported is not None:
@@ -449,9 +450,9 @@ def respond_all(
 
 
 def href(request: HttpRequest, **changes: str) -> str:
-    """The address of this page with other parameters; empty ones go away.
+    """Return the address of this page with other parameters; empty ones are removed.
 
-    A cursor belongs to one order and filter: every change but of the columns begins anew.
+    A cursor is only valid for one order and filter, so every change returns to the first page.
     """
     query: QueryDict = request.GET.copy()
     for name in [each for each in query if each.endswith(("cursor", "export"))]:

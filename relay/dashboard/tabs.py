@@ -1,4 +1,4 @@
-"""The pages that stand side by side under one entry of the menu."""
+"""Tabs: the pages grouped under one entry of the menu."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Entry(NamedTuple):
     """A page of a group.
 
     Attributes:
-        name: of its address, without the namespace.
-        action: of the matrix; who may not do it does not see the tab.
+        name: name of its URL, without the namespace.
+        action: action of the permission matrix; the tab is hidden from accounts that may not do it.
     """
 
     title: str
@@ -26,11 +26,11 @@ class Entry(NamedTuple):
 
 
 def tabs(request: HttpRequest, entries: Sequence[Entry], current: str = "") -> list[Tab]:
-    """The tabs of a page, for the frame's context as `tabs`.
+    """Return the tabs of a page, for the frame's context as `tabs`.
 
     Args:
-        entries: of the group.
-        current: name of the one that the page belongs to, where it is not that page itself.
+        entries: pages of the group.
+        current: name of the entry to mark, if the page is not an entry itself.
     """
     match = request.resolver_match
     shown = current or (match.url_name if match else "")

@@ -1,4 +1,4 @@
-"""The tiles of the overview: a number that moves, where it came from, and whether that is usual."""
+"""Tiles of the overview: a live number, its last hour, and comparisons with earlier values."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _UP, _DOWN, _NEITHER = Better
 
 
 class Tile(NamedTuple):
-    """What a tile shows.
+    """Definition of a tile.
 
     Attributes:
-        parts: (series, label) of its numbers; the last one is drawn and compared.
-        better: which way it should go.
-        chart: the chart of the page that tells more.
+        parts: (series, label) of its numbers; the last one has the sparkline and the comparisons.
+        better: direction in which it improves.
+        chart: name of the page's chart with details.
     """
 
     title: str
@@ -48,11 +48,11 @@ TILES: Final = (
 )
 CHAIN: Final = Tile("Chain lag", (("chain_lag", "blocks"),), _DOWN, "chain")
 OUTBOX: Final = Tile("Outbox", (("outbox", ""),), _DOWN, "waiting")
-"""In its place where no chain is followed."""
+"""Replaces `CHAIN` if the relay follows no chain."""
 
 
 class Number(NamedTuple):
-    """One number of a tile; it is told each second under the name of its series."""
+    """One number of a tile, updated each second under the key of its series."""
 
     series: str
     label: str
@@ -61,7 +61,7 @@ class Number(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """A tile as it is now."""
+    """A tile with its current contents."""
 
     tile: Tile
     hint: str
@@ -71,7 +71,7 @@ class Drawn(NamedTuple):
 
 
 def read(follows_chain: bool) -> list[Drawn]:
-    """All tiles.
+    """Return all tiles.
 
     Raises:
         Away: a store does not answer.

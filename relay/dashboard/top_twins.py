@@ -1,4 +1,4 @@
-"""Who is behind the numbers: the twins that do most, and those that are refused most."""
+"""The twins with the most messages, and those refused most often."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ SHOWN: Final = 5
 
 
 class Busy(NamedTuple):
-    """A twin and its messages a second, in and out, over the last `rates.WINDOW_S`."""
+    """A twin and its messages per second, in and out, over the last `rates.WINDOW_S` seconds."""
 
     twin: int
     rate: float
 
 
 class Top(NamedTuple):
-    """Both lists, the first of each first."""
+    """Both lists, each in descending order."""
 
     busiest: Sequence[Busy]
     refused: Sequence[TwinHits]
 
 
 def look() -> Top:
-    """Both lists.
+    """Return both lists.
 
     Raises:
         Away: a store does not answer.

@@ -1,6 +1,5 @@
-"""`make demo`: three twins, each in a process of its own, talk through the running relay.
+"""`make demo`: three twins, each in its own process, exchange messages through the running relay.
 
-Only the relay of `--embedded` is needed: its data folder says where it listens and holds the
-secrets of the demo twins. Nothing here is used by the relay, except that its start enters the
-twins into the registry.
+It needs only a relay started with --embedded, whose data folder contains the relay's address and
+the secrets of the demo twins. The relay uses this package only at its start, to register the twins.
 """

@@ -19,11 +19,11 @@ STEP_TIMEOUT_S: Final = 30.0
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the text is for whoever runs it."""
+    """The demo cannot continue; the text is shown to the user."""
 
 
 class Player:
-    """The story's side of one actor process."""
+    """The parent's handle of one actor process."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
         self._name = name
@@ -32,10 +32,10 @@ class Player:
         self._listener = asyncio.create_task(self._listen())
 
     async def do(self, what: str, **details: str) -> dict[str, Any]:
-        """Give an order and return its outcome.
+        """Send an order to the actor and return its outcome.
 
         Raises:
-            DemoError: The actor failed, or said nothing for too long.
+            DemoError: The actor failed, or did not answer within `STEP_TIMEOUT_S`.
         """
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"do": what, **details}).encode() + b"\n")
@@ -50,7 +50,7 @@ class Player:
         return outcome
 
     async def leave(self) -> None:
-        """End its input: it signs out and goes."""
+        """Close the actor's input, on which it signs out and exits, and wait for it."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         await self._process.wait()
@@ -69,7 +69,7 @@ class Player:
 
 @contextlib.asynccontextmanager
 async def player(data_dir: Path, url: str, name: str) -> AsyncIterator[Player]:
-    """Start an actor; it leaves the stage when its input is closed."""
+    """Start an actor process; it ends with the block."""
     process = await asyncio.create_subprocess_exec(
         *module_command("relay.demo.actor", [str(data_dir), url, name]),
         env=child_environment(),
@@ -84,7 +84,7 @@ async def player(data_dir: Path, url: str, name: str) -> AsyncIterator[Player]:
 
 
 async def tell(data_dir: Path, url: str) -> None:
-    """Play the whole story."""
+    """Run all steps of the demo."""
     async with (
         player(data_dir, url, "alice") as alice,
         player(data_dir, url, "bob") as bob,
@@ -115,10 +115,10 @@ async def tell(data_dir: Path, url: str) -> None:
 
 
 def find_relay(data_dir: Path) -> str:
-    """The address of the relay that runs on a data folder.
+    """Return the address of the relay that runs on a data folder.
 
     Raises:
-        DemoError: None does.
+        DemoError: No relay runs on it, or the relay does not listen on TCP.
     """
     hint = f"no relay runs on {data_dir}: start one with `make run` in another terminal"
     try:
@@ -133,7 +133,7 @@ def find_relay(data_dir: Path) -> str:
 
 
 def main() -> int:
-    """Run the demo; 0 when everything went as told."""
+    """Run the demo; return 0 if every step succeeded."""
     parser = argparse.ArgumentParser(prog="rmb demo", description=__doc__)
     parser.add_argument("--data", type=Path, default=Path("data"), metavar="DIR")
     data_dir = parser.parse_args().data.expanduser().absolute()

@@ -1,7 +1,7 @@
-"""One demo twin as a process: does what the story tells it, and says what it sees.
+"""One demo twin as a process, which carries out orders and reports what happens.
 
-Orders come as JSON lines on standard input, each is answered by one line that begins with DONE;
-lines that begin with SAY are for the audience. The process ends with its input.
+Orders are JSON lines on standard input; each is answered by one line that begins with DONE. Lines
+that begin with SAY are shown to the user. The process ends when its input is closed.
 
     {"do": "sign in"}                            {"do": "send", "to": "bob", "text": "hello"}
     {"do": "sign out"}                           {"do": "await answer", "uid": "..."}
@@ -23,7 +23,7 @@ COMMAND = "demo.shout"
 
 
 class Actor:
-    """A demo twin that serves one command: it gives a text back in capitals."""
+    """A demo twin that serves one command, which returns a text in capital letters."""
 
     def __init__(self, data_dir: Path, url: str, name: str) -> None:
         self._twins = by_name(identities.load(data_dir))
@@ -38,7 +38,7 @@ class Actor:
         return text.upper().encode()
 
     async def obey(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Carry one order out."""
+        """Carry out one order."""
         match order:
             case {"do": "sign in"}:
                 await self._link.sign_in()
@@ -60,7 +60,7 @@ class Actor:
 
 
 async def play(data_dir: Path, url: str, name: str) -> int:
-    """Obey until the input ends."""
+    """Carry out orders until standard input ends."""
     actor = Actor(data_dir, url, name)
     orders = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(

@@ -1,7 +1,7 @@
-"""The demo twins of embedded mode: three twins whose secrets were made on this machine.
+"""The demo twins of embedded mode: three twins whose secrets were generated on this host.
 
-They live in one private file of the data folder. The relay's start registers them; `make demo`
-reads their secrets and plays them.
+One private file of the data folder contains them. The relay registers them at its start; `make
+demo` reads their secrets and acts for them.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ FIRST_ID: Final = 101
 
 @dataclass(frozen=True, slots=True)
 class DemoTwin:
-    """A twin that belongs to this data folder."""
+    """A demo twin, which belongs to one data folder."""
 
     id: int
     name: str
     secret: str
-    """Hex seed with 0x, the form every RMB client takes."""
+    """Hex seed with 0x, the form that every RMB client accepts."""
 
 
 def load_or_make(data_dir: Path) -> tuple[DemoTwin, ...]:
-    """The demo twins of a data folder, made on first use."""
+    """Return the demo twins of a data folder, and generate them on first use."""
     path = data_dir / FILE_NAME
     if not path.exists():
         twins = [
@@ -42,7 +42,7 @@ def load_or_make(data_dir: Path) -> tuple[DemoTwin, ...]:
 
 
 def load(data_dir: Path) -> tuple[DemoTwin, ...]:
-    """The demo twins of a data folder.
+    """Return the demo twins of a data folder.
 
     Raises:
         FileNotFoundError: No relay was started there with --embedded.

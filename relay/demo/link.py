@@ -1,7 +1,8 @@
-"""A twin's connection to its relay: the websocket around `proto.rmb`'s peer side.
+"""A demo twin's connection to the relay: a websocket around the peer side of `proto.rmb`.
 
-The smallest complete RMB client: sign in with a fresh token, pass bytes in and out of the protocol
-core, turn its events into answers. It does not reconnect: the demo shows leaving and coming back.
+This is the smallest complete RMB client: it signs in with a fresh token, passes bytes in and out
+of the protocol core, and turns its events into answers. It never reconnects by itself, since the
+demo signs out and in explicitly.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ class Link:
     """One signed-in session of a demo twin.
 
     Args:
-        url: of the relay, without a query.
-        twin: who signs in.
-        others: the twins it may talk to.
-        serve: answers a request of another twin.
+        url: URL of the relay, without a query.
+        twin: the twin that signs in.
+        others: the twins it can exchange messages with.
+        serve: function that answers a request of another twin.
     """
 
     def __init__(self, url: str, twin: DemoTwin, others: list[DemoTwin], serve: Serve) -> None:
@@ -55,23 +56,23 @@ class Link:
         self._reader: asyncio.Task[None] | None = None
 
     async def sign_in(self) -> None:
-        """Connect; the relay checks the token before it accepts."""
+        """Connect; the relay verifies the token before it accepts the connection."""
         token = tokens.issue(self._key, self._twin, None, _now())
         self._websocket = await connect(f"{self._url}/?{token}", compression=None)
         self._reader = asyncio.create_task(self._read(self._websocket))
 
     async def sign_out(self) -> None:
-        """Close the connection; what others send from now on waits in the relay."""
+        """Close the connection; the relay queues what other twins send from now on."""
         if self._websocket is not None and self._reader is not None:
             await self._websocket.close()
             await self._reader
             self._websocket = None
 
     async def send(self, twin: int, command: str, payload: bytes) -> str:
-        """Send a request, sealed for its receiver; returns its uid once the relay has stored it."""
+        """Send a request, encrypted for its receiver; return its uid once the relay stored it."""
         uid = self._side.send_request((twin, None), command, payload, _now())
         self._expect(uid)
-        # A pong is a barrier: everything before it is stored or delivered.
+        # The pong is a barrier: everything sent before the ping is stored or delivered.
         barrier = self._expect(self._side.send_ping(_now()))
         await self._flush()
         await asyncio.wait_for(barrier, ANSWER_TIMEOUT_S)
@@ -82,7 +83,7 @@ class Link:
 
         Raises:
             AnswerError: The answer is an error.
-            TimeoutError: There was none in time.
+            TimeoutError: No answer arrived within `ANSWER_TIMEOUT_S`.
         """
         return await asyncio.wait_for(self._waiting[uid], ANSWER_TIMEOUT_S)
 
@@ -129,7 +130,7 @@ class Link:
 
 
 def by_name(twins: tuple[DemoTwin, ...]) -> Mapping[str, DemoTwin]:
-    """The demo twins under their names."""
+    """Return the demo twins by name."""
     return {twin.name: twin for twin in twins}
 
 

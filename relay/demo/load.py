@@ -1,9 +1,9 @@
-"""A load for the relay that runs here: pairs of demo sessions that send each other messages.
+"""A load generator for the local relay: pairs of demo sessions that send each other messages.
 
-One demo twin sends from many sessions, another receives in as many. Each sender keeps a few
-messages under way and sends the next one when one has arrived; a message carries the moment it was
-sent, so its latency is measured where it arrives. Everything runs in this one process: what it uses
-of a core is told beside the figures, since a busy measuring program measures itself.
+One demo twin sends from many sessions, another one receives in as many. Each sender keeps a few
+messages in flight and sends the next when one has arrived. A message contains the time at which it
+was sent, so the receiver can measure its latency. Everything runs in this one process, and the
+result includes its own CPU use: a saturated load generator measures itself.
 """
 
 from __future__ import annotations
@@ -28,29 +28,30 @@ from relay.demo.identities import DemoTwin
 
 SIGN_IN_S: Final = 10.0
 LAST_S: Final = 5.0
-"""How long is waited for what is still under way at the end."""
+"""Seconds to wait, at the end, for messages still in flight."""
 
 _MARK: Final = bytes(range(200, 216))
 _STAMP: Final = struct.Struct(">dII")
-"""When it was sent, the pair, and its number: in place of the mark."""
+"""Time of sending, pair and number of a message; replaces the mark in the payload."""
 
 MIN_SIZE_BYTES: Final = _STAMP.size
 
 
 class LoadError(Exception):
-    """The load cannot be made; the text is for the operator."""
+    """The load cannot be generated; the text is shown to the operator."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What was measured.
+    """The result of a measurement.
 
     Attributes:
-        seconds: of sending.
-        latencies_s: of each message, sorted.
-        lost, doubled, disordered: messages that did not arrive as they were sent.
-        errors: answers of the relay, such as limits, and how often.
-        own_cores: what this program used of a core meanwhile.
+        seconds: duration of sending.
+        latencies_s: latency of each message, sorted.
+        lost, doubled, disordered: number of messages that did not arrive, arrived twice, or arrived
+            out of order.
+        errors: number of the relay's errors, such as limits, by text.
+        own_cores: CPU cores that this program used meanwhile.
     """
 
     seconds: float = 0.0
@@ -63,18 +64,18 @@ class Outcome:
 
     @property
     def rate(self) -> float:
-        """Messages each second."""
+        """Messages per second."""
         return len(self.latencies_s) / self.seconds if self.seconds else 0.0
 
     def latency_s(self, part: float) -> float:
-        """The latency that this part of the messages is below."""
+        """Return a percentile of the latencies; `part` is from 0 to 1."""
         if not self.latencies_s:
             return 0.0
         return self.latencies_s[min(len(self.latencies_s) - 1, int(part * len(self.latencies_s)))]
 
 
 class _Session(WSListener):
-    """One end of a pair."""
+    """One session of a pair."""
 
     def __init__(self, load: Load) -> None:
         super().__init__()
@@ -98,11 +99,11 @@ class Load:
     """Pairs of sessions at one relay.
 
     Args:
-        url: of the relay.
+        url: URL of the relay.
         twins: sender and receiver.
-        pairs: of sessions.
-        window: messages of each pair under way.
-        size_bytes: of the payload.
+        pairs: number of pairs of sessions.
+        window: messages of each pair in flight.
+        size_bytes: size of the payload.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class Load:
         self._pairs, self._window = pairs, window
         self._run = uuid4().hex[:8]
         self._templates = [self._template(pair, size_bytes) for pair in range(pairs)]
-        # Where the stamp is in a message of some size: names of sessions differ in length.
+        # Offset of the stamp by size of the message: session names differ in length.
         self._sizes = {len(template): at for template, at in self._templates}
         self._under_way = 0
         self._senders: list[_Session] = []
@@ -126,10 +127,10 @@ class Load:
         self._failure = ""
 
     async def run(self, seconds: float) -> Outcome:
-        """Connect, send for so long, and wait for the rest.
+        """Connect, send for a number of seconds, and wait for the messages still in flight.
 
         Raises:
-            LoadError: the relay refuses the sessions, or drops one.
+            LoadError: the relay refuses the sessions, or closes one.
         """
         receivers: list[_Session] = []
         try:
@@ -157,7 +158,7 @@ class Load:
         outcome.own_cores = (_cpu_s() - used) / outcome.seconds
         if not self._under_way:
             self._idle.set()
-        with contextlib.suppress(TimeoutError):  # then some are lost: counted below
+        with contextlib.suppress(TimeoutError):  # the rest is counted as lost below
             await asyncio.wait_for(self._idle.wait(), LAST_S)
         if self._failure:
             raise LoadError(f"the relay ended a session: {self._failure}")
@@ -166,9 +167,9 @@ class Load:
         return outcome
 
     def arrived(self, data: bytes) -> None:
-        """A message came to one of the sessions."""
+        """Process a message that arrived at one of the sessions."""
         now = time.perf_counter()
-        if len(data) not in self._sizes:  # not one of this load's: the relay says something
+        if len(data) not in self._sizes:  # not a message of this load, but one of the relay
             self._told(data)
             return
         sent_at, pair, number = _STAMP.unpack_from(data, self._sizes[len(data)])
@@ -185,7 +186,7 @@ class Load:
             self._send(pair)
 
     def broken(self, why: str) -> None:
-        """A connection ended."""
+        """Record that a connection ended."""
         if not self._over and not self._failure:
             self._failure = why
             self._idle.set()
@@ -197,7 +198,7 @@ class Load:
         self._settled()
 
     def _settled(self) -> None:
-        """A message arrived or was refused."""
+        """Record that a message arrived or was refused."""
         self._under_way -= 1
         if not self._under_way and not self._sending:
             self._idle.set()
@@ -229,7 +230,7 @@ class Load:
         return f"load-{self._run}-{name}"
 
     def _template(self, pair: int, size_bytes: int) -> tuple[bytes, int]:
-        """The envelope of a pair, and where its stamp goes."""
+        """Return the envelope of a pair, and the offset of its stamp."""
         envelope = pb.Envelope(
             uid=str(uuid4()),
             timestamp=int(time.time()),

@@ -1,6 +1,7 @@
-"""Profiles of the demo twins, for the command line of a peer: `rmb ping -p data/alice.toml`.
+"""Profiles of the demo twins for the command line of a peer: `rmb ping -p data/alice.toml`.
 
-One private file for each twin, beside its secret, written anew at each start since ports change.
+Each twin has one private file in the data folder. The relay writes the files at each start, since
+its ports may change.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ def write(data_dir: Path, runtime: dict[str, Any]) -> list[Path]:
     """Write a profile for each demo twin.
 
     Args:
-        data_dir: where the twins are kept, and the profiles go.
-        runtime: what the start tells other programs: relay_url and admin_url.
+        data_dir: folder that contains the twins' secrets and gets the profiles.
+        runtime: addresses published by the relay at its start: relay_url and admin_url.
 
     Returns:
-        The files; none when a peer could not use them: it needs both addresses.
+        The files written; empty if a peer could not use them, since it needs both addresses.
     """
     relay, site = runtime["relay_url"], runtime["admin_url"]
     if site is None or any(not url.startswith(("ws", "http")) for url in (relay, site)):
@@ -42,12 +43,12 @@ def write(data_dir: Path, runtime: dict[str, Any]) -> list[Path]:
 
 
 def command(profile: Path) -> str:
-    """What to type to see a peer work."""
+    """Return a command line that the user can try with a profile."""
     program = Path(sys.executable).with_name(PROGRAM)
     name = _short(program) if program.exists() else PROGRAM
     return f"{name} ping -p {_short(profile)}"
 
 
 def _short(path: Path) -> str:
-    """A path as one types it in the current folder."""
+    """Return a path as typed in the current folder."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

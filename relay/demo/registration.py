@@ -1,4 +1,4 @@
-"""Enters the demo twins into the registry."""
+"""Registers the demo twins."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from relay.twins.models import Twin
 
 
 def registered(twins: Sequence[DemoTwin]) -> list[DemoTwin]:
-    """Those whose account is in the registry: their secrets sign in."""
+    """Return the twins whose account is registered, so that they can sign in with their secrets."""
     accounts = dict(Twin.objects.in_bulk([twin.id for twin in twins]))
     return [
         twin
@@ -23,7 +23,7 @@ def registered(twins: Sequence[DemoTwin]) -> list[DemoTwin]:
 
 
 def register(twins: Sequence[DemoTwin], domain: str) -> None:
-    """Add the twins, or give them the account and relay they should have."""
+    """Add the twins, or correct their accounts and relays."""
     for twin in twins:
         mini_secret = seeds.parse_secret(twin.secret).mini_secret
         services.put_twin(

@@ -1,4 +1,4 @@
-"""The history of the relay's numbers over REST: what the console's charts show."""
+"""The history of the relay's figures over REST: the values behind the console's charts."""
 
 from __future__ import annotations
 

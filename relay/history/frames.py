@@ -1,10 +1,11 @@
-"""What open dashboards are told each second: one frame, made once, for all of them.
+"""Frames: the figures of one second, sent to all open dashboards.
 
     {"at": unix second, "values": {series: number or null}, "alarms": {"firing": n, "worst": ""},
      "partners": [[domain, state], ...]}
 
-Whoever wrote a second's values to the history sends its frame to a group of the channel layer, as
-text: every process with open sockets hands it on as it is (`relay.dashboard.live`).
+The site that writes a second to the history encodes its frame once, as text, and sends it to a
+group of the channel layer. Every process with open sockets forwards the text unchanged
+(`relay.dashboard.live`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from relay.history.packing import Values
 from relay.history.series import SERIES
 
 LAYER: Final = "console"
-"""The channel layer: one that forgets soon who went, and what nobody took."""
+"""Name of the channel layer, which soon drops members that left and messages that were not read."""
 GROUP: Final = "console.live"
 MESSAGE: Final = "console.frame"
 """Type of the group's messages; `text` is the frame."""
@@ -26,12 +27,12 @@ MESSAGE: Final = "console.frame"
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a frame tells besides the values: looked at every few seconds.
+    """Contents of a frame besides the values, updated every few seconds.
 
     Attributes:
-        firing: alarms that fire and that nobody has acknowledged or silenced.
-        worst: the highest severity among them; empty without any.
-        partners: some other relays and how they are, the worst first.
+        firing: number of firing alarms that are neither acknowledged nor silenced.
+        worst: highest severity among them; empty if there are none.
+        partners: domain and state of some partner relays, the worst first.
     """
 
     firing: int = 0
@@ -40,7 +41,7 @@ class Surroundings:
 
 
 def encode(at: int, values: Values, around: Surroundings) -> str:
-    """The text of a frame."""
+    """Return the text of a frame."""
     every: Mapping[str, float | None] = {each.key: values.get(each.key) for each in SERIES}
     frame = {
         "at": at,

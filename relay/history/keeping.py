@@ -1,9 +1,10 @@
-"""Minutes and hours in the database: made of the finer level when they are over, and pruned.
+"""Minutes and hours of the history in the database: rolled up from the finer level, and pruned.
 
-Any operator site may do it, and several at once: a minute is made of the same seconds whoever does
-it, and of two rows for it the database takes the first. After a restart, or while the database was
-away, what Redis still has of the last hour is made up for; a minute without a second stays a gap.
-There are at most 10,200 minutes and 8,860 hours, of up to 400 bytes each: some megabytes.
+Any operator site may do this, even several at once: all compute a minute from the same seconds,
+and of two rows for the same minute the database keeps the first. After a restart or an outage of
+the database, the minutes of the last hour are made from what Redis still has; a minute without any
+second remains a gap. There are at most 10,200 minutes and 8,860 hours of up to 400 bytes each: some
+megabytes.
 """
 
 from __future__ import annotations
@@ -22,46 +23,47 @@ WEEK_S: Final = 7 * 86_400
 YEAR_S: Final = 365 * 86_400
 
 KEPT_S: Final = {MINUTE_S: WEEK_S + 2 * HOUR_S, HOUR_S: YEAR_S + 4 * 86_400}
-"""How long minutes and hours are kept: a little longer than they are shown, so that a comparison
-with a week ago has something to compare with."""
+"""Seconds for which minutes and hours are kept, by resolution. They are kept a little longer than
+they are shown, so that a comparison with a week ago finds its values.
+"""
 GRACE_S: Final = 3
-"""After the end of a minute its last second is there."""
+"""Seconds to wait after the end of a minute, until its last second is written."""
 
 Points = list[tuple[int, Values]]
 ReadSeconds = Callable[[int, int], Points]
 
 
 def roll_up_minutes(read: ReadSeconds, first: int, now: float) -> int:
-    """Stores the minutes that are over and not stored.
+    """Store the minutes that are over and not stored yet.
 
     Args:
-        read: the seconds from one to another, both included.
-        first: the first minute looked at is the one that holds this unix second.
+        read: function that returns the seconds from one to another, both included.
+        first: unix second; the minute that contains it is the first to be checked.
         now: unix seconds.
 
     Returns:
-        The second up to which all is stored that ever will be: `first` of the next call.
+        The unix second up to which rolling up is complete: `first` of the next call.
 
     Raises:
-        django.db.Error, or what `read` raises: nothing is lost, it is done next time.
+        django.db.Error, or what `read` raises: nothing is lost; the next call stores the minutes.
     """
     return _roll_up(MINUTE_S, read, first, now)
 
 
 def roll_up_hours(first: int, now: float) -> int:
-    """Stores the hours that are over and not stored, from the minutes; as `roll_up_minutes`."""
+    """Store the hours that are over and not stored yet, from the minutes; see `roll_up_minutes`."""
     return _roll_up(HOUR_S, lambda low, high: stored(MINUTE_S, low, high), first, now)
 
 
 def stored(
     resolution_s: int, first: int, last: int, wanted: Collection[str] | None = None
 ) -> Points:
-    """The points from one second to another, both included, in their order.
+    """Return the stored points from one second to another, both included, in ascending order.
 
     Args:
         resolution_s: `MINUTE_S` or `HOUR_S`.
         first, last: unix seconds.
-        wanted: keys of series; all of them unless given.
+        wanted: keys of series; None for all.
     """
     rows = Point.objects.filter(resolution_s=resolution_s, at__gte=first, at__lte=last)
     return [
@@ -71,7 +73,7 @@ def stored(
 
 
 def grouped(points: Iterable[tuple[int, Values]], step_s: int) -> Iterator[tuple[int, Values]]:
-    """Points of a coarser level: one for each step that has any, in their order."""
+    """Yield points of a coarser level: one for each step that has any, in ascending order."""
     at = 0
     inside: list[Values] = []
     for second, values in points:
@@ -86,7 +88,7 @@ def grouped(points: Iterable[tuple[int, Values]], step_s: int) -> Iterator[tuple
 
 
 def prune(now: float) -> int:
-    """Deletes what is older than it is kept; returns how many rows."""
+    """Delete points older than `KEPT_S`; return the number of rows."""
     deleted = 0
     for resolution_s, kept_s in KEPT_S.items():
         old = Point.objects.filter(resolution_s=resolution_s, at__lt=int(now) - kept_s)
@@ -118,7 +120,7 @@ def _roll_up(step_s: int, read: ReadSeconds, first: int, now: float) -> int:
 
 
 def _stretches(missing: list[int], step_s: int) -> Iterator[tuple[int, int]]:
-    """First and last second of what is missing in one piece, a day of it at most."""
+    """Yield first and last second of each stretch of missing points; a stretch is at most a day."""
     most = 86_400 // step_s * step_s
     begin = last = None
     for at in missing:

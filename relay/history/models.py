@@ -1,4 +1,4 @@
-"""The minutes of a week and the hours of a year. Written by `relay.history.keeping` only."""
+"""The minutes of a week and the hours of a year. Only `relay.history.keeping` writes them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django.db import models
 
 
 class Point(models.Model):
-    """What all series came to in one minute or hour."""
+    """The values of all series over one minute or hour."""
 
     resolution_s = models.PositiveIntegerField(help_text="Length in seconds: 60 or 3600.")
     at = models.PositiveBigIntegerField(help_text="Unix time of its start.")

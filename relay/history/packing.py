@@ -1,9 +1,9 @@
-"""The values of one moment as bytes: five for each, its series' number and a short float.
+"""The binary form of one point: five bytes for each value, its series' number and a float32.
 
     number (1 byte) value (float32, little endian) number value ...
 
-Series of another release are left out when they are read. A short float has seven digits; values
-are rounded to six before they are stored, so that one reads as it was written.
+Reading skips series of other releases. A float32 has seven digits; values are rounded to six before
+they are stored, so that a value reads as it was written.
 """
 
 from __future__ import annotations
@@ -24,33 +24,35 @@ Values = Mapping[str, float]
 
 
 def rounded(value: float) -> float:
-    """A value as it comes back from the store; what cannot be stored is 0 or the largest."""
+    """Return a value as the store returns it: NaN becomes 0, too large values the largest one."""
     if math.isnan(value):
         return 0.0
     return float(f"{max(-_LARGEST, min(_LARGEST, value)):.6g}")
 
 
 def pack(values: Values) -> bytes:
-    """The bytes of some values by key of their series."""
+    """Return the bytes of some values by key of their series."""
     return b"".join(_ONE.pack(BY_KEY[key].number, rounded(value)) for key, value in values.items())
 
 
 def unpack(stored: bytes, keys: Collection[str] | None = None) -> dict[str, float]:
-    """The values, those of some keys only if they are given; bytes at the end that are no value
-    are left out."""
+    """Return the values by key of their series, ignoring incomplete bytes at the end.
+
+    With `keys`, only values of these series are returned.
+    """
     whole = len(stored) - len(stored) % _ONE.size
     wanted = keys if keys is None else frozenset(keys)
     found = {}
     for key, at in _places(stored[: whole : _ONE.size], wanted):
         (value,) = _VALUE.unpack_from(stored, at)
-        # What `rounded` does, without what a stored value cannot be: a chart has 100,000.
+        # As `rounded`, without the cases that a stored value cannot be: a chart has 100,000 values.
         found[key] = float(f"{value:.6g}") if value else value
     return found
 
 
 @functools.lru_cache(maxsize=256)
 def _places(numbers: bytes, wanted: frozenset[str] | None) -> tuple[tuple[str, int], ...]:
-    """Where the values are: nearly all moments have the same series, in the same order."""
+    """Return keys and offsets of values. Cached: nearly all points have the same series."""
     found = []
     for place, number in enumerate(numbers):
         series = BY_NUMBER.get(number)
@@ -60,7 +62,7 @@ def _places(numbers: bytes, wanted: frozenset[str] | None) -> tuple[tuple[str, i
 
 
 def rolled_up(points: Iterable[Values]) -> dict[str, float]:
-    """One point for several that follow each other; a series none of them has is not in it."""
+    """Return one point for several consecutive ones; a series that none of them has is omitted."""
     columns: dict[str, list[float]] = {}
     for point in points:
         for key, value in point.items():

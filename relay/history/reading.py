@@ -1,8 +1,8 @@
-"""What pages and programs read of the history.
+"""Reading of the history, for the console's pages and for REST.
 
-A frame has at most `MAX_POINTS` points, whatever the span: those of a level that is finer are made
-one by each series' roll-up. A time without a value is a gap, and stays one. The newest minutes and
-hours, which are not stored yet, are made of what is finer.
+A frame has at most `MAX_POINTS` points, whatever the span: points of a finer level are combined by
+each series' roll-up. A time without a value remains a gap. The newest minutes and hours, which are
+not stored yet, are rolled up from the finer level.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from relay.ops.redis_client import client
 MAX_POINTS: Final = 1500
 SPARKLINE_POINTS: Final = 60
 FRESH_S: Final = 5
-"""The last second counts as the present for so long."""
+"""Maximum age of the last second, in seconds, for it to count as the present."""
 
 Span = Literal["1h", "24h", "7d", "1y"]
 SPANS: Final[tuple[str, ...]] = get_args(Span)
@@ -34,7 +34,7 @@ Found = TypeVar("Found")
 
 
 class Scale(NamedTuple):
-    """How a span is shown: its length, the step between two points, and the level they are of."""
+    """How a span is shown, in seconds: its length, the step between points, and the level read."""
 
     length_s: int
     step_s: int
@@ -54,9 +54,9 @@ class Frame:
     """Some series over a span.
 
     Attributes:
-        step_s: from one point to the next; a point stands for the step that begins at its time.
+        step_s: seconds between two points; a point covers the step that begins at its time.
         times: unix seconds, ascending, without a gap.
-        values: by key of the series, one for each time; None where nothing is known.
+        values: values by key of the series, one for each time; None if unknown.
     """
 
     span: str
@@ -70,8 +70,8 @@ class Latest:
     """The last second.
 
     Attributes:
-        at: unix second; 0 before the first.
-        values: every series; None where nothing is known, or the last second is long ago.
+        at: unix second; 0 if no second was ever written.
+        values: values of every series; None if unknown, or if the last second is too old.
     """
 
     at: int
@@ -87,15 +87,15 @@ class Compared(NamedTuple):
 
 
 def read(keys: Iterable[str], span: str, now: float | None = None) -> Frame:
-    """Some series over a span that ends now.
+    """Return some series over a span that ends now.
 
     Args:
-        keys: of the series.
+        keys: keys of the series.
         span: one of `SPANS`.
-        now: unix seconds; the clock unless given.
+        now: unix seconds; None for the current time.
 
     Raises:
-        Invalid: a series or the span is not known.
+        Invalid: a series or the span is unknown.
         Away: a store does not answer.
     """
     wanted = _known(keys)
@@ -108,7 +108,7 @@ def read(keys: Iterable[str], span: str, now: float | None = None) -> Frame:
 
 
 def latest(now: float | None = None) -> Latest:
-    """The values of the last second.
+    """Return the values of the last second.
 
     Raises:
         Away: Redis does not answer.
@@ -123,10 +123,10 @@ def latest(now: float | None = None) -> Latest:
 
 
 def compare(keys: Iterable[str], now: float | None = None) -> dict[str, Compared]:
-    """Some series now, an hour ago and a week ago, each over a minute.
+    """Return some series now, an hour ago and a week ago, each over a minute.
 
     Raises:
-        Invalid: a series is not known.
+        Invalid: a series is unknown.
         Away: a store does not answer.
     """
     wanted = _known(keys)
@@ -141,10 +141,10 @@ def compare(keys: Iterable[str], now: float | None = None) -> dict[str, Compared
 def sparklines(
     keys: Iterable[str], points: int = SPARKLINE_POINTS, now: float | None = None
 ) -> dict[str, list[float | None]]:
-    """Some series over the last minutes, a point for each, the oldest first.
+    """Return some series over the last minutes, one point for each, the oldest first.
 
     Raises:
-        Invalid: a series is not known, or too many points are wanted.
+        Invalid: a series is unknown, or the number of points is out of range.
         Away: a store does not answer.
     """
     wanted = _known(keys)
@@ -170,7 +170,7 @@ def _frame(span: str, wanted: Sequence[str], first: int, last: int, scale: Scale
 
 
 def _level(level_s: int, first: int, last: int, wanted: Collection[str]) -> Points:
-    """The points of a level, the newest of them made of the finer one."""
+    """Return the points of a level; the newest, not stored yet, are made from the finer level."""
     if level_s == 1:
         return _from_redis(lambda: list(seconds.read(client(), first, last, wanted)))
     points = _from_database(lambda: keeping.stored(level_s, first, last, wanted))
@@ -179,12 +179,12 @@ def _level(level_s: int, first: int, last: int, wanted: Collection[str]) -> Poin
     try:
         finer = _level(MINUTE_S if level_s == HOUR_S else 1, begin, last, wanted)
     except Away:
-        return points  # Redis is away: what is stored is shown all the same
+        return points  # Redis is unavailable: show at least what is stored
     return [*points, *keeping.grouped(finer, level_s)]
 
 
 def _minute(at: int) -> Values:
-    """The values of one minute, stored or not yet."""
+    """Return the values of one minute, stored or not yet."""
     first = at // MINUTE_S * MINUTE_S
     found = _from_database(lambda: keeping.stored(MINUTE_S, first, first))
     if found:

@@ -1,12 +1,12 @@
-"""Keeps the history: two threads of the operator site's process.
+"""Records the history in two threads of the operator site's process.
 
-The first wakes once in each second of Redis' clock, looks at what the relay's workers and drainers
-publish, writes the values to Redis and tells open dashboards. Where several sites run, the first
-one writes; the others look at whether it does, and go on where it stops. A second that is late is
-left out: nothing is made up for, so nothing piles up.
+The first thread wakes once in each second of Redis' clock, takes a snapshot of what workers and
+drainers publish, writes the values to Redis, and sends them to open dashboards. If several sites
+run, one of them writes; the others check that it does, and take over when it stops. A second that
+is missed is skipped and never caught up, so no backlog can build up.
 
-The second looks at what is slower, every few seconds: minutes and hours of the history, which are
-stored in the database, alarms and other relays. So a database that hangs costs no second.
+The second thread does slower work every few seconds: it stores minutes and hours of the history in
+the database, and looks up alarms and partner relays. So a database that hangs costs no second.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from relay.ops.redis_client import client
 logger = logging.getLogger(__name__)
 
 WRITING_AT_S: Final = 0.05
-"""Into the second: then the site that writes does so."""
+"""Seconds into each second of Redis' clock at which the site that writes takes its snapshot."""
 STANDING_BY_AT_S: Final = 0.35
-"""Then another looks at whether it did."""
+"""Seconds into each second of Redis' clock at which other sites check whether it was written."""
 SLOW_S: Final = 5.0
 PRUNE_S: Final = 3600.0
 STOP_S: Final = 5.0
@@ -46,7 +46,7 @@ PUBLISH_TIMEOUT_S: Final = 0.5
 
 
 class Recorder:
-    """The threads and what they remember."""
+    """The recorder's threads and their state."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -57,21 +57,21 @@ class Recorder:
         self._wrote = self._looked = 0  # seconds of Redis' clock
         self._watch = Watch()
         self._around = Surroundings()
-        self._ahead_s = 0.0  # Redis' clock before ours
+        self._ahead_s = 0.0  # by which Redis' clock is ahead of ours
         self._minutes_from = self._hours_from = 0
         self._pruned_at = 0.0
-        self._told: set[str] = set()  # what was logged and is not over
-        self._reached = False  # Redis, at least once
+        self._told: set[str] = set()  # failures that were logged and still last
+        self._reached = False  # whether Redis answered at least once
 
     def start(self) -> None:
-        """Begin."""
+        """Start the threads."""
         for name, work in (("history", self._run_seconds), ("history upkeep", self._run_slow)):
             thread = threading.Thread(target=work, name=name, daemon=True)
             thread.start()
             self._threads.append(thread)
 
     def stop(self) -> None:
-        """End; waits for what is under way, but not for ever."""
+        """Stop the threads; wait for each at most `STOP_S` seconds."""
         self._ended.set()
         for thread in self._threads:
             thread.join(STOP_S)
@@ -79,10 +79,10 @@ class Recorder:
     # --- seconds ------------------------------------------------------------------------------
 
     def record(self) -> tuple[int, Values] | None:
-        """Looks, and writes the second, unless somebody else did.
+        """Take a snapshot and write the current second, unless another site has written it.
 
         Returns:
-            What was written.
+            The second and its values; None if this site wrote nothing.
 
         Raises:
             redis.exceptions.RedisError: Redis does not answer.
@@ -132,7 +132,7 @@ class Recorder:
         return int(whole)
 
     def _pause_s(self) -> float:
-        """To the moment of the next second at which it is this site's turn."""
+        """Return the seconds until this site's turn in the next second."""
         wanted = WRITING_AT_S if self._writing else STANDING_BY_AT_S
         now = self._clock() + self._ahead_s
         pause_s = self._looked + 1 + wanted - now
@@ -141,14 +141,14 @@ class Recorder:
     # --- what is slower -----------------------------------------------------------------------
 
     def keep(self) -> None:
-        """Stores minutes and hours that are over, and deletes old ones.
+        """Store minutes and hours that are over, and delete old ones.
 
         Raises:
             redis.exceptions.RedisError, django.db.Error: a store does not answer.
         """
         now = self._clock() + self._ahead_s
         redis = client()
-        # Also where the clock was set back since.
+        # Start over also if the clock was set back.
         first = self._minutes_from if 0 < self._minutes_from <= now else int(now) - seconds.KEPT_S
         self._minutes_from = keeping.roll_up_minutes(
             lambda low, high: seconds.read(redis, low, high), first, now
@@ -180,7 +180,7 @@ class Recorder:
 
     def _tell(self, what: str, text: str, error: Exception) -> None:
         if not self._reached and isinstance(error, RedisConnectionError | RedisTimeoutError):
-            logger.debug("%s", text)  # the start says it
+            logger.debug("%s", text)  # the relay's start reports it
         elif what not in self._told:
             self._told.add(what)
             logger.warning("%s", text)

@@ -1,9 +1,9 @@
-"""From looks at the relay to the values of the series: pure.
+"""Computes the values of the series from snapshots of the relay. No I/O.
 
-Workers publish their counters about once a second, and so do drainers, while we look once a second:
-in some seconds there are two of their reports and in some none. So a worker's rates are those
-between its last two heartbeats, by its own clock, and what drainers count is looked at over some
-seconds. Of a worker that is new, or was silent, nothing is known until its second heartbeat.
+Workers and drainers publish their counters about once a second, and snapshots are taken once a
+second: in some seconds a snapshot sees two of their reports and in some none. So a worker's rates
+are computed between its last two heartbeats, by its own clock, and the counters of drainers over
+several snapshots. A worker that is new, or was silent, has no rates until its second heartbeat.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from relay.ops.metric_names import series
 from relay.ops.workers import LATE_S, WorkerState
 
 FEDERATION_LOOKS: Final = 5
-"""Looks over which the figures of federation grow."""
+"""Number of snapshots over which the growth of federation's counters is measured."""
 
 _SUMS: Final = {
     "messages_in": "relay_message_rx",
@@ -34,19 +34,19 @@ _SUMS: Final = {
     "federation_in": "federation_inbound_accepted_total",
     "limit_hits": "relay_limit_hits_total",
 }
-"""Series that are the rate of one counter of all workers."""
+"""Series that are the rate of one counter of all workers, with the name of the counter."""
 
 
 _PURGED: Final = series("relay_messages_total", reason=MessageReason.PURGED)
-"""Counted by operators' processes, which give no heartbeat."""
+"""Counted by the processes of operators' commands and sites, which have no heartbeat."""
 
 
 _SUMMED: Final = ("federation_message_success", "federation_message_error")
-"""Counted for each other relay; of interest for all of them."""
+"""Counters kept for each partner relay, of which only the sum is used."""
 
 
 class _Beats(NamedTuple):
-    """The last two heartbeats of a worker, and when the later was first seen."""
+    """The last two heartbeats of a worker, and when the later one was first seen."""
 
     before: WorkerState | None
     last: WorkerState
@@ -54,7 +54,7 @@ class _Beats(NamedTuple):
 
 
 class Sampler:
-    """What is remembered from look to look."""
+    """The state kept between snapshots."""
 
     def __init__(self) -> None:
         self._beats: dict[str, _Beats] = {}
@@ -63,7 +63,7 @@ class Sampler:
         )
 
     def sample(self, found: Snapshot) -> dict[str, float]:
-        """The values at this look; a series of which nothing is known is not in it."""
+        """Return the values at a snapshot; series without a known value are omitted."""
         self._note(found)
         values = _gauges(found)
         counts = self._counts(found.at)
@@ -96,7 +96,7 @@ class Sampler:
         self._federation.append((found.at, _brief(found)))
 
     def _counts(self, now: float) -> Mapping[str, float] | None:
-        """What all workers count each second; None while no worker has two heartbeats."""
+        """Return the rates of all workers' counters; None while no worker has two heartbeats."""
         counts: defaultdict[str, float] = defaultdict(float)
         known = False
         for beats in self._beats.values():
@@ -109,7 +109,7 @@ class Sampler:
         return counts if known else None
 
     def _of_federation(self, values: dict[str, float]) -> dict[str, float]:
-        """Adds what drainers did, and returns what they dropped, by reason."""
+        """Add the values of federation, and return the drops of drainers per second, by reason."""
         (before_at, before), (after_at, after) = self._federation[0], self._federation[-1]
         if after_at <= before_at:
             return {}
@@ -125,15 +125,16 @@ class Sampler:
 
 
 def quantile(buckets: Mapping[str, float], part: float) -> float | None:
-    """The value below which this part of the events lies, as if they were spread evenly over the
-    bucket it falls into; above the last bound nothing is known but that bound.
+    """Return the value below which a share of the events lies, interpolated linearly in its bucket.
+
+    Above the highest finite bound only that bound is known, and returned.
 
     Args:
         buckets: cumulative counts by upper bound, `+Inf` among them.
-        part: from 0 to 1.
+        part: share of the events, from 0 to 1.
 
     Returns:
-        None without events.
+        The value; None if there are no events.
     """
     bounds = sorted((float(bound), count) for bound, count in buckets.items())
     if not bounds or bounds[-1][1] <= 0:
@@ -150,7 +151,7 @@ def quantile(buckets: Mapping[str, float], part: float) -> float | None:
 
 
 def _brief(found: Snapshot) -> dict[str, float]:
-    """What is counted outside of workers, without a series for each other relay."""
+    """Return the counters kept outside of workers, with those of partner relays summed up."""
     brief = {_PURGED: float(found.purged), **dict.fromkeys(_SUMMED, 0.0)}
     for name, value in found.federation.items():
         metric = name.partition("{")[0]

@@ -1,11 +1,11 @@
-"""The seconds of the last hour: a stream in Redis, one entry for each second, about 1 MiB.
+"""The seconds of the last hour: a stream in Redis with one entry for each second, about 1 MiB.
 
     relay:history:1s    <unix second>-0    v: values (`relay.history.packing`)
 
-The second is that of Redis' clock, and it is the entry's id. A stream takes no id that is not above
-all before it: of several operator sites one writes each second and the others are refused, so that
-nobody needs a lease. After the clock was set back every second would be refused for as long as it
-was set back; the seconds that lie in the future then are dropped.
+The second is read from Redis' clock and used as the entry's id. A stream accepts only ids above all
+earlier ones: of several operator sites one writes each second and the others are refused, so no
+lease is needed. After the clock was set back, every second would be refused until it has caught up;
+therefore the seconds that are then in the future are dropped.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from relay.ops.redis_client import text
 from relay.queues import keys
 
 KEPT_S: Final = 3600 + 120
-"""An hour, and what a roll-up may come late."""
+"""Number of seconds kept: an hour, and the time by which a roll-up may be late."""
 AHEAD_S: Final = 10
-"""An entry further ahead than this is of a clock that was set back since."""
+"""Seconds by which an entry must at least be ahead to show that the clock was set back."""
 
 _FIELD: Final = "v"
 
 
 def put(client: Redis, second: int, values: Values) -> bool:
-    """Writes a second.
+    """Write a second.
 
     Returns:
-        Whether it was written: False, somebody else did.
+        Whether it was written: False if another site has written it already.
 
     Raises:
-        redis.exceptions.RedisError: Redis does not answer, or refuses otherwise.
+        redis.exceptions.RedisError: Redis does not answer, or refuses for another reason.
     """
     try:
         client.xadd(
@@ -53,7 +53,7 @@ def put(client: Redis, second: int, values: Values) -> bool:
 
 
 def newest(client: Redis) -> int | None:
-    """The last second that was written; None before the first."""
+    """Return the last second written; None if there is none."""
     entries: Any = client.xrevrange(keys.HISTORY, count=1)
     return _second(entries[0][0]) if entries else None
 
@@ -61,12 +61,12 @@ def newest(client: Redis) -> int | None:
 def read(
     client: Redis, first: int, last: int, wanted: Collection[str] | None = None
 ) -> list[tuple[int, Values]]:
-    """The seconds from one to another, both included, that there are.
+    """Return the existing seconds from one to another, both included.
 
     Args:
-        client: replies as bytes.
+        client: client that returns replies as bytes.
         first, last: unix seconds.
-        wanted: keys of series; all of them unless given.
+        wanted: keys of series; None for all.
     """
     entries: Any = client.xrange(keys.HISTORY, f"{max(0, first)}-0", f"{max(0, last)}-0")
     return [
@@ -75,12 +75,12 @@ def read(
 
 
 def clock_was_set_back(client: Redis, now: int) -> int:
-    """Drops seconds that lie in the future, so that those of now can be written.
+    """Drop seconds that are in the future, so that the present can be written.
 
-    A stream remembers the highest id it ever had, so it is made anew.
+    A stream remembers the highest id it ever had, so it is deleted and created again.
 
     Returns:
-        How many they were.
+        Number of seconds dropped.
     """
     entries: Any = client.xrange(keys.HISTORY)
     kept = [(entry_id, fields) for entry_id, fields in entries if _second(entry_id) < now]

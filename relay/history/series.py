@@ -1,10 +1,10 @@
-"""The series that are kept: what each is called, how it is shown, and what becomes of it in time.
+"""The series of the history: their names, how they are shown, and how they are rolled up.
 
-A year of history costs a bounded amount because this list is bounded: nothing is made a series by
-what clients or other relays call themselves. Reasons are those of `proto.rmb.reasons`.
+This list is fixed, so a year of history has a bounded size: no series is ever created from names
+that clients or partner relays choose. Reasons are those of `proto.rmb.reasons`.
 
-A second has one value of each series, or none: no latency without a message. A minute is made of
-its seconds and an hour of its minutes, by the series' roll-up. So the p50 of an hour is the mean of
+A second has one value of each series, or none: no latency without a message. Seconds are combined
+into minutes and minutes into hours by the series' roll-up. So the p50 of an hour is the mean of
 those of its busy seconds, and the p99 the worst of them: a quantile of quantiles would look exact
 and be neither.
 """
@@ -19,7 +19,7 @@ from proto.rmb.reasons import MESSAGES, MessageReason
 
 
 class Kind(StrEnum):
-    """How a value is written for a reader."""
+    """How a value is formatted."""
 
     RATE = "rate"
     BYTES = "bytes"
@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 
 class RollUp(StrEnum):
-    """What several values become when they are made one."""
+    """How several values are combined into one."""
 
     MEAN = "mean"
     MAX = "max"
@@ -40,10 +40,10 @@ class Series(NamedTuple):
     """One series.
 
     Attributes:
-        number: by which it is stored; never given to another one, not even when it is gone.
-        key: by which pages and programs ask for it.
-        unit: of its values; durations are seconds, ratios are from 0 to 1.
-        help: what it says, in one sentence.
+        number: number under which it is stored; never reused, not even after the series is removed.
+        key: name by which pages and programs request it.
+        unit: unit of the values; durations are in seconds, ratios from 0 to 1.
+        help: description of the values, in one sentence.
     """
 
     number: int
@@ -89,11 +89,11 @@ DROP_REASONS: Final = (
     MessageReason.SOURCE_FULL,
     MessageReason.TWIN_FULL,
 )
-"""Each has a series, numbered by its place here: new ones go to the end."""
+"""Reasons that have a series each, numbered by their position here: add new ones at the end."""
 
 
 def drops(reason: str) -> str:
-    """The series of the messages that ended undelivered for a reason."""
+    """Return the key of the series of messages that ended undelivered for a reason."""
     return f"drops_{reason}"
 
 
@@ -162,7 +162,7 @@ BY_NUMBER: Final = {each.number: each for each in SERIES}
 
 
 def roll_up(series: Series, values: Sequence[float]) -> float:
-    """One value for several that follow each other, of which there is one at least."""
+    """Combine consecutive values, at least one, into one value."""
     if series.roll_up is RollUp.MAX:
         return max(values)
     if series.roll_up is RollUp.LAST:

@@ -1,4 +1,4 @@
-"""What dashboards are told besides the values: alarms, and how other relays are."""
+"""Contents of dashboard frames besides the values: alarms, and the states of partner relays."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ from relay.ops.redis_client import client
 MAX_PARTNERS: Final = 20
 PARTNERS_S: Final = 5.0
 SHARE: Final = 200
-"""Part of the time that may go into looking at other relays: a thousand take 70 ms."""
+"""Minimum pause between two look-ups of partner relays, as a multiple of the time that a look-up
+takes: a thousand partner relays take 70 ms.
+"""
 
 STATES: Final = ("backed_off", "failing", "stopped", "ok", "unknown")
-"""How another relay can be, in the order they are shown; `stopped` is an operator's doing."""
+"""States of a partner relay, in the order shown; `stopped`: paused or blocked by an operator."""
 _WORDS: Final = {
     Health.BACKED_OFF: "backed_off",
     Health.FAILING: "failing",
@@ -34,14 +36,14 @@ _WORDS: Final = {
 
 
 class Watch:
-    """Looks at each of them as often as it needs."""
+    """Looks up alarms at each call, and partner relays less often."""
 
     def __init__(self) -> None:
         self._partners_at = float("-inf")
         self._partners: Sequence[tuple[str, str]] = ()
 
     def look(self) -> Surroundings:
-        """What there is now.
+        """Return the current alarms and partner relays.
 
         Raises:
             redis.exceptions.RedisError, django.db.Error: a store does not answer.
@@ -57,7 +59,7 @@ class Watch:
 
 
 def stopped() -> set[str]:
-    """The relays that an operator has paused or blocked.
+    """Return the domains of the relays that an operator has paused or blocked.
 
     Raises:
         django.db.Error: the database does not answer.
@@ -69,7 +71,7 @@ def stopped() -> set[str]:
 def strip(
     partners: Iterable[PartnerState], stopped: Collection[str], now: float
 ) -> list[tuple[str, str]]:
-    """Domain and state of some relays: those in trouble first, then the busiest."""
+    """Return domain and state of up to `MAX_PARTNERS` relays: the worst first, then the busiest."""
     ranked = sorted(
         (STATES.index(state_of(each, now, stopped)), -each.sent - each.received, each.domain)
         for each in partners
@@ -78,10 +80,10 @@ def strip(
 
 
 def state_of(partner: PartnerState, now: float, stopped: Collection[str]) -> str:
-    """How another relay is: one of `STATES`.
+    """Return the state of a partner relay: one of `STATES`.
 
     Args:
-        stopped: those an operator has stopped.
+        stopped: domains of relays that an operator has stopped.
     """
     return "stopped" if partner.domain in stopped else _WORDS[listing.health_of(partner, now)]
 

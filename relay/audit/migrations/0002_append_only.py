@@ -1,7 +1,7 @@
-"""The triggers that let the log only grow.
+"""Create the triggers that make the log append-only.
 
-SQLite drops a table's triggers when a migration alters the table: such a migration ends with these
-operations once more.
+SQLite drops a table's triggers when a migration alters the table: such a migration has to end with
+these operations again.
 """
 
 from django.db import migrations

@@ -1,6 +1,6 @@
-"""The report of a month, for people who open no console: one HTML file, or a PDF.
+"""The monthly report, for readers without access to the console: one HTML file, or a PDF.
 
-`content` gathers what the jobs found; `html` and `pdf` write the same of it, each by itself.
+`content` collects the results of the jobs; `html` and `pdf` each write the same contents.
 """
 
 from __future__ import annotations

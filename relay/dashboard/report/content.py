@@ -1,4 +1,4 @@
-"""What the report of a month says: the sums of all its days, and what needs somebody."""
+"""Contents of the monthly report: sums over all days, and what needs attention."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from relay.dashboard import curves, heat
 from relay.dashboard.figures import Kind, write
 
 MOST: Final = 15
-"""Lines of a list: what is longer is on the pages and in the files."""
+"""Maximum lines of a list: the console's pages and the exported files contain all."""
 MOMENTS: Final = 6
 TABLES: Final = {
     "traffic_matrix": "Traffic",
@@ -29,11 +29,11 @@ TABLES: Final = {
     "anomalies": "Anomalies",
     "usage": "Usage",
 }
-"""What it is made of, and what the sections are called."""
+"""Tables that the report uses, with the titles of their sections."""
 
 
 class Fact(NamedTuple):
-    """A key figure; `bad` when somebody should look at it."""
+    """A key figure; `bad`: whether it needs attention."""
 
     label: str
     text: str
@@ -41,7 +41,7 @@ class Fact(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A table: heads and rows of text, the first `words` columns of which are no numbers."""
+    """A table: heads and rows of text, the first `words` columns of which are not numbers."""
 
     heads: tuple[str, ...]
     rows: list[tuple[str, ...]]
@@ -52,9 +52,9 @@ class Report(NamedTuple):
     """The report.
 
     Attributes:
-        title: of the month, such as November 2026.
-        missing: days a section lacks, in words; nothing where all are there.
-        own: name of this relay; without one, that it is this one.
+        title: month in words, such as November 2026.
+        missing: days that sections lack, in words; empty if the report is complete.
+        own: domain of this relay; "this relay" if it has none.
     """
 
     month: str
@@ -75,11 +75,11 @@ class Report(NamedTuple):
 
 
 def gather(month: str, now: datetime | None = None) -> Report:
-    """The report of a month, `YYYY-MM`.
+    """Return the report of a month, `YYYY-MM`.
 
     Raises:
-        Invalid: it is no month.
-        NotFound: nothing of it is computed.
+        Invalid: the text is not a month.
+        NotFound: no day of the month is computed.
     """
     first, last = _days(month)
     if not Published.objects.filter(table__in=TABLES, period__startswith=month).exists():
@@ -138,7 +138,7 @@ def _days(month: str) -> tuple[date, date]:
 
 
 def _missing(month: str, first: date, last: date) -> list[str]:
-    """What is not there: a report of half a month must say so."""
+    """Describe missing days: a report of half a month must say so."""
     wanted = (last - first).days + 1
     found = []
     for table, title in TABLES.items():
@@ -154,7 +154,7 @@ def _missing(month: str, first: date, last: date) -> list[str]:
 
 
 def _made_before_its_end(month: str, last: date) -> datetime | None:
-    """When the bill was computed, if that was before the month was over."""
+    """Return when the usage was computed, if that was before the end of the month."""
     at = Published.objects.get(table="usage", period=month).published_at.astimezone(UTC)
     return at if at.date() <= last else None
 

@@ -1,4 +1,4 @@
-"""The report as one HTML file: styles and drawings are in it, and it asks for nothing else."""
+"""The report as one HTML file, which contains its styles and drawings and loads nothing else."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from relay.dashboard.report.content import Report
 
 
 def write(report: Report) -> bytes:
-    """The file."""
+    """Return the HTML file."""
     return render_to_string("relay_dashboard/report.html", {"report": report}).encode()

@@ -1,1 +1,1 @@
-"""What the console's templates can say."""
+"""Template tags of the console."""

@@ -31,13 +31,13 @@ def moment(value: datetime | float | None) -> SafeString:
 
 @register.filter
 def state(value: states.State) -> SafeString:
-    """`{{ worker_state|state }}`: a word with a sign and a colour."""
+    """`{{ worker_state|state }}`: a word with an icon and a colour."""
     return states.badge(value)
 
 
 @register.filter
 def code_spans(text: str) -> SafeString:
-    """A text of ours with what stands between backquotes as code."""
+    """Return a trusted text with its parts between backquotes as code."""
     parts = text.split("`")
     written = (
         format_html("<code>{}</code>" if number % 2 else "{}", part)
@@ -48,29 +48,29 @@ def code_spans(text: str) -> SafeString:
 
 @register.filter
 def breakable(domain: str) -> SafeString:
-    """A domain that may go on in the next line after each of its points."""
+    """Return a domain that may wrap after each of its dots."""
     return format_html_join(mark_safe(".<wbr>"), "{}", ((part,) for part in domain.split(".")))
 
 
 @register.simple_tag
 def cell(column: tables.Column, row: tables.Row) -> SafeString:
-    """What a table shows of a row in a column."""
+    """Return the HTML of one cell of a table."""
     return cells.cell(column, row)
 
 
 @register.simple_tag(takes_context=True)
 def href(context: Any, **changes: Any) -> str:
-    """This page's address with parameters changed; empty ones go away, and so does the cursor."""
+    """Return this page's address with parameters changed; empty ones and cursors are removed."""
     return tables.href(context["request"], **changes)
 
 
 @register.simple_tag
 def live(number: tiles.Number) -> SafeString:
-    """A number that `numbers.js` writes anew each second."""
+    """Return a number that `numbers.js` updates each second."""
     return figures.live(number.value, number.kind, number.series)
 
 
 @register.simple_tag
 def sign(value: states.State) -> str:
-    """The sign of a state alone: the name of an icon."""
+    """Return the name of a state's icon."""
     return states.SIGNS[value.tone]

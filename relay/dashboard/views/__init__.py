@@ -1,1 +1,1 @@
-"""The pages, a module each."""
+"""Views of the console's pages, one module for each group of pages."""

@@ -1,4 +1,4 @@
-"""Who may use the site: accounts and groups, and what belongs to whoever looks."""
+"""Pages of access to the site: accounts, groups, and the operator's own account."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ OWN_GROUP: Final = State("own", Tone.IDLE, "added by an owner")
 
 
 def access_tabs(request: HttpRequest, current: str = "") -> list[Tab]:
-    """The tabs of all pages of access."""
+    """Return the tabs of all pages of access."""
     return tabs(request, TABS, current)
 
 
 @page("account.view")
 def access(request: HttpRequest) -> HttpResponseBase:
-    """Who may sign in, as what, and how well guarded."""
+    """List accounts with their roles, passwords and second factors."""
     changeable, actor = may(request, "account.change"), faces.operator(request)
 
     def fetch(ask: Ask) -> Page[Row]:
@@ -104,7 +104,7 @@ def access(request: HttpRequest) -> HttpResponseBase:
 
 @page("account.reset_second_factor")
 def reset_second_factor(request: HttpRequest, account_id: int) -> HttpResponseBase:
-    """For those who lost theirs and their recovery codes."""
+    """Reset a second factor, for accounts whose device and recovery codes are lost."""
     user = accounts.get_account(account_id)
 
     def perform(actor: Actor) -> str:
@@ -126,7 +126,7 @@ def reset_second_factor(request: HttpRequest, account_id: int) -> HttpResponseBa
 
 @page("group.view")
 def access_groups(request: HttpRequest) -> HttpResponseBase:
-    """The roles, and groups of one's own."""
+    """List the roles, and the groups that owners added."""
 
     def fetch(ask: Ask) -> Page[Row]:
         rows = Group.objects.annotate(
@@ -145,7 +145,7 @@ def access_groups(request: HttpRequest) -> HttpResponseBase:
 
 
 class GroupForm(forms.Form):
-    """What an owner says of a group."""
+    """The details of a group that an owner enters."""
 
     name = forms.CharField(max_length=150)
     permissions = PermissionsField(help_text="Select several with Ctrl.")
@@ -157,7 +157,7 @@ class GroupForm(forms.Form):
 
 @page("group.add")
 def add_group(request: HttpRequest) -> HttpResponseBase:
-    """Add a group of one's own."""
+    """Add a group."""
     form = GroupForm(posted(request), faces.operator(request))
 
     def perform(actor: Actor) -> str:
@@ -173,7 +173,7 @@ def add_group(request: HttpRequest) -> HttpResponseBase:
 
 @page("group.change")
 def change_group(request: HttpRequest, group_id: int) -> HttpResponseBase:
-    """Change a group of one's own."""
+    """Change a group that an owner added."""
     group = groups.get_group(group_id)
     form = GroupForm(posted(request), faces.operator(request), groups.told(group))
 
@@ -189,7 +189,7 @@ def change_group(request: HttpRequest, group_id: int) -> HttpResponseBase:
 
 @page("group.delete")
 def delete_group(request: HttpRequest, group_id: int) -> HttpResponseBase:
-    """Delete a group of one's own."""
+    """Delete a group that an owner added."""
     group = groups.get_group(group_id)
 
     def perform(actor: Actor) -> str:
@@ -207,7 +207,7 @@ def delete_group(request: HttpRequest, group_id: int) -> HttpResponseBase:
 
 @page("worker.view")
 def access_own(request: HttpRequest) -> HttpResponseBase:
-    """One's own account: what it may, its password and its second factor."""
+    """Show the operator's own account: permissions, password and second factor."""
     user: Any = request.user
     permissions = sorted(tokens.permissions_of_account(user))
     context = {
@@ -231,12 +231,12 @@ def state_of(user: User) -> State:
 
 
 def role_of(user: User) -> str:
-    """Return the groups of an account; who has all rights is in none of them."""
+    """Return the groups of an account as text; superusers need none."""
     return "superuser: everything" if user.is_superuser else _group_names(user) or "none"
 
 
 def password_of(user: User) -> State:
-    """Return what password an account has."""
+    """Return what kind of password an account has."""
     if not user.has_usable_password():
         return State(
             "none", Tone.IDLE, "no password: the account can only sign in with OpenID Connect"
@@ -247,7 +247,7 @@ def password_of(user: User) -> State:
 
 
 def factor_of(user: User, guarded: bool) -> State:
-    """Return whether an account has a second factor."""
+    """Return whether an account has a second factor, or must set one up."""
     if guarded:
         return State("on", Tone.GOOD)
     wanted = settings.RMB.access.require_totp

@@ -1,4 +1,4 @@
-"""One account: what it is, its sessions, and everything an owner does with it."""
+"""Pages of one account: its details, its sessions, and all actions of an owner on it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SESSION_COLUMNS: Final = (
 
 
 class AccountForm(forms.Form):
-    """What an owner says of an account."""
+    """The details of an account that an owner enters."""
 
     username = forms.CharField(
         label="Account",
@@ -73,7 +73,7 @@ class AccountForm(forms.Form):
 
     @property
     def values(self) -> dict[str, Any]:
-        """The valid form as the services take it."""
+        """The valid form as arguments of the services."""
         given = self.cleaned_data
         role = given["role"]
         return {
@@ -86,7 +86,7 @@ class AccountForm(forms.Form):
 
 @page("account.view")
 def account(request: HttpRequest, account_id: int) -> HttpResponseBase:
-    """What is known of an account."""
+    """Show an account."""
     user = accounts.get_account(account_id)
     key = request.session.session_key
 
@@ -137,7 +137,7 @@ def add(request: HttpRequest) -> HttpResponseBase:
 
 @page("account.change")
 def change(request: HttpRequest, account_id: int) -> HttpResponseBase:
-    """Change who an account is and what it may."""
+    """Change the details and permissions of an account."""
     user = accounts.get_account(account_id)
     form = AccountForm(posted(request), faces.operator(request), user)
 
@@ -155,7 +155,7 @@ def change(request: HttpRequest, account_id: int) -> HttpResponseBase:
 
 @page("account.change")
 def disable(request: HttpRequest, account_id: int) -> HttpResponseBase:
-    """Let nobody sign in to an account for now."""
+    """Prevent an account from signing in until it is enabled again."""
     user = accounts.get_account(account_id)
 
     def perform(actor: Actor) -> str:
@@ -176,7 +176,7 @@ def disable(request: HttpRequest, account_id: int) -> HttpResponseBase:
 
 @page("account.change")
 def enable(request: HttpRequest, account_id: int) -> HttpResponseBase:
-    """Let an account sign in again."""
+    """Allow an account to sign in again."""
     user = accounts.get_account(account_id)
 
     def perform(actor: Actor) -> str:

@@ -1,4 +1,4 @@
-"""Who hears of alarms, and what they were told."""
+"""Pages of the receivers of alarms, and of the notices sent to them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ OUTCOMES: Final = {
 
 @page("receiver.view")
 def receivers_page(request: HttpRequest) -> HttpResponseBase:
-    """Who is told, and whether they take it."""
+    """List the receivers, and whether they accept notices."""
     testable, changeable = may(request, "receiver.test"), may(request, "receiver.change")
     removable = may(request, "receiver.remove")
 
@@ -79,7 +79,7 @@ def receivers_page(request: HttpRequest) -> HttpResponseBase:
 
 @page("receiver.test")
 def test_receiver(request: HttpRequest, receiver_id: int) -> HttpResponseBase:
-    """Send somebody a test, and say what came of it."""
+    """Send a test to a receiver, and show the result."""
     found = receivers.get_receiver(receiver_id)
 
     def perform(actor: Actor) -> str:
@@ -99,7 +99,7 @@ def test_receiver(request: HttpRequest, receiver_id: int) -> HttpResponseBase:
 
 @page("notice.view")
 def notices(request: HttpRequest) -> HttpResponseBase:
-    """What receivers were told, and what waits for them."""
+    """List the notices that were sent to receivers or wait for them."""
 
     def fetch(ask: Ask) -> Page[Row]:
         rows = Delivery.objects.select_related("receiver")

@@ -1,4 +1,4 @@
-"""What alarms watch, from which number on, and what receivers hear nothing of for a while."""
+"""Pages of alarm rules with their thresholds, and of silences, which suppress notices."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ LENGTHS: Final = (
     (1, "1 hour"), (4, "4 hours"), (12, "12 hours"), (24, "a day"), (72, "3 days"),
     (168, "a week"), ("", "until the time below"),
 )  # fmt: skip
-"""Of a silence, in hours."""
+"""Durations of a silence, in hours."""
 
 
 class SilenceForm(forms.Form):
-    """What is not to be heard, for how long, and why."""
+    """Alarms to silence, the duration, and the reason."""
 
     rule = forms.CharField(
         label="Rule",
@@ -90,13 +90,13 @@ class SilenceForm(forms.Form):
 
     @property
     def ends(self) -> datetime:
-        """When it is over: the time, where one is given."""
+        """End of the silence: the given time, otherwise now plus the duration."""
         given: datetime | None = self.cleaned_data["until"]
         return given or timezone.now() + timedelta(hours=self.cleaned_data["hours"])
 
 
 class RuleForm(forms.Form):
-    """Numbers of one rule; empty fields are its defaults."""
+    """Numbers of one rule; an empty field means the rule's default."""
 
     threshold = forms.FloatField(label="Threshold", required=False)
     clear = forms.FloatField(label="Ends at", required=False)
@@ -126,7 +126,7 @@ class RuleForm(forms.Form):
 
 @page("rule.view")
 def rules(request: HttpRequest) -> HttpResponseBase:
-    """All rules as they are in force."""
+    """List all rules with the numbers in force."""
     changeable = may(request, "rule.set")
     table = Table(
         request,
@@ -140,7 +140,7 @@ def rules(request: HttpRequest) -> HttpResponseBase:
 
 @page("rule.view")
 def rule(request: HttpRequest, key: str) -> HttpResponseBase:
-    """One rule: what it means, and what to do."""
+    """Show one rule: its meaning, and what to do when it fires."""
     state = services.get_rule(key)
     context = {
         "tabs": alarm_tabs(request, "alarms_rules"),
@@ -157,7 +157,7 @@ def rule(request: HttpRequest, key: str) -> HttpResponseBase:
 
 @page("rule.set")
 def change_rule(request: HttpRequest, key: str) -> HttpResponseBase:
-    """Other numbers for a rule; they count at once."""
+    """Change the numbers of a rule, effective at once."""
     state = services.get_rule(key)
     form = RuleForm(posted(request), state)
 
@@ -176,7 +176,7 @@ def change_rule(request: HttpRequest, key: str) -> HttpResponseBase:
 
 
 def state_of(state: RuleState) -> State:
-    """Whether a rule is enabled, and has its defaults."""
+    """Return whether a rule is enabled, and has its defaults."""
     if not state.enabled:
         return State("off", Tone.IDLE, "an owner disabled the rule")
     if state.error:
@@ -189,7 +189,7 @@ def state_of(state: RuleState) -> State:
 
 @page("silence.view")
 def silences(request: HttpRequest) -> HttpResponseBase:
-    """What receivers hear nothing of."""
+    """List the silences."""
     endable, now = may(request, "silence.end"), timezone.now()
 
     def fetch(ask: Ask) -> Page[Row]:
@@ -210,7 +210,7 @@ def silences(request: HttpRequest) -> HttpResponseBase:
 
 @page("silence.add")
 def add_silence(request: HttpRequest) -> HttpResponseBase:
-    """Silence some alarms; which ones may stand in the address already."""
+    """Silence some alarms; the address may name them already."""
     given = {name: request.GET[name] for name in ("rule", "subject") if name in request.GET}
     form = SilenceForm(posted(request), initial=given)
 
@@ -231,7 +231,7 @@ def add_silence(request: HttpRequest) -> HttpResponseBase:
 
 @page("silence.end")
 def end_silence(request: HttpRequest, silence_id: int) -> HttpResponseBase:
-    """Let receivers hear again."""
+    """End a silence before its time."""
     found = Silence.objects.filter(pk=silence_id).first()
     if found is None:
         raise NotFound(f"there is no silence {silence_id}")

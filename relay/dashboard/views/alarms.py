@@ -1,4 +1,4 @@
-"""Alarms: what fires and what to do about it, one alarm, and what happened before."""
+"""Pages of alarms: firing alarms with instructions, one alarm, and the history."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from relay.dashboard.tabs import Entry, tabs
 from relay.ops.paging import Page
 
 MAX_SHOWN: Final = 100
-"""Alarms on the first page: more than anybody works through by reading."""
+"""Maximum number of alarms on the first page."""
 
 TABS: Final = (
     Entry("Now", "alarms", "alarm.view"),
@@ -71,7 +71,7 @@ EVENT_COLUMNS: Final = (
 
 
 class NoteForm(forms.Form):
-    """What others should know."""
+    """A note for other operators."""
 
     note = forms.CharField(
         label="Note",
@@ -83,13 +83,13 @@ class NoteForm(forms.Form):
 
 
 def alarm_tabs(request: HttpRequest, current: str = "") -> list[Tab]:
-    """The tabs of all pages of alarms."""
+    """Return the tabs of all pages of alarms."""
     return tabs(request, TABS, current)
 
 
 @page("alarm.view")
 def alarms(request: HttpRequest) -> HttpResponseBase:
-    """What fires, with what to do; refreshes itself."""
+    """Show the firing alarms with instructions; the page refreshes itself."""
     found = listing.firing()
     context: dict[str, Any] = {
         "tabs": alarm_tabs(request),
@@ -105,7 +105,7 @@ def alarms(request: HttpRequest) -> HttpResponseBase:
 
 @page("alarm.view")
 def alarm(request: HttpRequest, alarm_id: int) -> HttpResponseBase:
-    """One alarm, whether it fires or not, and what happened to it."""
+    """Show one alarm, firing or not, and its events."""
     found = services.get_alarm(alarm_id)
     rows = AlarmEvent.objects.filter(rule=found.rule, subject=found.subject)
     columns = [each for each in EVENT_COLUMNS if each.key not in ("title", "subject", "rule")]
@@ -127,7 +127,7 @@ def alarm(request: HttpRequest, alarm_id: int) -> HttpResponseBase:
 
 @page("alarm.acknowledge")
 def acknowledge(request: HttpRequest, alarm_id: int) -> HttpResponseBase:
-    """Say that somebody looks after it."""
+    """Acknowledge an alarm: an operator works on it."""
     found = services.get_alarm(alarm_id)
     form = NoteForm(posted(request))
 
@@ -148,7 +148,7 @@ def acknowledge(request: HttpRequest, alarm_id: int) -> HttpResponseBase:
 
 @page("alarm.unacknowledge")
 def unacknowledge(request: HttpRequest, alarm_id: int) -> HttpResponseBase:
-    """Take that back."""
+    """Withdraw the acknowledgement of an alarm."""
     found = services.get_alarm(alarm_id)
 
     def perform(actor: Actor) -> str:
@@ -166,7 +166,7 @@ def unacknowledge(request: HttpRequest, alarm_id: int) -> HttpResponseBase:
 
 @page("alarm.history")
 def history(request: HttpRequest) -> HttpResponseBase:
-    """What happened to all alarms, the latest first."""
+    """List the events of all alarms, the latest first."""
 
     def fetch(ask: Ask) -> Page[Row]:
         rows = AlarmEvent.objects.all()
@@ -191,7 +191,7 @@ def history(request: HttpRequest) -> HttpResponseBase:
 
 
 def _card(request: HttpRequest, found: Alarm, limits: Limits | None) -> dict[str, Any]:
-    """An alarm as its template has it."""
+    """Return the context of an alarm's card."""
     rule = found.definition
     about = urlencode({"rule": found.rule, "subject": found.subject or "*"})
     silence = f"{reverse('console:alarms_silence_add')}?{about}"

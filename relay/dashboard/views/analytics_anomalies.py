@@ -1,4 +1,4 @@
-"""Anomalies: hours in which a twin, or SBD, sent far more or far less than in the week before."""
+"""Hours in which a twin, or SBD, sent far more or far fewer messages than in the week before."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ ORDERS: Final = {"hour": "hour", "twin": "twin", "accepted": "accepted", "median
 BURST: Final = State("burst", Tone.WARNING, "far more than usual")
 SILENCE: Final = State("silence", Tone.INFO, "far fewer than usual")
 SIGMA: Final = 1.4826
-"""Median distance to standard deviation, where values are spread normally."""
+"""Ratio of standard deviation to median absolute deviation, for a normal distribution."""
 
 
 @page(analytics.VIEW)
 def anomalies(request: HttpRequest) -> HttpResponseBase:
-    """Those of some days, the latest first."""
+    """List the anomalies of some days, the latest first."""
     days = spans.days(request, "anomalies")
     if days is None:
         return analytics.nothing(request, TITLE, "anomalies")

@@ -1,4 +1,4 @@
-"""The busiest of a day: the twins, the pairs of twins, and the SBD keys, with the most bytes."""
+"""The twins, pairs of twins, and SBD keys with the most bytes of a day."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ORDERS: Final = {"place": "place", "messages": "messages", "bytes": "bytes"}
 
 @page(analytics.VIEW)
 def busiest(request: HttpRequest) -> HttpResponseBase:
-    """The hundred twins, pairs and keys of a day."""
+    """Show the hundred busiest twins, pairs and keys of a day."""
     day = spans.day(request, "top_twins")
     if day is None:
         return analytics.nothing(request, TITLE, "top")

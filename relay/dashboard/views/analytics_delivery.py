@@ -1,4 +1,4 @@
-"""The delivery audit: what became of the messages that relays accepted."""
+"""The delivery audit: the results of the messages that relays accepted."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ ENDS: Final = (
 
 @page(analytics.VIEW)
 def delivery(request: HttpRequest) -> HttpResponseBase:
-    """The sums of some days, then each day and relay."""
+    """Show the sums of some days, and each day and relay."""
     days = spans.days(request, "audit")
     if days is None:
         return analytics.nothing(request, TITLE, "audit")
@@ -111,11 +111,11 @@ def delivery(request: HttpRequest) -> HttpResponseBase:
 
 
 def state_of(unaccounted: int, gaps: int) -> State:
-    """Return whether it is known what became of every message.
+    """Return whether every message is accounted for.
 
     Args:
-        unaccounted: messages that are.
-        gaps: times at which recorders lost rows, and messages that lived meanwhile.
+        unaccounted: number of messages that are not.
+        gaps: number of gaps in which recorders lost rows, and of messages without a result in them.
     """
     if unaccounted:
         return LOST

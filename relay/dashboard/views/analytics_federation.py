@@ -1,4 +1,4 @@
-"""Federation: how other relays kept to the objective, and their worst hours."""
+"""Federation over time: how partner relays met the objective, and their worst hours."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ HOURS: Final = (
 )
 ORDERS: Final = {"hour": "hour", "share": "permille", "attempts": "attempts"}
 AT_RISK: Final = 0.25
-"""A budget of which less is left is nearly spent."""
+"""Fraction of the error budget below which it counts as nearly spent."""
 UNNAMED: Final = "unknown"
 
 
 @page(analytics.VIEW)
 def federation(request: HttpRequest) -> HttpResponseBase:
-    """Error budgets of some days, then the hours."""
+    """Show the error budgets of some days, and the hours."""
     days = spans.days(request, "federation_slo")
     if days is None:
         return analytics.nothing(request, TITLE, "federation")
@@ -99,7 +99,7 @@ def federation(request: HttpRequest) -> HttpResponseBase:
 
 
 def state_of(budget: Budget) -> State:
-    """How a relay kept to the objective."""
+    """Return whether a relay met the objective."""
     if budget.left < 0:
         return State("missed", Tone.BAD, "more attempts failed than the objective allows")
     if budget.left < AT_RISK:
@@ -113,7 +113,7 @@ def _last_ranked(days: spans.Days) -> str:
 
 
 def _known() -> frozenset[str]:
-    """The relays that have a page of their own."""
+    """Return the relays that have a page."""
     try:
         return frozenset(each.domain for each in relays.look())
     except Away:

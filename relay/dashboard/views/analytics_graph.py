@@ -1,4 +1,4 @@
-"""The graph: which twins and relays have to do with the most others, and the groups twins form."""
+"""The graph of a day: the twins and relays with the most connections, and groups of twins."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FILTERS: Final = (Filter("kind", "Kind", (("twin", "twins"), ("relay", "relays")
 
 @page(analytics.VIEW)
 def graph(request: HttpRequest) -> HttpResponseBase:
-    """The graph of a day."""
+    """Show the graph of a day."""
     day = spans.day(request, graphs.TABLE)
     if day is None:
         return analytics.nothing(request, TITLE, "graph")
@@ -70,7 +70,7 @@ def _groups(read: Any) -> dict[str, Any]:
     try:
         found: Graph = read()
     except Away:
-        return {}  # the table says so
+        return {}  # the table shows the error
     lines = [(_label(group), float(group.twins)) for group in found.groups]
     more = found.group_count - len(found.groups)
     return {"graph": found, "bars": bars(lines, Kind.NUMBER), "more": more}

@@ -1,4 +1,4 @@
-"""A day of the lattice: calls by hour, operations that failed or were slow, flagged invocations."""
+"""One day of the lattice: calls by hour, failed or slow operations, flagged invocations."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ FORGED: Final = (
 
 @page(analytics.VIEW)
 def lattice(request: HttpRequest) -> HttpResponseBase:
-    """The tables of a day."""
+    """Show the tables of a day."""
     day = spans.day(request, "lattice_calls")
     if day is None:
         return analytics.nothing(request, TITLE, "lattice")

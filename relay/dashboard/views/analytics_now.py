@@ -1,4 +1,4 @@
-"""What happens now, minute by minute, as the stream counts it: the hours no job has looked at."""
+"""Events by the minute, as the stream counts them: the hours that no job has processed yet."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ SPANS: Final = {"1h": 1, "6h": 6, "24h": 24, "3d": 72}
 MINUTE: Final = timedelta(minutes=1)
 MOMENTS: Final = 5
 KINDS: Final = ("accepted", "delivered", "queued", "dropped", "federated_out", "federated_in")
-"""Of which there are curves; the table has all."""
+"""Events with a curve; the table contains all."""
 STANDS_STILL: Final = timedelta(minutes=2)
-"""The stream says that it lives several times a minute, also when nothing happens."""
+"""Age of the stream's last report from which it counts as stopped. The stream reports several times
+a minute, even without events.
+"""
 
 COLUMNS: Final = (
     Column("kind", "Event", order="kind"),
@@ -45,12 +47,12 @@ COLUMNS: Final = (
 ORDERS: Final = ("kind", "reason", "relay", "remote", "n", "bytes", "late")
 FILTERS: Final = (Filter("kind", "Event", hint="such as dropped"), analytics.RELAY)
 TIMED: Final = ("delivered", "federated_out")
-"""Kinds whose every row has a latency; of others a mean would say nothing."""
+"""Kinds of which every row has a latency; for others a mean would be meaningless."""
 
 
 @page(analytics.VIEW)
 def now(request: HttpRequest) -> HttpResponseBase:
-    """Curves and sums of the latest hours."""
+    """Show curves and sums of the latest hours."""
     stream = StreamState.objects.first()
     if stream is None or stream.newest is None:
         return _nothing(request)
@@ -106,7 +108,7 @@ def _state(stream: StreamState) -> State:
 
 
 def _curves(begin: datetime, end: datetime, since: datetime) -> curves.Drawing | None:
-    """Minutes before `since` were not counted: nothing is known of them, which is not 0."""
+    """Return the curves. Minutes before `since` were not counted: they are unknown, and not 0."""
     rows = LiveMinute.objects.filter(minute__gte=begin, minute__lt=end, kind__in=KINDS)
     minutes = (end - begin) // MINUTE
     unknown = min(max(-((begin - since) // MINUTE), 0), minutes)

@@ -1,4 +1,4 @@
-"""The report of a month, to take away."""
+"""Download of the monthly report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORMS: Final[dict[str, tuple[str, Callable[[Report], bytes]]]] = {
 
 @page(analytics.VIEW)
 def report(request: HttpRequest, month: str, form: str) -> HttpResponseBase:
-    """The report as one file."""
+    """Send the report as one file."""
     if form not in FORMS:
         raise NotFound(f"a report is written as {' or '.join(FORMS)}")
     kind, write = FORMS[form]

@@ -1,4 +1,4 @@
-"""Runs: what is computed of each table, and how the jobs went."""
+"""Pages of runs: the computed periods of each table, and the results of the jobs."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ PUBLISHED: Final = (
 
 @page(analytics.VIEW)
 def runs(request: HttpRequest) -> HttpResponseBase:
-    """Tables first, then runs, the latest first."""
+    """List runs, the latest first, and tables."""
 
     def fetch(ask: Ask) -> Page[Row]:
         found = Run.objects.all()
@@ -97,7 +97,7 @@ def runs(request: HttpRequest) -> HttpResponseBase:
 
 @page(analytics.VIEW)
 def run(request: HttpRequest, name: str) -> HttpResponseBase:
-    """One run, and what of its results is shown."""
+    """Show one run, and those of its results that are in use."""
     shown = Run.objects.filter(name=name).first()
     if shown is None:
         raise NotFound(f"there is no run {name}")

@@ -1,4 +1,4 @@
-"""Sessions over time: how many were open at once, and storms of reconnects."""
+"""Sessions over time: the number open at once, and storms of reconnects."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MOMENTS: Final = 6
 
 @page(analytics.VIEW)
 def sessions(request: HttpRequest) -> HttpResponseBase:
-    """The curve of some days, and the storms in them."""
+    """Show the curve of some days, and their storms."""
     days = spans.days(request, "concurrency")
     if days is None:
         return analytics.nothing(request, TITLE, "sessions")

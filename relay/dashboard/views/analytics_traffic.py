@@ -1,4 +1,4 @@
-"""Traffic: from which relay to which relay messages went, as a heat map and as a table; and SBD."""
+"""Traffic between relays, as a heat map and as a table; and the traffic of SBD."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ COLUMNS: Final = (
     Column("share", "Share", Kind.SHARE, hint="of all messages of these days"),
 )
 UNNAMED: Final = "unknown"
-"""A relay that rows do not name."""
+"""Shown for a relay whose name is missing in the rows."""
 MEASURES: Final = (("messages", "Messages", Kind.NUMBER), ("bytes", "Bytes", Kind.BYTES))
 
 
 @page(analytics.VIEW)
 def traffic(request: HttpRequest) -> HttpResponseBase:
-    """The heat map of some days, and its numbers."""
+    """Show the heat map of some days, and its numbers."""
     days = spans.days(request, "traffic_matrix")
     if days is None:
         return analytics.nothing(request, TITLE, "matrix")

@@ -1,4 +1,4 @@
-"""Usage: what each twin used in a month, to look at and to take away for the bill."""
+"""Usage of each twin in a month, as a page and as files for billing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PARQUET: Final = "application/vnd.apache.parquet"
 
 @page(analytics.VIEW)
 def usage(request: HttpRequest) -> HttpResponseBase:
-    """The twins of a month, those that sent the most first."""
+    """List the twins of a month; those that sent the most bytes come first."""
     month = spans.month(request, "usage")
     if month is None:
         return analytics.nothing(request, TITLE, "usage")
@@ -71,7 +71,7 @@ def usage(request: HttpRequest) -> HttpResponseBase:
 
 @page(analytics.VIEW)
 def download(request: HttpRequest, month: str, form: str) -> HttpResponseBase:
-    """All of a month as a file."""
+    """Send the usage of a month as a file."""
     if month not in listing.periods("usage"):
         raise NotFound(f"the usage of {month} is not computed")
     name = f"usage-{month}.{form}"

@@ -1,6 +1,6 @@
-"""The REST API as pages: all operations, and each with its fields and an example.
+"""The REST API as pages: a list of all operations, and each one with its fields and an example.
 
-For every account; the document itself is at `/api/v1/openapi.json` for everybody.
+The pages are for every account; the document itself, `/api/v1/openapi.json`, is public.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The audit log: who changed what, from what to what, and whether the log is whole."""
+"""Pages of the audit log: its entries, the changes in each, exports, and verification."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ FILTERS: Final = (
     Filter("until", "Until (UTC)", hint="2026-01-31 or 2 h"),
 )
 MAX_VERIFIED: Final = 200_000
-"""Entries that are checked for a page; a longer log wants the command."""
+"""Maximum number of entries verified by a page; use the command for a longer log."""
 VERIFIED_A_SECOND: Final = 10_000
 _AGO: Final = re.compile(r"(\d{1,6}) ?(s|min|h|d)")
 _UNITS: Final = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
 
 
 class HeadForm(forms.Form):
-    """The end of the log as it was once, to hold it against."""
+    """An earlier head of the log to compare with."""
 
     head = forms.CharField(
         label="Head of an earlier check",
@@ -82,7 +82,7 @@ class HeadForm(forms.Form):
 
 @page("audit.view")
 def audit(request: HttpRequest) -> HttpResponseBase:
-    """All entries, the latest first."""
+    """List all entries, the latest first."""
 
     def fetch(ask: Ask) -> Page[Row]:
         found = ask.page(_searched(ask.filters), {"number": "pk"})
@@ -102,7 +102,7 @@ def audit(request: HttpRequest) -> HttpResponseBase:
 
 @page("audit.view")
 def entry(request: HttpRequest, number: int) -> HttpResponseBase:
-    """One entry: every field before and after."""
+    """Show one entry, with every field before and after the change."""
     found = AuditEntry.objects.filter(pk=number).first() if number < 1 << 63 else None
     if found is None:
         raise NotFound(f"there is no entry {number}")
@@ -120,7 +120,7 @@ def entry(request: HttpRequest, number: int) -> HttpResponseBase:
 
 @page("audit.export")
 def export(request: HttpRequest, form: str) -> HttpResponseBase:
-    """The entries that fit, the oldest first; that they were exported is an entry as well."""
+    """Send the matching entries, the oldest first; the export adds an entry of its own."""
     if form not in listing.FORMS:
         raise NotFound(f"the log is exported as {' or '.join(listing.FORMS)}")
     rows = _searched({each.name: given(request, each.name) for each in FILTERS})
@@ -130,7 +130,7 @@ def export(request: HttpRequest, form: str) -> HttpResponseBase:
 
 @page("audit.view")
 def verify(request: HttpRequest) -> HttpResponseBase:
-    """Check the hash of every entry, and say what came of it."""
+    """Verify the hash of every entry, and show the result."""
     form = HeadForm(posted(request))
     entries = AuditEntry.objects.count()
     context: dict[str, Any] = {
@@ -151,10 +151,10 @@ def verify(request: HttpRequest) -> HttpResponseBase:
 
 
 def time_of(name: str, text: str) -> datetime | None:
-    """A time of a filter: a date, a date and a time, or how long ago; None for nothing.
+    """Return the time in a filter: a date, a date and time, or an age; None if it is empty.
 
     Raises:
-        Invalid: it is none of them.
+        Invalid: the text is none of these.
     """
     if not text:
         return None

@@ -1,4 +1,4 @@
-"""The chain: how far it is followed, the import of all twins, and what it told last."""
+"""The page of the chain: progress of following it, the import of all twins, and latest events."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ EVENTS: Final = {
 
 @page("chain.view")
 def chain(request: HttpRequest) -> HttpResponseBase:
-    """How it is; for a relay with a registry of its own, that there is none."""
+    """Show the state of the chain, or that this relay follows none."""
     status = chain_services.status()
     if not status.used:
         mirrored = {"mirrored": status.mirrored}
@@ -72,7 +72,7 @@ def chain(request: HttpRequest) -> HttpResponseBase:
 
 @page("chain.import")
 def start_import(request: HttpRequest) -> HttpResponseBase:
-    """Have all twins read from the chain."""
+    """Start an import of all twins from the chain."""
     status = chain_services.status()
     begun = status.imported
 
@@ -105,7 +105,7 @@ def _facts(status: ChainStatus) -> dict[str, Any]:
 
 
 def _progress(imported: ImportStatus) -> float | None:
-    """The part that is read; None where nothing is under way."""
+    """Return the fraction of twins imported; None if no import is in progress."""
     if imported.state not in ("running", "waiting") or not imported.newest_id:
         return None
     return min(1.0, imported.twins / imported.newest_id)

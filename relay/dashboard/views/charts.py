@@ -1,4 +1,4 @@
-"""Charts apart from their page: numbers for the script, a picture, and a table to take away."""
+"""Charts outside of the overview: data for its script, pictures, and tables with exports."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ DEFAULT_SPAN = SPANS[0]
 
 @page("worker.view")
 def data(request: HttpRequest) -> HttpResponseBase:
-    """All charts of the overview, for its script."""
+    """Return the data of all charts of the overview, for its script."""
     found = charts.read(shown(), _span(request))
     return JsonResponse(charts.document(found), json_dumps_params={"separators": (",", ":")})
 
 
 @page("worker.view")
 def picture(request: HttpRequest, name: str) -> HttpResponseBase:
-    """One chart as an SVG."""
+    """Return one chart as an SVG picture."""
     found = charts.read([_chart(name)], _span(request))
     width = chart_svg.WIDTHS["narrow" in request.GET]
     drawn = chart_svg.draw(found, found.charts[0], width)
@@ -37,9 +37,9 @@ def picture(request: HttpRequest, name: str) -> HttpResponseBase:
 
 @page("worker.view")
 def table(request: HttpRequest, name: str) -> HttpResponseBase:
-    """The numbers of one chart, the newest first; a column that is 0 all the time can be chosen."""
+    """Show the numbers of one chart, the newest first; columns that are always 0 are optional."""
     chart = _chart(name)
-    # Each series by itself, also where the chart adds some up.
+    # Each series has its own column, even if the chart adds some up.
     found = charts.read([chart._replace(stacked=False)], _span(request))
     lines = found.charts[0].lines
     some = [line for line in lines if any(line.values)] or lines[:1]
@@ -72,12 +72,12 @@ def table(request: HttpRequest, name: str) -> HttpResponseBase:
 
 
 def shown() -> list[Chart]:
-    """The charts of this relay."""
+    """Return the charts of this relay."""
     return charts.shown(settings.RMB.twins.source == "tfchain")
 
 
 def span_of(request: HttpRequest) -> str:
-    """The span a request is about; the shortest when it names none that is known."""
+    """Return the span that a request names; the shortest if it names no known one."""
     given = request.GET.get("span", "")
     return given if given in SPANS else DEFAULT_SPAN
 

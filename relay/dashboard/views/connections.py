@@ -1,4 +1,4 @@
-"""Connections whose streams carry sessions: the list, and one with its streams."""
+"""Pages of connections whose streams carry sessions: the list, and one with its streams."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ _STATES: Final = {
 
 @page("session.view")
 def connections(request: HttpRequest) -> HttpResponseBase:
-    """Connections that are open now."""
+    """List the open connections."""
     kickable = may(request, "session.kick")
     workers = worker_names()
 
@@ -109,7 +109,7 @@ def connections(request: HttpRequest) -> HttpResponseBase:
 
 @page("session.view")
 def connection(request: HttpRequest, worker: str, number: int) -> HttpResponseBase:
-    """One connection, and the streams that its worker describes."""
+    """Show one connection, and the streams that its worker publishes."""
     shown = listing.get(worker, number)
     workers = worker_names()
 
@@ -146,7 +146,7 @@ def connection(request: HttpRequest, worker: str, number: int) -> HttpResponseBa
 
 
 class ReasonForm(forms.Form):
-    """Why."""
+    """The reason for a kick."""
 
     reason = forms.CharField(
         max_length=MAX_REASON_CHARS, required=False, help_text="For the audit log."
@@ -155,7 +155,7 @@ class ReasonForm(forms.Form):
 
 @page("session.kick")
 def kick(request: HttpRequest, worker: str, number: int) -> HttpResponseBase:
-    """End one connection and its sessions."""
+    """Close one connection and its sessions."""
     shown = listing.get(worker, number)
     form = ReasonForm(posted(request))
 

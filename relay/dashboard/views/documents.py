@@ -1,4 +1,4 @@
-"""The documentation of this release: its Markdown, in which headings stand out and links work."""
+"""The documentation of this release: its Markdown as text, with headings and links marked up."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ FOLDERS: Final = (
     Path(__file__).parents[3] / "docs",
     Path(sysconfig.get_path("data"), "share", "doc", "rmb-relay-platform"),
 )
-"""Of a checkout, and of an installed package."""
+"""Folders of the documentation in a checkout, and in an installed package."""
 
 _LINK: Final = re.compile(r"!?\[([^\]]+)\]\((?!\.\./\.\./)([^)\s]+)\)")
-"""Not those that leave the folder, as the one to the changelog does."""
+"""A link, except for links out of the folder, such as the one to the changelog."""
 
 _HEADING: Final = re.compile(r"^#+ +(.+)$", re.MULTILINE)
 
 
 @page()
 def document(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Show a page of the documentation, or send a file that one links to."""
+    """Show a page of the documentation, or send a file that a page links to."""
     folder = next((each for each in FOLDERS if each.is_dir()), FOLDERS[0]).resolve()
     file = _file_of(folder, name)
     if file is None:
@@ -46,15 +46,15 @@ def document(request: HttpRequest, name: str) -> HttpResponseBase:
 
 
 def _file_of(folder: Path, name: str) -> Path | None:
-    """Return a file of the folder; None: it has no such file."""
+    """Return a file of the folder; None if it does not exist or is outside."""
     try:
         file = (folder / name).resolve()
         return file if file.is_relative_to(folder) and file.is_file() else None
-    except (OSError, ValueError):  # no file can have such a name
+    except (OSError, ValueError):  # the name is invalid
         return None
 
 
 def marked_up(text: str) -> SafeString:
-    """Return Markdown as text of a page, with its headings and links."""
+    """Return Markdown as HTML text with its headings and links marked up."""
     shown = _HEADING.sub(r"<strong>\1</strong>", escape(text))
     return mark_safe(_LINK.sub(r'<a class="c-link" href="\2">\1</a>', shown))

@@ -1,4 +1,4 @@
-"""First steps: what a new installation has, and what it lacks."""
+"""The page of setup steps: those done, and those a new installation still lacks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from relay.dashboard.pages import page, render
 
 @page("setting.view")
 def first_steps(request: HttpRequest) -> HttpResponseBase:
-    """Each step, done or not, with what to do."""
+    """List the steps with instructions."""
     found = steps.look(request)
     context = {"steps": found, "done": sum(each.done for each in found)}
     return render(request, "relay_dashboard/first_steps.html", "First steps", context)
@@ -22,7 +22,7 @@ def first_steps(request: HttpRequest) -> HttpResponseBase:
 
 @page("setting.view")
 def dismiss(request: HttpRequest) -> HttpResponseBase:
-    """Do not remind this account on the overview any more."""
+    """Hide the reminder on the overview for this account."""
 
     def perform(actor: Actor) -> str:
         steps.dismiss(request.user)

@@ -1,4 +1,4 @@
-"""Deciding about limits and bans, one question each."""
+"""Actions on limits and bans, with one question each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _HOURS: Final = (("1", "1 hour"), ("24", "a day"), ("168", "a week"), ("720", "3
 
 
 class BanForm(forms.Form):
-    """Why, and for how long."""
+    """The reason and duration of a ban."""
 
     reason = forms.CharField(
         max_length=MAX_REASON_CHARS,
@@ -71,7 +71,7 @@ class BanForm(forms.Form):
 
     @property
     def ends(self) -> datetime | None:
-        """When it is lifted; None: never by itself."""
+        """End of the ban; None if only an operator ends it."""
         lasts = self.cleaned_data["lasts"]
         if lasts == "until":
             named: datetime = self.cleaned_data["until"]
@@ -143,7 +143,7 @@ def ban(request: HttpRequest) -> HttpResponseBase:
 
 @page("ban.lift")
 def lift(request: HttpRequest, twin: int) -> HttpResponseBase:
-    """Let a banned twin in again."""
+    """Lift the ban of a twin."""
     limit = _decided(twin)
 
     def perform(actor: Actor) -> str:
@@ -185,7 +185,7 @@ def ban_address(request: HttpRequest) -> HttpResponseBase:
 
 @page("ban.lift")
 def lift_address(request: HttpRequest) -> HttpResponseBase:
-    """Serve a banned address or network again."""
+    """Lift the ban of an address or network."""
     named = given_text(request, "network")
     ban = addresses.find(named)
     if ban is None:
@@ -214,7 +214,7 @@ def _bound(label: str, help_text: str) -> forms.IntegerField:
 
 
 class LimitForm(forms.Form):
-    """Limits of its own for a twin, and a note."""
+    """Limits of one twin, and a note."""
 
     twin = forms.IntegerField(min_value=1, max_value=MAX_TWIN)
     count = forms.IntegerField(
@@ -247,7 +247,7 @@ class LimitForm(forms.Form):
 
 @page("limit.set")
 def limit(request: HttpRequest) -> HttpResponseBase:
-    """Give a twin a limit of its own, or take it back."""
+    """Set limits for one twin, or remove them."""
     twin = _named(request)
     present = listing.of([twin]).get(twin) if twin else None
     initial = model_to_dict(present) if present else {}
@@ -257,7 +257,7 @@ def limit(request: HttpRequest) -> HttpResponseBase:
         given = dict(form.cleaned_data)
         _check_known(given)
         del given["unknown"]
-        with audit.exclusive():  # nobody bans it meanwhile
+        with audit.exclusive():  # keeps out a concurrent ban
             row = listing.of([given["twin"]]).get(given["twin"]) or TwinLimit()
             for name, value in given.items():
                 setattr(row, name, value)
@@ -276,7 +276,7 @@ def limit(request: HttpRequest) -> HttpResponseBase:
 
 @page("limit.remove")
 def remove(request: HttpRequest, twin: int) -> HttpResponseBase:
-    """Forget all that was decided about a twin."""
+    """Remove all decisions about a twin."""
     present = _decided(twin)
 
     def perform(actor: Actor) -> str:
@@ -336,7 +336,7 @@ def default(request: HttpRequest) -> HttpResponseBase:
 
 @page("limit.default")
 def clear_default(request: HttpRequest) -> HttpResponseBase:
-    """Go back to the limit that the settings say."""
+    """Reset the limit of all twins to that of the settings."""
     present = defaults.get()
 
     def perform(actor: Actor) -> str:
@@ -353,10 +353,10 @@ def clear_default(request: HttpRequest) -> HttpResponseBase:
 
 
 def _check_known(given: dict[str, Any]) -> None:
-    """Go on only with a twin that this relay met, unless the form says otherwise.
+    """Check that this relay knows the twin, unless the form accepts unknown ones.
 
     Raises:
-        Invalid: its id may be misspelt.
+        Invalid: the twin is unknown; its id may be misspelt.
     """
     if given["unknown"]:
         return
@@ -367,7 +367,7 @@ def _check_known(given: dict[str, Any]) -> None:
 
 
 def _named(request: HttpRequest) -> int | None:
-    """The twin that the address names."""
+    """Return the twin that the address names, if any."""
     text = request.GET.get("twin", "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 10 else None
 

@@ -1,4 +1,4 @@
-"""Limits and bans: what is decided about twins, addresses and keys, and who runs into limits."""
+"""The page of limits and bans: decisions about twins, addresses and keys, and the most refused."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ OVER: Final = State("over", Tone.IDLE, "the ban has expired; the relay lifts it 
 LIMITED: Final = State("own limit", Tone.INFO)
 _NEEDED: Final = ("limit.set", "limit.remove", "limit.default", "ban.set", "ban.lift")
 TOP: Final = 10
-"""Of those who are refused most."""
+"""Number of twins and of addresses refused most that are shown."""
 
 
 @page("limit.view")
 def limits(request: HttpRequest) -> HttpResponseBase:
-    """What is decided, and who ran into limits within the last hour."""
+    """Show all decisions, and the twins and addresses refused most within the last hour."""
     rights = {name: may(request, name) for name in _NEEDED}
 
     def decided(ask: Ask) -> Page[Row]:

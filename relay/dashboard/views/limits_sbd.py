@@ -1,4 +1,4 @@
-"""Limits and bans of SBD, on the page of limits and bans: the table, and one question each."""
+"""Limits and bans of SBD: their table on the page of limits and bans, and the actions."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ _OVER: Final = State("over", Tone.IDLE, "the ban has expired; the relay lifts it
 
 
 def is_shown() -> bool:
-    """Whether there is something about SBD to show."""
+    """Check whether SBD is enabled or has any decisions."""
     return settings.RMB.sbd.enabled or SbdLimit.objects.exists()
 
 
 def table(request: HttpRequest, rights: dict[str, bool]) -> Table:
-    """What is decided about keys of SBD, and about networks in SBD."""
+    """Return the table of decisions about SBD keys, and about networks in SBD."""
 
     def decided(ask: Ask) -> Page[Row]:
         rows = sbd.search(ask.filters["text"], banned=ask.choice("ban", _CHOICES))
@@ -68,7 +68,7 @@ def table(request: HttpRequest, rights: dict[str, bool]) -> Table:
 
 
 def page_actions(rights: dict[str, bool]) -> list[Action]:
-    """What can be decided that is not in the table yet."""
+    """Return the buttons for decisions that are not in the table yet."""
     actions = []
     if rights["limit.set"]:
         actions.append(Action("Limit in SBD", reverse("console:limit_sbd")))
@@ -111,7 +111,7 @@ class KeyBanForm(BanForm):
 
 
 class SbdLimitForm(forms.Form):
-    """A limit of its own."""
+    """A limit of one key or network."""
 
     subject = forms.CharField(
         label="Key, address or network",
@@ -151,7 +151,7 @@ def ban(request: HttpRequest) -> HttpResponseBase:
 
 @page("ban.lift")
 def lift(request: HttpRequest) -> HttpResponseBase:
-    """Let a banned key connect again."""
+    """Lift the ban of a key."""
     named = given_text(request, "subject")
     row = sbd.find(named)
     if row is None or not row.banned:
@@ -168,7 +168,7 @@ def lift(request: HttpRequest) -> HttpResponseBase:
 
 @page("limit.set")
 def limit(request: HttpRequest) -> HttpResponseBase:
-    """Give a key or a network a limit of its own, or remove it."""
+    """Set a limit for one key or network, or remove it."""
     named = given_text(request, "subject")[: sbd.MAX_SHOWN_CHARS]
     present = sbd.find(named)
     initial = {"subject": named, "kbit_per_s": present and present.kbit_per_s}

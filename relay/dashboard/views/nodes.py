@@ -1,4 +1,4 @@
-"""Nodes: what the relay takes of each machine, and what the memory of Redis is used for."""
+"""The page of nodes: resources that the relay uses on each host, and the memory use of Redis."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ REDIS: Final = (
     Column("share", "Share", Kind.SHARE),
 )
 ALL: Final = 1000
-"""Rows of a table that shows all of them."""
+"""Maximum rows of tables that show all of them."""
 PARTIAL: Final = State("at least", Tone.INFO, "there are more files than were counted")
 ORDERS: Final[dict[str, Callable[[tuple[Node, Process]], float | str]]] = {
     "name": lambda each: f"{each[0].name} {each[1].name}",
@@ -78,7 +78,7 @@ ORDERS: Final[dict[str, Callable[[tuple[Node, Process]], float | str]]] = {
 
 @page("worker.view")
 def nodes(request: HttpRequest) -> HttpResponseBase:
-    """All machines, their processes and disks, and Redis."""
+    """Show all hosts with their processes and disks, and Redis."""
     told = functools.cache(services.list_nodes)
 
     def machines(ask: Ask) -> Page[Row]:

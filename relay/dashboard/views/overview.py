@@ -1,7 +1,7 @@
-"""The first page: what needs somebody, then how the relay does.
+"""The first page: what needs attention, then how the relay performs.
 
-It has three parts that ask for themselves again (`HX-Target` names them); the numbers in between
-come through the page's websocket.
+Three parts of it request themselves again (`HX-Target` names them); the figures between them are
+updated through the page's websocket.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from relay.dashboard.views import charts
 from relay.sessions.rates import WINDOW_S
 
 AWAY_MS: Final = 10_000
-"""How often a part asks again that could not be shown."""
+"""Milliseconds until a part that could not be shown requests itself again."""
 SPANS: Final = (("1h", "one hour"), ("24h", "a day"), ("7d", "a week"), ("1y", "a year"))
 
 
 @page("worker.view")
 def overview(request: HttpRequest) -> HttpResponseBase:
-    """What needs somebody first, then what is moving."""
+    """Show what needs attention, then live figures; or only one part, if the request names it."""
     part = request.headers.get("HX-Target", "")
     if part in _PARTS:
         template = f"relay_dashboard/overview_{part}.html"

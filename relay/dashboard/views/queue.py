@@ -1,4 +1,4 @@
-"""One queue: the headers of what waits in it, deleting it and moving it. Never a payload."""
+"""Pages of one queue: headers of the waiting messages, purging and moving it. Never a payload."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ COLUMNS: Final = (
 WAITS: Final = State("waits", Tone.INFO)
 EXPIRED: Final = State("expired", Tone.WARNING, "the message expired while it waited")
 MAX_CHOICES: Final = 50
-"""Sessions of the twin that are offered to move to; any other can be named."""
+"""Maximum number of the twin's sessions offered as targets; any other can be entered."""
 
 
 @page("queue.view")
 def queue(request: HttpRequest, key: str) -> HttpResponseBase:
-    """What waits for one session, the oldest first."""
+    """List the messages that wait for one session, the oldest first."""
     twin, _ = walking.parse(key)
 
     def fetch(ask: Ask) -> Page[Row]:
@@ -85,7 +85,7 @@ def queue(request: HttpRequest, key: str) -> HttpResponseBase:
 
 @page("queue.export")
 def export(request: HttpRequest, key: str) -> HttpResponseBase:
-    """All headers of the queue as a file. That it was taken is in the audit log."""
+    """Send all headers of the queue as a file. The export is recorded in the audit log."""
     form = request.GET.get("form", "csv")
     found = services.export(key, form, actor=faces.operator(request))
     return lines(found, MEDIA_TYPES[form], f"queue.{form}")
@@ -93,7 +93,7 @@ def export(request: HttpRequest, key: str) -> HttpResponseBase:
 
 @page("queue.purge")
 def purge(request: HttpRequest, key: str) -> HttpResponseBase:
-    """Delete what waits now; what comes after the question is asked stays."""
+    """Delete the messages that wait now; messages that arrive after the question are kept."""
     found = services.get_queue(key)
     up_to = request.GET.get("up_to", "")
     if not up_to and request.method == "GET":
@@ -147,7 +147,7 @@ def purge_twin(request: HttpRequest, twin: int) -> HttpResponseBase:
 
 
 class MoveForm(forms.Form):
-    """Where to."""
+    """The session to move messages to."""
 
     target = forms.ChoiceField(label="To the session", required=False)
     sid = forms.CharField(
@@ -172,14 +172,14 @@ class MoveForm(forms.Form):
 
     @property
     def key(self) -> str:
-        """Of the session that was chosen."""
+        """Key of the chosen session."""
         given = self.cleaned_data
         return given["target"] or f"{self.twin}:{given['sid']}"
 
 
 @page("queue.move")
 def move(request: HttpRequest, key: str) -> HttpResponseBase:
-    """Move what waits to another session of the twin."""
+    """Move the waiting messages to another session of the twin."""
     found = services.get_queue(key)
     form = MoveForm(key, posted(request))
 
@@ -196,7 +196,7 @@ def move(request: HttpRequest, key: str) -> HttpResponseBase:
 
 
 def _targets(twin: int, key: str) -> list[tuple[str, str]]:
-    """Keys of the twin's sessions that are connected or have mail, but for this one."""
+    """Return the twin's other sessions that are connected or have a queue."""
     live = listing.live(twin=twin, limit=MAX_CHOICES).items
     waiting = services.list_queues(twin=twin, connected=False, limit=MAX_CHOICES).items
     targets = {each.key: f"{each.key} (connected)" for each in live}

@@ -1,4 +1,4 @@
-"""Queues: what waits for whom, and how long."""
+"""The page of all queues: their messages, and how long these wait."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ GONE: Final = State("offline", Tone.IDLE, "messages wait until the session recon
 
 @page("queue.view")
 def queues(request: HttpRequest) -> HttpResponseBase:
-    """All queues that hold messages, the fullest first."""
+    """List all queues that hold messages, the fullest first."""
     if request.headers.get("HX-Target") == "queue-ages":
         found = _ages()
         status = 503 if "away" in found else 200
@@ -71,12 +71,12 @@ def queues(request: HttpRequest) -> HttpResponseBase:
 
 
 def rows(found: Sequence[Queue], purgeable: bool) -> list[Row]:
-    """Rows of queues."""
+    """Return the rows of queues."""
     return [_row(queue, purgeable) for queue in found]
 
 
 def state_of(queue: Queue) -> State:
-    """Whether somebody takes from it."""
+    """Return whether the session of a queue is connected."""
     return CONNECTED if queue.connected else GONE
 
 

@@ -1,4 +1,4 @@
-"""Adding, changing and removing a receiver of alarms."""
+"""Pages that add, change and remove a receiver of alarms."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def add(request: HttpRequest) -> HttpResponseBase:
 
 @page("receiver.change")
 def change(request: HttpRequest, receiver_id: int) -> HttpResponseBase:
-    """Change a receiver; its kind stays."""
+    """Change a receiver; its kind cannot be changed."""
     found = receivers.get_receiver(receiver_id)
     form = ReceiverForm(posted(request), found)
 
@@ -89,7 +89,7 @@ def change(request: HttpRequest, receiver_id: int) -> HttpResponseBase:
 
 @page("receiver.remove")
 def remove(request: HttpRequest, receiver_id: int) -> HttpResponseBase:
-    """Tell a receiver nothing any more."""
+    """Remove a receiver and its notices."""
     found = receivers.get_receiver(receiver_id)
 
     def perform(actor: Actor) -> str:

@@ -1,4 +1,4 @@
-"""One other relay: how it does, what waits for it with every try, its dead letters."""
+"""One partner relay: its state, messages that wait for it with their attempts, and dead letters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TRIES_SHOWN: Final = 10
 
 @page("relay.view")
 def relay(request: HttpRequest, domain: str) -> HttpResponseBase:
-    """Its facts, and the messages that are for it."""
+    """Show the facts of a partner relay, and the messages for it."""
     shown = listing.get(domain)
     domain = shown.domain
     context: dict[str, Any] = {
@@ -76,7 +76,7 @@ def relay(request: HttpRequest, domain: str) -> HttpResponseBase:
 
 
 def _record(request: HttpRequest, shown: listing.Relay) -> list[Action]:
-    """The way to the row in the database, where a note is written."""
+    """Return the button that opens the relay's database record, which contains its note."""
     if not may(request, "relay.put"):
         return []
     url = f"{reverse('console:relay_record')}?{urlencode({'domain': shown.domain})}"

@@ -1,4 +1,4 @@
-"""Other relays: a map of them, a table beside it, and what can be decided about one."""
+"""Pages of federation: a map and a table of partner relays, and the decisions about them."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ FILTERS: Final = (
 
 @page("relay.view")
 def federation(request: HttpRequest) -> HttpResponseBase:
-    """The map and the table."""
+    """Show the map and the table."""
     look = _Look()
     if request.headers.get("HX-Target") == MAP:
         return TemplateResponse(request, "relay_dashboard/relay_map.html", look.context(request))
@@ -117,7 +117,7 @@ def decide(request: HttpRequest, domain: str, verb: str) -> HttpResponseBase:
 
 
 class RecordForm(forms.ModelForm):  # type: ignore[type-arg]
-    """What is decided about a relay, whose name may be spelled in any way."""
+    """The decisions about a relay; its domain may be entered in any spelling."""
 
     class Meta:
         model = RelayNode
@@ -130,7 +130,7 @@ class RecordForm(forms.ModelForm):  # type: ignore[type-arg]
 
 @page("relay.put")
 def record(request: HttpRequest) -> HttpResponseBase:
-    """Add or change the record of a relay, where its note is."""
+    """Add or change the record of a relay, which contains its note."""
     domain = fold(given(request, "domain"))
     stored = RelayNode.objects.filter(domain=domain).first()
     form = RecordForm(posted(request), initial={"domain": domain}, instance=stored)
@@ -159,14 +159,14 @@ def forget(request: HttpRequest, domain: str) -> HttpResponseBase:
 
 
 class _Look:
-    """All relays, read once for the map and the table, when one of them wants it."""
+    """All partner relays, read on first use and shared by the map and the table."""
 
     @cached_property
     def relays(self) -> list[Relay]:
         return listing.look()
 
     def context(self, request: HttpRequest) -> dict[str, Any]:
-        """What the map shows."""
+        """Return the context of the map."""
         began = time.perf_counter()
         shown = listing.busiest(self.relays, graph.MAX_SHOWN)
         took_s = time.perf_counter() - began
@@ -189,7 +189,7 @@ def _filtered(request: HttpRequest, health: Health) -> str:
 
 
 def _alone(request: HttpRequest) -> bool:
-    """Whether only the table is wanted, as part of a page or as a file."""
+    """Check whether only the table is requested, as part of a page or as a file."""
     return request.headers.get("HX-Target") == "table-relays" or "export" in request.GET
 
 

@@ -1,4 +1,4 @@
-"""The list behind the palette, and the page it is without JavaScript."""
+"""Search results, as JSON for the palette and as a page without JavaScript."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from relay.dashboard.search import MAX_TEXT_CHARS, find
 
 @page("worker.view")
 def search(request: HttpRequest) -> HttpResponseBase:
-    """What `?q=` may mean; as JSON for `Accept: application/json`."""
+    """Return what `?q=` may refer to; as JSON for `Accept: application/json`."""
     text = request.GET.get("q", "")[:MAX_TEXT_CHARS]
     hits = find(request, text)
     if request.headers.get("Accept") == "application/json":

@@ -1,4 +1,4 @@
-"""Settings as they are in force: their values, where each came from, and what it means."""
+"""The settings in force: their values, sources and meanings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ORDERS: Final = tuple(each.order for each in COLUMNS if each.order)
 
 @page("setting.view")
 def settings_page(request: HttpRequest) -> HttpResponseBase:
-    """All of them, on one page."""
+    """List all settings on one page."""
     every = list(settings_api.every())
     sections = dict.fromkeys(each.section for each in every)
 
@@ -88,7 +88,7 @@ def _row(setting: SettingOut) -> Row:
 
 
 def _told(value: Any) -> str:
-    """A value as one would write it."""
+    """Return a value as an operator would write it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):

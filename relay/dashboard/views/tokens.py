@@ -1,4 +1,4 @@
-"""API tokens: made for one's own account, shown once, revoked by a question."""
+"""Pages of API tokens: create one for the own account, shown once, list and revoke them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ STATES: Final = {
 
 
 class TokenForm(forms.Form):
-    """What is asked for a new token."""
+    """The details of a new token."""
 
     label = forms.CharField(
         label="Purpose", max_length=MAX_LABEL_CHARS, help_text="Such as the name of a program."
@@ -73,7 +73,7 @@ class TokenForm(forms.Form):
 
 @page("token.view")
 def access_tokens(request: HttpRequest) -> HttpResponseBase:
-    """All tokens, without their text."""
+    """List all tokens, without their text."""
     revocable = may(request, "token.revoke")
 
     def fetch(ask: Ask) -> Page[Row]:
@@ -100,7 +100,7 @@ def access_tokens(request: HttpRequest) -> HttpResponseBase:
 
 @page("token.create")
 def create(request: HttpRequest) -> HttpResponseBase:
-    """Ask what it is for; the answer to the form shows the token, and nothing else ever does."""
+    """Create a token; only the response to the form ever shows its text."""
     form = TokenForm(posted(request), faces.operator(request))
 
     def perform(actor: Actor) -> HttpResponseBase:
@@ -120,7 +120,7 @@ def create(request: HttpRequest) -> HttpResponseBase:
 
 @page("token.revoke")
 def revoke(request: HttpRequest, token: str) -> HttpResponseBase:
-    """Let it be one no more."""
+    """Revoke a token."""
     found = services.search_tokens().filter(public_id=token.removeprefix(tokens.PREFIX)).first()
     if found is None:
         raise NotFound("there is no such token")
@@ -141,7 +141,7 @@ def revoke(request: HttpRequest, token: str) -> HttpResponseBase:
 
 
 def _made(request: HttpRequest, made: services.NewToken) -> HttpResponseBase:
-    """The one page with the text: a message would be stored in a session or a cookie."""
+    """Return the one page with the text: a message would be stored in a session or a cookie."""
     context = {
         "tabs": access_tabs(request, "access_tokens"),
         "token": made.token,

@@ -1,4 +1,4 @@
-"""One message: its way through all processes, and through other relays where they were traced."""
+"""One traced message: its path through all processes, and through partner relays that traced it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from relay.trace.waterfall import Bar, Run, Waterfall, waterfall
 
 MAX_FILE_BYTES: Final = 4 << 20
 CLOCK_SHOWN_S: Final = 0.001
-"""What clocks differ by at least to be told."""
+"""Difference of clocks, in seconds, from which it is shown."""
 
 
 class OtherRelayForm(forms.Form):
-    """What another relay noted of the same message."""
+    """Events that a partner relay recorded of the same message."""
 
     noted = forms.FileField(
         label="Events of the partner relay",
@@ -47,7 +47,7 @@ class OtherRelayForm(forms.Form):
 
 @page("trace.view")
 def find(request: HttpRequest) -> HttpResponseBase:
-    """From a uid that somebody typed to the page of it."""
+    """Redirect from an entered uid to the page of the message."""
     uid = request.GET.get("uid", "")
     if not uid:
         raise NotFound("enter the uid of a message")
@@ -59,7 +59,7 @@ def find(request: HttpRequest) -> HttpResponseBase:
 
 @page("trace.view")
 def message(request: HttpRequest, uid: str) -> HttpResponseBase:
-    """The waterfall; a POST adds what another relay noted, for this answer only."""
+    """Show the waterfall; a POST adds events of a partner relay, for this response only."""
     return _message(request, uid)
 
 
@@ -96,7 +96,7 @@ def _message(request: HttpRequest, uid: str) -> HttpResponseBase:
 
 
 def _shown(run: Run, shown: Waterfall) -> dict[str, Any]:
-    """A leg as the template has it."""
+    """Return the context of a leg."""
     return {
         "run": run,
         "outcome": outcome_of(run.leg),
@@ -112,7 +112,7 @@ def _row(bar: Bar, begin: float) -> dict[str, Any]:
     step, event = bar.step, bar.step.event
     return {
         "bar": bar,
-        # What a process is called besides is the id of its start.
+        # The rest of the name is the boot id.
         "process": event.by.partition("/")[0],
         "at": _precise(step.when - begin),
         "took": _precise(bar.length_s) if bar.length_s else "",
@@ -125,19 +125,19 @@ def _row(bar: Bar, begin: float) -> dict[str, Any]:
 
 
 def _precise(seconds: float) -> str:
-    """A length of time finer than elsewhere in the console: it is what the page is about."""
+    """Return a duration with more digits than elsewhere in the console, as this page needs."""
     if seconds < 1:
         return duration(seconds)
     return f"{seconds:.3f} s" if seconds < 60 else f"{duration(seconds)} {seconds % 60:.1f} s"
 
 
 def _round(seconds: float) -> str:
-    """A time of the scale, which has no more digits than it needs."""
+    """Return a time on the scale, with as few digits as possible."""
     return f"{seconds:g} s" if 1 <= seconds < 60 else _precise(seconds)
 
 
 def _state(event: Event) -> str:
-    """Colour of the bar: what went wrong stands out."""
+    """Return the colour class of a bar, which highlights failures."""
     failed = event.stage is Stage.TRIED and event.answer not in ("answered 202", "answered 208")
     if failed or event.stage in BAD:
         return "bad"
@@ -145,7 +145,7 @@ def _state(event: Event) -> str:
 
 
 def _facts(event: Event) -> list[tuple[str, str]]:
-    """What there is to say of a step besides who and when: (name, value)."""
+    """Return further details of a step as (name, value)."""
     brought = event.stage in (Stage.ACCEPTED, Stage.DECLINED)
     facts = [
         ("reason", event.reason),
@@ -159,7 +159,7 @@ def _facts(event: Event) -> list[tuple[str, str]]:
 
 
 def _not_seen(shown: Waterfall) -> list[str]:
-    """Relays that took the message, and of which nothing is here."""
+    """Return relays that accepted the message, but whose events are not here."""
     here = {lane.relay for lane in shown.lanes}
     took = {
         bar.step.event.relay

@@ -1,4 +1,4 @@
-"""Traces: which messages are followed, and what was noted of them as it happens."""
+"""Pages of traces: what is traced, and the events recorded so far."""
 
 from __future__ import annotations
 
@@ -80,14 +80,15 @@ MESSAGE_COLUMNS: Final = (
 )
 ORDERS: Final = {"started": "started", "until": "until"}
 WINDOW: Final = bounds.MAX_PAGE
-"""Events of a trace that are looked at together, from the latest on. A message that begins in those
-before is shown by its end; its own page has all of it."""
+"""Number of latest events of a trace that are read together. A message that begins before them is
+shown only in part; its own page contains all of its events.
+"""
 _GOOD: Final = frozenset((Stage.REMOVED, Stage.ACKNOWLEDGED))
 BAD: Final = frozenset((Stage.EXPIRED, Stage.TRIMMED, Stage.PURGED, Stage.GIVEN_UP, Stage.REFUSED))
 
 
 class StartForm(forms.Form):
-    """What to follow, and how much of it may be noted."""
+    """What to trace, and bounds of the events recorded."""
 
     kind = forms.ChoiceField(
         label="Follow",
@@ -133,7 +134,7 @@ class StartForm(forms.Form):
 
 @page("trace.view")
 def traces(request: HttpRequest) -> HttpResponseBase:
-    """What is followed now, and what was within the last days."""
+    """List the running traces, and those of the last days."""
     stoppable = may(request, "trace.stop")
 
     def fetch(ask: Ask) -> Page[Row]:
@@ -154,7 +155,7 @@ def traces(request: HttpRequest) -> HttpResponseBase:
 
 @page("trace.view")
 def trace(request: HttpRequest, order_id: str) -> HttpResponseBase:
-    """One trace: the messages it followed, the latest first, as they come."""
+    """Show one trace: the messages it recorded, the latest first; refreshed while it runs."""
     (found,) = services.look([services.find(order_id)])
 
     def fetch(ask: Ask) -> Page[Row]:
@@ -191,7 +192,7 @@ def trace(request: HttpRequest, order_id: str) -> HttpResponseBase:
 
 @page("trace.start")
 def start(request: HttpRequest) -> HttpResponseBase:
-    """Begin to follow something; what it is may stand in the address already."""
+    """Start a trace; the address may contain values of the form already."""
     given = {name: request.GET[name] for name in StartForm.base_fields if name in request.GET}
     form = StartForm(posted(request), initial=given)
 
@@ -211,7 +212,7 @@ def start(request: HttpRequest) -> HttpResponseBase:
 
 @page("trace.stop")
 def stop(request: HttpRequest, order_id: str) -> HttpResponseBase:
-    """End a trace before its time."""
+    """Stop a trace before its time."""
     row = services.find(order_id)
 
     def perform(actor: Actor) -> str:
@@ -227,7 +228,7 @@ def stop(request: HttpRequest, order_id: str) -> HttpResponseBase:
 
 
 def message_rows(events: Iterable[Event]) -> list[Row]:
-    """A row for each leg of each message, the latest first."""
+    """Return a row for each leg of each message, the latest first."""
     by_uid: dict[str, list[Event]] = {}
     for event in events:
         by_uid.setdefault(event.uid, []).append(event)
@@ -237,7 +238,7 @@ def message_rows(events: Iterable[Event]) -> list[Row]:
 
 
 def outcome_of(leg: Leg) -> State:
-    """How far a leg is, with how good that is."""
+    """Return how far a leg got, with a colour."""
     stages = {step.event.stage for step in leg.steps}
     tone = Tone.INFO
     if stages & _GOOD or leg.outcome.startswith("accepted by"):
@@ -290,7 +291,11 @@ def _message(uid: str, leg: Leg) -> Row:
 
 
 def address_of(uid: str) -> str:
-    """Of the page of a message. Browsers would take dots for folders, and paths hold no lines."""
+    """Return the address of the page of a message.
+
+    A uid of dots and slashes, which browsers take for folders, or with characters that cannot be
+    printed goes into the query instead of the path.
+    """
     if not uid.strip("./") or not uid.isprintable():
         return f"{reverse('console:trace_find')}?{urlencode({'uid': uid})}"
     return reverse("console:trace_message", args=[uid])

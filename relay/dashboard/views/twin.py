@@ -1,4 +1,4 @@
-"""One twin: all that is known of it and can be done about it."""
+"""The page of one twin: all information about it, and all actions on it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ENDED: Final = ("sid", "address", "closed_at", "lasted_s", "close_reason", "drop
 
 @page("twin.view")
 def twin(request: HttpRequest, twin: int) -> HttpResponseBase:
-    """A twin, whether or not it is registered: what is decided about it holds anyway."""
+    """Show a twin, registered or not: decisions about it apply in either case."""
     check_twin(twin)
     row = Twin.objects.filter(pk=twin).first()
     limit = limits.of([twin]).get(twin)
@@ -106,7 +106,7 @@ def _ended(request: HttpRequest, twin: int) -> Table:
 
 
 def _refused(twin: int) -> dict[str, Any]:
-    """Its messages of the last hour that were over its limit."""
+    """Return the messages of the last hour that exceeded the twin's limit."""
     minutes = list(reversed(hits.of_twin(twin)))
     lines = [
         (f"{datetime.fromtimestamp(at, UTC):%H:%M} UTC: {count:,} messages", count)
@@ -147,7 +147,7 @@ def _list(name: str, twin: int) -> str:
 
 
 def _or_none(read: Callable[[], Value]) -> Value | None:
-    """What a store says; None while it is away, which other parts of the page tell."""
+    """Read from a store; None if it is unavailable, which other parts of the page report."""
     try:
         return read()
     except Away:

@@ -1,4 +1,4 @@
-"""Adding, changing and removing one twin of the registry."""
+"""Pages that add, change and remove one twin of the registry."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from relay.twins.source import split_relays
 
 
 class TwinForm(forms.Form):
-    """A twin with its binary keys as text."""
+    """A twin, with its binary keys as text."""
 
     id = forms.IntegerField(label="Twin", min_value=1, max_value=MAX_TWIN)
     account = forms.CharField(
@@ -57,7 +57,7 @@ class TwinForm(forms.Form):
             names = ("id", "account", "pk", "relays")
             initial = dict(zip(names, to_texts(_values(twin)), strict=True))
         super().__init__(data, initial=initial)
-        if twin is not None:  # another id is another twin
+        if twin is not None:  # the id identifies the twin
             self.fields["id"].disabled = True
 
     def clean_id(self) -> int:
@@ -99,7 +99,7 @@ def change(request: HttpRequest, twin: int) -> HttpResponseBase:
 
 @page("twin.remove")
 def remove(request: HttpRequest, twin: int) -> HttpResponseBase:
-    """Remove a twin from the registry, or what a registry left behind."""
+    """Remove a twin from the registry, or one left over from a former registry."""
     stored = _stored(twin)
     if not services.removable(stored.source):
         raise services.of_chain()

@@ -1,4 +1,4 @@
-"""Twins: all that are known, and bringing many of them from a file."""
+"""Pages of twins: the list of all known twins, and the import of a file."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ FILTERS: Final = (
     Filter("state", "State", (("connected", "connected"), ("away", "away"), ("banned", "banned"))),
 )
 MAX_FILE_BYTES: Final = 16 << 20
-"""Of an import, which is in memory; the command takes more."""
+"""Maximum size of an imported file, which is read into memory; the command accepts larger ones."""
 MAX_TOLD: Final = 10
-"""Lines that are told to be wrong."""
+"""Maximum number of invalid lines that are reported."""
 
 
 @page("twin.view")
 def twins(request: HttpRequest) -> HttpResponseBase:
-    """All twins."""
+    """List all twins."""
 
     def fetch(ask: Ask) -> Page[Row]:
         state = ask.filters["state"]
@@ -82,7 +82,7 @@ def twins(request: HttpRequest) -> HttpResponseBase:
 
 
 class ImportForm(forms.Form):
-    """A file of twins."""
+    """A file of twins to import."""
 
     file = forms.FileField(
         label="CSV file",
@@ -105,7 +105,7 @@ class ImportForm(forms.Form):
 
 @page("twin.import")
 def take_in(request: HttpRequest) -> HttpResponseBase:
-    """Add and change twins by a file."""
+    """Add and change twins from a file."""
     form = ImportForm(posted(request), request.FILES or None)
 
     def perform(actor: Actor) -> str:
@@ -131,14 +131,14 @@ def take_in(request: HttpRequest) -> HttpResponseBase:
 
 
 def state_of(limit: TwinLimit | None, held: int) -> State:
-    """Whether a twin is connected, or may not be."""
+    """Return whether a twin is connected, or banned."""
     if limit is not None and limit.ban_holds():
         return State("banned", Tone.BAD, limit.ban_reason)
     return State("connected", Tone.GOOD) if held else State("away", Tone.IDLE)
 
 
 def limit_of(limit: TwinLimit | None) -> str:
-    """A limit of its own in words; empty where the relay's holds."""
+    """Describe a twin's own limit; empty if the limit of all twins applies."""
     if limit is None or limit.count is None:
         return ""
     if not limit.count:
@@ -147,7 +147,7 @@ def limit_of(limit: TwinLimit | None) -> str:
 
 
 def key_text(twin: Twin) -> str:
-    """The encryption key; empty where there is none."""
+    """Return the encryption key as text; empty if the twin has none."""
     return f"0x{bytes(twin.encryption_key).hex()}" if twin.encryption_key else ""
 
 

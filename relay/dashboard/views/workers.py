@@ -1,4 +1,4 @@
-"""Workers: the processes that hold sessions, how they do, and letting one go."""
+"""Pages of workers, the processes that hold sessions: the list of all, and draining one."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ ORDERS: Final[dict[str, Callable[[WorkerRow], float | str]]] = {
 
 @page("worker.view")
 def workers(request: HttpRequest) -> HttpResponseBase:
-    """All workers with a heartbeat."""
+    """List all workers with a heartbeat."""
     drainable = may(request, "worker.drain")
 
     def fetch(ask: Ask) -> Page[Row]:
@@ -84,7 +84,7 @@ def workers(request: HttpRequest) -> HttpResponseBase:
 
 @page("worker.drain")
 def drain(request: HttpRequest, boot_id: str) -> HttpResponseBase:
-    """Let one worker go."""
+    """Drain one worker."""
     worker = services.get_worker(boot_id)
     name = f"{worker.host}/{worker.slot}"
     drain_s = settings.RMB.relay.drain_s

@@ -47,7 +47,7 @@ MAX_LISTED = 10_000
 
 
 class Command(RelayCommand):
-    """One sub-command each."""
+    """The command, with one sub-command for each task."""
 
     help = "The audit log: list, verify, export, prune."
 

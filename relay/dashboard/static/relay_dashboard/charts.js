@@ -5,7 +5,7 @@ import { write } from "./figures.js";
 
 const HEIGHT = 200;
 const AXIS_WIDTH = 70;
-// More seconds without a tick than this leave a gap that only the server can fill.
+// After more seconds without a tick, only the server can fill the gap.
 const MAX_GAP_S = 30;
 const RETRY_MS = 5000;
 const BINARY_STEPS = Array.from({ length: 52 }, (_, power) => 2 ** power);
@@ -31,7 +31,7 @@ function colour(name) {
 
 const lineColour = (index) => colour(`--c-series-${index + 1}`);
 
-/** A time of UTC, as exact as a step is long. */
+/** A UTC time with the precision of a step. */
 function clock(at, stepS) {
     const date = new Date(at * 1000);
     const options = { timeZone: "UTC", hourCycle: "h23" };
@@ -75,7 +75,7 @@ class Chart {
         this.place.setAttribute("aria-label", `${this.title}: ${lasts.join(", ")}`);
     }
 
-    /** Takes the values of a second into the step they belong to. */
+    /** Adds the values of a second to their step. */
     add(isNew, values) {
         for (const line of this.lines) {
             const known = line.keys.map((key) => values[key]).filter((value) => value !== null && value !== undefined);
@@ -109,7 +109,7 @@ class Chart {
         if (!this.stacked) {
             return [this.times, ...this.lines.map((line) => line.values)];
         }
-        // Each line with those after it added: drawing one over another leaves its part.
+        // Each line includes the sum of those after it: each is drawn over the one before.
         const sums = [];
         let below = this.times.map(() => null);
         for (const line of [...this.lines].reverse()) {
@@ -165,9 +165,9 @@ class Chart {
             label: line.label,
             stroke: () => lineColour(index),
             width: this.stacked ? 1 : 1.5,
-            // The first line is told from the second by its ground too.
+            // The background also distinguishes the first line from the second.
             fill: this.stacked || index === 0 ? () => lineColour(index) + (this.stacked ? "" : "1c") : undefined,
-            // A value between two gaps has no line to be seen by.
+            // A value between two gaps has no line, so it is drawn as a point.
             points: { size: 4, fill: () => lineColour(index), show: true, filter: alone },
         };
     }
@@ -201,7 +201,7 @@ class Chart {
         this.#tell(null);
     }
 
-    /** Writes the values under the cursor; without one the last ones. */
+    /** Shows the values under the cursor, or the last ones without a cursor. */
     #tell(index) {
         for (const line of this.lines) {
             const value = index === null || index === undefined ? lastOf(line.values) : line.values[index];
@@ -215,7 +215,7 @@ class Chart {
     }
 }
 
-/** The last value that is known: what is still being counted is not. */
+/** The last complete value: the present step is still being counted. */
 function lastOf(values) {
     return values.at(-1) ?? values.at(-2) ?? null;
 }
@@ -293,7 +293,7 @@ document.addEventListener("console:tick", ({ detail: { at, values } }) => {
     }
 });
 
-// Only what is on the screen is drawn again.
+// Only visible charts are redrawn.
 const seen = new IntersectionObserver((entries) => {
     for (const entry of entries) {
         const chart = charts.find((each) => each.place === entry.target);
@@ -311,7 +311,7 @@ charts.forEach((chart) => {
     sized.observe(chart.place);
 });
 
-// The colours follow the scheme, which the theme's menu changes too.
+// The colours follow the colour scheme, which the theme's menu also changes.
 new MutationObserver(() => {
     colours.clear();
     charts.forEach((chart) => chart.plot?.redraw(false));

@@ -1,4 +1,4 @@
-// What every page of the console does beside what its HTML does by itself.
+// Behaviour shared by all pages of the console.
 
 import "./copy.js";
 import "./keys.js";
@@ -7,7 +7,7 @@ import "./numbers.js";
 import "./refresh.js";
 import "./questions.js";
 
-// The admin's script writes the name of a chosen file into a text field that only its own forms have.
+// The admin's script writes the name of a chosen file into a text field that other forms lack.
 document.addEventListener("change", (event) => {
     if (event.target.matches(".c-page input[type=file]")) {
         event.stopPropagation();

@@ -1,4 +1,4 @@
-// Buttons that copy a text which a table shows in part (data-copy).
+// Buttons that copy a text that the table abbreviates (data-copy).
 
 const SHOWN_MS = 1500;
 
@@ -6,7 +6,7 @@ async function copy(button) {
     try {
         await navigator.clipboard.writeText(button.dataset.copy);
     } catch {
-        // Browsers have no clipboard on pages without TLS: let the operator copy what is selected.
+        // Browsers give pages without TLS no clipboard: select the text for the operator to copy.
         const cut = button.parentElement.querySelector(".c-cut");
         getSelection().selectAllChildren(cut);
         if (!document.execCommand("copy")) {

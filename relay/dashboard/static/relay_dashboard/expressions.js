@@ -27,7 +27,7 @@ document.addEventListener("alpine:init", () => {
     replace("body", "x-data", "frame");
     replace("body", "x-init");
     replace(`[x-on\\:click^="${STORED} = "]`, "x-on:click", `${STORED} = !${STORED}`);
-    // These keep the tab of a page in the addresses of forms and links; our pages have none.
+    // These keep the theme's tabs in the addresses of forms and links; our pages have no tabs.
     replace("form[x-bind\\:action]", "x-bind:action");
     replace("a[x-on\\:click\\.prevent^=window]", "x-on:click.prevent");
 });

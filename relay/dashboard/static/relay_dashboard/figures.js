@@ -1,5 +1,5 @@
-// How numbers are written: the rules of relay/dashboard/figures.py, for what scripts write. The same
-// samples are held against both.
+// Formats numbers in scripts, by the rules of relay/dashboard/figures.py. The tests compare both with
+// the same samples.
 
 export const NONE = "-";
 
@@ -22,7 +22,7 @@ export function write(value, kind) {
     return Number.isFinite(value) ? WRITERS[kind](value) : "∞";
 }
 
-/** All there is to say of a value. */
+/** The exact value as text. */
 export function exact(value, kind) {
     if (kind === "share") {
         return `${fixed(value * 100, 4)}%`;
@@ -30,7 +30,7 @@ export function exact(value, kind) {
     return `${grouped(stripped(fixed(value, 6)))}${UNITS[kind] ?? ""}`;
 }
 
-/** A length of time in at most two units. */
+/** A duration in at most two units. */
 export function duration(seconds) {
     if (seconds < 0) {
         return `-${duration(-seconds)}`;
@@ -97,7 +97,7 @@ function three(value) {
     return stripped(fixed(value, value >= 9.995 ? 1 : 2));
 }
 
-// As toFixed, but a value exactly in the middle goes to the even digit, as in Python.
+// As toFixed, but rounds a value exactly in the middle to the even digit, as Python does.
 function fixed(value, digits) {
     const halves = value * 2 ** (digits + 1);
     if (Number.isSafeInteger(halves) && halves % 2 !== 0) {

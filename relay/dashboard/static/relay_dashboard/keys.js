@@ -1,5 +1,5 @@
-// Moving about by keys: g and a letter for a page, / for the first field, j and k for rows, ? for
-// the list of them. Never while something is typed.
+// Keyboard navigation: g and a letter for a page, / for the first field, j and k for rows, ? for the
+// list of keys. Ignored while the operator types in a field.
 
 const NEXT_KEY_MS = 1200;
 const pages = new Map();

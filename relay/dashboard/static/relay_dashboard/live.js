@@ -1,13 +1,13 @@
-// The one connection for live numbers. It tells the rest of the page by events:
+// The one connection for live numbers. It notifies the rest of the page by events:
 //   console:tick   a frame came, once a second; `detail` is the frame
-//   console:stale  no frame for a while; `detail` is since when, in ms
+//   console:stale  no frame for a while; `detail` is the time of the last one in ms
 //
-// The page says by itself how old it is: <html data-stale> while what is shown is old.
+// The page is marked <html data-stale> while the numbers on it are old.
 
 const STALE_MS = 5000;
 const FIRST_RETRY_MS = 500;
 const MAX_RETRY_MS = 15000;
-// Closed for good: signed out, or no longer allowed. Looking again would not help.
+// Closed for good: signed out, or no longer permitted. Reconnecting would not help.
 const SIGNED_OUT = 4401;
 const NOT_ALLOWED = 4403;
 
@@ -41,7 +41,7 @@ function connect() {
         } else if (event.code === NOT_ALLOWED) {
             old("not allowed any more");
         } else {
-            // A spread of a half: many consoles of a restarted site do not all come at once.
+            // Up to 50 % random extra time, so that consoles of a restarted site do not all reconnect at once.
             setTimeout(connect, retryMs * (0.5 + Math.random()));
             retryMs = Math.min(2 * retryMs, MAX_RETRY_MS);
         }

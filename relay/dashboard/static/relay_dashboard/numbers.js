@@ -1,4 +1,4 @@
-// Writes the numbers of the page anew each second: <data data-series="messages_in" data-kind="rate">.
+// Updates the numbers of the page each second: <data data-series="messages_in" data-kind="rate">.
 
 import { exact, write } from "./figures.js";
 

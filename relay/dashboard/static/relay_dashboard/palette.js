@@ -1,5 +1,5 @@
 // Ctrl+K (or Cmd+K) on every page of the site: go to any page, twin, session, relay or message.
-// A plain script in the head, as the theme loads them: it must not wait for modules.
+// A plain script in the head, like the theme's: it must not wait for modules.
 
 (() => {
     const WAIT_MS = 120;
@@ -7,7 +7,7 @@
     let dialog, input, list, note;
     let timer = 0;
     let asked = 0;
-    let answered = null; // the text that what is listed answers
+    let answered = null; // the text that the listed results belong to
     let current = -1;
 
     function make(tag, attributes, ...children) {
@@ -105,7 +105,7 @@
         }
     }
 
-    /** Goes to what is chosen; whoever types faster than answers come, to the first of them. */
+    /** Opens the chosen result, or the first one if the operator types faster than answers arrive. */
     async function follow(beside) {
         const text = input.value;
         if (answered !== text) {

@@ -1,4 +1,4 @@
-// Links that lead to a question (data-ask) open it above the page; without this they lead there.
+// Links to a confirmation page (data-ask) open it as a dialog; without scripts they lead to the page.
 
 const dialog = document.createElement("dialog");
 dialog.className = "c-dialog";
@@ -25,7 +25,7 @@ async function ask(link) {
     dialog.replaceChildren(question);
     dialog.setAttribute("aria-labelledby", "question-title");
     dialog.showModal();
-    // Nothing is lost by a key pressed too early.
+    // A key pressed too early has no effect.
     (question.querySelector("input:not([type=hidden]), textarea, select")
         ?? question.querySelector("[data-close]"))?.focus();
 }

@@ -1,7 +1,7 @@
-// Parts of a page that ask for themselves again: <section id="..." data-refresh="address">, every two
-// seconds or as often as data-refresh-ms says.
+// Parts of a page that reload themselves: <section id="..." data-refresh="address">, every two
+// seconds or at the interval in data-refresh-ms.
 //
-// Not while nobody looks, while the operator is busy in it, or while an answer is under way.
+// Not while the page is hidden, the operator uses the section, or a request is pending.
 
 const EVERY_MS = 2000;
 const openedMs = Date.now();

@@ -1,5 +1,5 @@
-// Before anything is painted: the colours the operator chose, or those of the system. The theme's
-// own script takes over as soon as it runs; it does not see the system's colours change later.
+// Sets the colours that the operator chose, or those of the system, before anything is painted. The
+// theme's script takes over as soon as it runs; it does not follow later changes of the system.
 (() => {
     const system = window.matchMedia("(prefers-color-scheme: dark)");
 
@@ -8,7 +8,7 @@
         try {
             chosen = JSON.parse(localStorage.getItem("adminTheme") ?? '"auto"');
         } catch {
-            // Storage is closed to us, or holds something else.
+            // Storage is not accessible, or holds another value.
         }
         return chosen === "dark" || (chosen === "auto" && system.matches);
     }
@@ -17,6 +17,6 @@
 
     show();
     system.addEventListener("change", show);
-    // What stands there already the theme would take for somebody else's, and never take away.
+    // The theme would not remove a class that it finds already set.
     document.addEventListener("alpine:init", () => document.documentElement.classList.remove("dark"));
 })();
