@@ -1,10 +1,11 @@
-"""How full the outbox is, as one worker knows it, and what its batches add to that.
+"""How full the outbox is for each account, as one worker knows it, and what its batches add.
 
-A batch adds up what it puts into the outbox: one ``HINCRBY`` for each account and for each source
-twin of it, one ``EXISTS`` for the lease of each shard. The replies are the counts over all
-workers, so a bound is overrun by at most what is on its way in one batch of each. An account that
-is full gets no more messages and so no more replies: it is asked for, at most each `LOOK_S`,
-while somebody is refused, and before anybody is by a reply older than `FRESH_S`.
+A batch adds what it writes to the outbox to the counts in Redis: one ``HINCRBY`` for each account
+and for each of its source twins, and one ``EXISTS`` for the lease of each shard. The replies are
+the counts over all workers, so a bound is exceeded by at most what one batch of each worker has in
+flight. A full account gets no more messages and therefore no more replies. Its counts are requested
+instead: at most every `LOOK_S` while messages are refused, and always before a message would be
+refused because of a reply older than `FRESH_S`.
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ from relay.queues.held import pack
 
 LOOK_S: Final = 0.1
 ACCOUNTS: Final = 10_000
-"""Accounts remembered; above it all are forgotten, which costs one batch of overshoot each."""
+"""Maximum number of accounts remembered. When it is reached all are forgotten, and each may then
+exceed its bound by one batch.
+"""
 
 Ask = Callable[[bytes, Callable[[Any], None]], None]
 Then = Callable[[], object]
 
 
 class Account:
-    """One list of relays, and who has used up their part of it."""
+    """One list of relays, and the source twins that have used up their share of it."""
 
     __slots__ = ("_asking", "_bounds", "full", "full_sources", "key", "part", "seen_at", "text")
 
@@ -37,23 +40,23 @@ class Account:
         self.part = account_part(text)
         self.key = keys.held(text)
         self.full = False
-        self.seen_at = float("-inf")  # loop time as of which that is known
-        self.full_sources: dict[int, float] = {}  # the same: a handful, as each holds a quarter
+        self.seen_at = float("-inf")  # loop time of the reply that set `full`
+        self.full_sources: dict[int, float] = {}  # the same for each full source: at most a few
         self._bounds = bounds
-        self._asking: list[Then] | None = None  # who waits for an answer
+        self._asking: list[Then] | None = None  # callbacks that wait for a reply
 
     def takes(self, source: int) -> bool:
-        """Whether it takes one more message of a source twin, as of the last reply."""
+        """Check whether it takes one more message of a source twin, as of the last reply."""
         return not self.full and source not in self.full_sources
 
     def total_seen(self, now: float, reply: Any) -> None:
-        """The packed count of everything held for this account, as of `now`."""
+        """Record the packed count of everything held for this account, as of `now`."""
         if type(reply) is int:
             self.full = self._bounds.full(reply)
             self.seen_at = now
 
     def source_seen(self, source: int, now: float, reply: Any) -> None:
-        """The packed count of what one source has in it, as of `now`."""
+        """Record the packed count of what one source twin holds in this account, as of `now`."""
         if type(reply) is not int:
             return
         if self._bounds.share_full(reply):
@@ -62,7 +65,10 @@ class Account:
             self.full_sources.pop(source, None)
 
     def holds(self, source: int, now: float, ask: Ask) -> bool:
-        """Whether a message that it does not take may be refused; a reply that ages is renewed."""
+        """Check whether a message that the account does not take may be refused.
+
+        False: the reply is too old to refuse by. A reply that is getting old is renewed.
+        """
         age_s = now - (self.seen_at if self.full else self.full_sources[source])
         if age_s >= FRESH_S:
             return False
@@ -71,7 +77,10 @@ class Account:
         return True
 
     def look(self, now: float, ask: Ask, then: Then | None = None) -> None:
-        """Asks whether there is room again, then tells; who asks meanwhile shares the answer."""
+        """Ask Redis whether there is room again, then call `then`.
+
+        Callers that ask while a request is in flight share its reply.
+        """
         waiting = [] if then is None else [then]
         if self._asking is not None:
             self._asking += waiting
@@ -85,7 +94,7 @@ class Account:
                 self.total_seen(now, total)
                 for source, count in zip(sources, counts, strict=True):
                     self.source_seen(source, now, count)
-            else:  # nobody can tell: messages are kept rather than lost
+            else:  # unknown: messages are kept rather than lost
                 self.full = False
                 self.full_sources.clear()
             waiting, self._asking = self._asking or [], None
@@ -103,7 +112,7 @@ class Accounts:
         self._accounts: dict[str, Account] = {}
 
     def get(self, text: str) -> Account:
-        """The account of that name (see `outbox.account_of`)."""
+        """Return the account of that name (see `outbox.account_of`)."""
         account = self._accounts.get(text)
         if account is None:
             if len(self._accounts) >= ACCOUNTS:
@@ -113,21 +122,21 @@ class Accounts:
 
 
 class Charge:
-    """What one batch adds to accounts, and the shards it writes to."""
+    """What one batch adds to accounts, and the shards that it writes to."""
 
     __slots__ = ("_accounts", "_on_idle", "_shards")
 
     def __init__(self, on_idle: Callable[[int], None]) -> None:
         """
         Args:
-            on_idle: called with a shard nobody drains.
+            on_idle: called with the number of a shard that no drainer holds.
         """
         self._accounts: dict[Account, dict[int, int]] = {}  # packed counts by source twin
         self._shards: set[int] = set()
         self._on_idle = on_idle
 
     def add(self, account: Account, source: int, shard: int, size_bytes: int) -> None:
-        """Counts one message."""
+        """Count one message."""
         sources = self._accounts.get(account)
         if sources is None:
             sources = self._accounts[account] = {}
@@ -140,7 +149,9 @@ class Charge:
         handlers: list[Callable[[Any], None]],
         now: float,
     ) -> None:
-        """Writes the commands into a MULTI, and who gets their replies into `handlers`."""
+        """Write the commands into a MULTI, and append the functions that get their replies to
+        `handlers`.
+        """
         for account, sources in self._accounts.items():
             total = sum(sources.values())
             append(resp.command("HINCRBY", account.key, TOTAL, total))
@@ -153,7 +164,7 @@ class Charge:
             handlers.append(partial(self._lease_seen, shard))
 
     def _lease_seen(self, shard: int, reply: Any) -> None:
-        # Without a reply (the batch was found applied later) it may be idle: a start too many is
-        # found out by the lease.
+        # Without a reply (the batch turned out to be applied later) the shard may be idle. An
+        # unneeded drainer ends when it cannot take the lease.
         if reply == 0 or reply is None:
             self._on_idle(shard)

@@ -1,4 +1,4 @@
-"""Other relays over REST: what is decided about them, how they do, and messages for them."""
+"""Partner relays over REST: the decisions about them, their state, and messages for them."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def forget_relay(request: Request, domain: Domain) -> Any:
 
 
 def _declare(verb: str, decide: Callable[..., None], text: str) -> None:
-    """An operation that decides one thing about a relay that is known."""
+    """Define an operation that makes one decision about a known relay."""
 
     def act(request: Request, domain: Domain) -> Any:
         _node(domain)

@@ -1,4 +1,4 @@
-"""One message on its way in from another relay, from its bytes to its answer."""
+"""One message that another relay brings, from its bytes to its answer."""
 
 from __future__ import annotations
 
@@ -22,23 +22,25 @@ if TYPE_CHECKING:
 
 
 class Arrival:
-    """One message.
+    """One message of a partner relay, and what is known about it while it is decided.
 
     Attributes:
-        payload: its bytes.
-        partner: who brought it.
-        client: the connection that gets its answer.
-        answer: once it is decided.
-        examined: its bytes were looked at; what follows is known then, unless it is refused.
-        destination: session key it is for.
-        key: of its sender's session; its twin is 0 for an error made by a relay.
+        payload: the serialized envelope.
+        partner: the relay that brought it.
+        client: the connection that gets the answer.
+        answer: the decision; None while there is none.
+        examined: whether `examine` has read the payload. Unless it refused the message, the
+            attributes below are then known.
+        destination: session key of the destination.
+        key: session key of the sender; its twin is 0 for an error made by a relay.
         timestamp, expiration, signature: as in the envelope.
-        fail_fast: it is not to wait in a queue.
-        digest: what its source twin signed, unless the partner is trusted.
-        mark: what it is remembered by; empty too where it is stored without.
-        begun: its mark is among those under way, as long as it is being decided.
-        relays: of the source twin.
-        meter, window: where and when it was counted.
+        fail_fast: whether the message must not wait in a queue.
+        digest: hash that the source twin signed; not computed for a trusted partner.
+        mark: what a repeat of the message is recognized by; also empty if it is stored without a
+            mark.
+        begun: whether its mark is among those under way, which it is while the message is decided.
+        relays: relays of the source twin.
+        meter, window: meter and window in which the message was counted.
     """
 
     __slots__ = (
@@ -86,12 +88,12 @@ class Arrival:
 
     @property
     def open(self) -> bool:
-        """Whether it is not decided yet."""
+        """Whether the message is not decided yet."""
         return self.answer is None
 
     @property
     def comes_again(self) -> bool:
-        """Whether it was refused for now only."""
+        """Whether the message was refused temporarily, so that the partner relay sends it again."""
         return self.answer is not None and self.answer.temporary
 
     @property
@@ -102,10 +104,10 @@ class Arrival:
         return self._envelope
 
     def examine(self, bounds: Bounds) -> None:
-        """Look at the bytes; refuses what may not be for us.
+        """Parse the payload, and refuse a message that cannot be for this relay.
 
         Args:
-            bounds: sizes the fields may have.
+            bounds: maximum sizes of the fields.
         """
         self.examined = True
         regular = outline(self.payload, bounds)
@@ -133,14 +135,14 @@ class Arrival:
             self.fail_fast = has_fail_fast(envelope.tags)
 
     def hash(self) -> None:
-        """Hash what its source twin signed."""
+        """Compute the hash that the source twin signed."""
         if self._outline is not None:
             self.digest = self._outline.challenge()
         elif self._envelope is not None:
             self.digest = challenge(self._envelope)
 
     def note_mark(self) -> None:
-        """Work out what it is remembered by."""
+        """Compute the mark that a repeat of the message is recognized by."""
         if self.partner.trusted:
             self.mark = trusted_mark(self.payload)
             return
@@ -149,16 +151,19 @@ class Arrival:
         self.mark = signed_mark(self.key[0], self.destination[0], self.digest, self.signature)
 
     def refuse(self, reason: Reason, retry_after_s: int = 0) -> None:
-        """Ends it without being stored."""
+        """Refuse the message; it is not stored."""
         self.answer = refused(reason, retry_after_s)
 
     @property
     def gone(self) -> bool:
-        """Whether nobody waits for its answer any more."""
+        """Whether the client has disconnected, so that no answer can reach it."""
         return self.client.disconnected
 
     def not_stored(self) -> None:
-        """Another worker has stored it meanwhile, or its client went: it counts for nothing."""
+        """Record that the message was not stored by this worker, and take it out of the counts.
+
+        Either another worker has stored it meanwhile, or its client has disconnected.
+        """
         if self.meter is not None:
             self.meter.uncount(len(self.payload), self.window)
         if self.gone:
@@ -167,5 +172,5 @@ class Arrival:
             self.answer = REPEATED
 
     def refuse_stored(self, envelope: Envelope, reason: MessageReason) -> None:
-        """The group commit could not store it."""
+        """Refuse the message because the group commit could not store it."""
         self.refuse(reason)

@@ -1,9 +1,9 @@
-"""What drainers count: once a second each adds what it has to the hash `federation:counters`.
+"""Counters of the drainers: once a second each adds its counts to the hash `federation:counters`.
 
-A field is `<name>|<label>`: the relay for deliveries and failures, the reason for what was given
-up, the upper bound for the histogram of latencies, which holds each message in one bucket only, the
-series for what was recorded for analytics.
-`relay.federation.figures` makes metrics of them.
+A field is `<name>|<label>`. The label is the relay for deliveries and failures, the reason for
+messages that were given up, the series of the metrics for analytics events, and the upper bound of
+the bucket for the histogram of latencies, in which each message is counted in one bucket only.
+`relay.federation.figures` turns the counters into metrics.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Final
 from proto.rmb.reasons import MessageReason
 
 SUCCESS: Final = "success"
-"""Messages a relay took."""
+"""Messages that a relay accepted."""
 ERROR: Final = "error"
-"""Tries a relay did not answer with success."""
+"""Delivery attempts that a relay did not answer with success."""
 DROPPED: Final = "dropped"
-"""Messages that were given up, by the reason (`proto.rmb.reasons`)."""
+"""Messages that were given up, by reason (`proto.rmb.reasons`)."""
 EVENTS: Final = "events"
-"""What was recorded for analytics, and lost; the label is the series of the metrics."""
+"""Events recorded for analytics, and events lost; the label is the series of the metrics."""
 LATENCY: Final = "latency"
-"""Messages by the time from the outbox to the answer of the relay that took them."""
+"""Messages by the time from the outbox to the answer of the relay that accepted them."""
 LATENCY_SUM_MS: Final = "sum_ms"
 """Label of the sum of all latencies."""
 
@@ -32,18 +32,19 @@ SEPARATOR: Final = "|"
 LATENCY_BOUNDS_S: Final[tuple[float, ...]] = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0),
 )
-"""Upper bounds of the buckets but for the last, which takes the rest: back-off and retention can
-hold a message for an hour."""
+"""Upper bounds of all buckets but the last, which takes the rest: back-off and retention can hold a
+message for an hour.
+"""
 LATENCY_LABELS: Final = (*(f"{bound_s:g}" for bound_s in LATENCY_BOUNDS_S), "+Inf")
 
 
 def field(name: str, label: str) -> str:
-    """The field of the hash."""
+    """Return the name of a field of the hash."""
     return f"{name}{SEPARATOR}{label}"
 
 
 class Tally:
-    """What the drainers of one process have counted and not yet stored."""
+    """Counts of the drainers of one process that are not stored yet."""
 
     __slots__ = ("_buckets", "_counts", "_sum_s")
 
@@ -53,7 +54,12 @@ class Tally:
         self._sum_s = 0.0
 
     def delivered(self, relay: str, latencies_s: Sequence[float]) -> None:
-        """A relay took messages that came to the outbox so long ago, one for each time."""
+        """Record messages that a relay accepted, one for each latency.
+
+        Args:
+            relay: domain of the relay.
+            latencies_s: seconds since each message came to the outbox.
+        """
         self._add(field(SUCCESS, relay), len(latencies_s))
         buckets = self._buckets
         for latency_s in latencies_s:
@@ -62,11 +68,11 @@ class Tally:
                 self._sum_s += latency_s
 
     def failed(self, relay: str) -> None:
-        """A relay refused a message, or did not answer."""
+        """Record that a relay refused a message, or did not answer."""
         self._add(field(ERROR, relay), 1)
 
     def take(self) -> dict[str, int]:
-        """Everything since the last call, to be added by `HINCRBY`."""
+        """Return all counts since the last call, to be added by `HINCRBY`."""
         for label, messages in zip(LATENCY_LABELS, self._buckets, strict=True):
             if messages:
                 self._add(field(LATENCY, label), messages)
@@ -78,7 +84,7 @@ class Tally:
         return counts
 
     def dropped(self, reason: MessageReason) -> None:
-        """A message was given up."""
+        """Record that a message was given up."""
         self._add(field(DROPPED, reason.value), 1)
 
     def _add(self, name: str, count: int) -> None:

@@ -1,11 +1,13 @@
-"""Messages that failed for good: kept a day, at most `MAX_LETTERS`, and sent again on demand.
+"""Dead letters: messages that failed for good, kept for a day and sent again on demand.
 
-A drainer that gives a message up moves it here in the script that settles its outbox entry, with
-the reason and the tries it had. `relay.federation.letters` lists them for operators.
+A drainer that gives a message up moves it here, in the script that settles its outbox entry, with
+the reason and the failed attempts. At most `MAX_LETTERS` are kept. `relay.federation.letters` lists
+them for operators.
 
-To the fields of the outbox (`relay.federation.outbox`) a letter adds `why`, the reason, one of
-`proto.rmb.reasons`; `shard` and `entry`, where it was in the outbox; and `tries`, those that
-failed, as a JSON list. Sent again it has one more, `n`: how often it went through the outbox.
+A dead letter has the fields of the outbox (`relay.federation.outbox`) and these: `why`, the reason,
+one of `proto.rmb.reasons`; `shard` and `entry`, its place in the outbox; and `tries`, the failed
+attempts as a JSON list. A letter that was sent again also has `n`: how often it went through the
+outbox.
 """
 
 from __future__ import annotations
@@ -27,15 +29,15 @@ KEPT_S: Final = 86_400
 def requeue(client: Redis, entry: str) -> str | None:
     """Send a dead letter again, as the newest message of its shard.
 
-    It is counted as held again, whatever the bounds of its account: an operator asked for it.
-    The beat starts its shard if nobody drains it.
+    It is counted as held again even if its account is full, because an operator asked for it.
+    The beat starts a drainer for its shard if there is none.
 
     Args:
-        client: replies as bytes.
-        entry: of the dead letters' stream.
+        client: connection whose replies are bytes.
+        entry: id of the letter in the stream of dead letters.
 
     Returns:
-        Its new id in the outbox; None where there is no such letter.
+        Its new id in the outbox; None if there is no such letter.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -59,7 +61,7 @@ def requeue(client: Redis, entry: str) -> str | None:
 
 
 def delete(client: Redis, entry: str) -> bool:
-    """Remove a dead letter; whether it was there.
+    """Remove a dead letter, and return whether it existed.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -68,7 +70,7 @@ def delete(client: Redis, entry: str) -> bool:
 
 
 def expire(client: Redis, now: float) -> int:
-    """Remove what is older than a day; returns how many.
+    """Remove dead letters older than a day, and return their number.
 
     Args:
         now: unix seconds.

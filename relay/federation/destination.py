@@ -1,10 +1,10 @@
-"""One other relay as a place to send to: the lanes that want to, and the requests under way.
+"""Delivery to one partner relay: the lanes that have messages for it, and the requests in flight.
 
-Lanes queue here in the order they became ready. To a relay that takes the batch form a few requests
-go at a time, each with the first messages of as many lanes as are ready: what arrives while they
-are under way makes up the next one, so batches grow with the load and a lone message waits for
-nothing. To others each message is a request, many at a time. While a relay fails, one request at a
-time finds out whether it is back.
+Lanes queue here in the order in which they became ready. A relay that takes the batch form gets a
+few requests at a time, each with the first messages of as many lanes as are ready. Messages that
+arrive while these are in flight make up the next batch, so batches grow with the load and a lone
+message does not wait. Other relays get one request for each message, many at a time. While a relay
+fails, it gets one request at a time, to find out whether it works again.
 """
 
 from __future__ import annotations
@@ -32,46 +32,50 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BATCHES: Final = 2
-"""Requests of the batch form at a time: one is handled there while the next one is on its way."""
+"""Maximum number of batch requests in flight: the relay handles one while the next is on its
+way.
+"""
 SINGLES: Final = 64
-"""Requests of the single form at a time."""
+"""Maximum number of requests of the single form in flight."""
 TOGETHER_S: Final = 0.0001
-"""Requests of the single form go out together, the more of them are under way the more: each lets
-the next ones wait for so long. Both sides then read, check, commit and settle several in one step
-each."""
+"""Seconds that each request of the single form in flight delays the next ones, so that more go out
+together the more are in flight. Both sides then read, check, commit and settle several in one step.
+"""
 LANE_MESSAGES: Final = 64
-"""Of one lane in one batch, so that a busy twin leaves room for the others."""
+"""Maximum number of messages of one lane in a batch, so that a busy twin leaves room for others."""
 LOADING: Final = 8
-"""Lanes at a time whose messages are read again: together what one batch holds. While a relay fails
-it is one, which is enough to find out whether it works again."""
+"""Maximum number of lanes whose payloads are read again at a time: together what one batch holds.
+While a relay fails it is one, which is enough to find out whether the relay works again.
+"""
 _REASONS: Final = {
     Outcome.ACCEPTED: None,
     Outcome.REFUSED: MessageReason.REMOTE_4XX,
     Outcome.BUSY: MessageReason.REMOTE_5XX,
     Outcome.FAILED: MessageReason.REMOTE_5XX,
 }
-"""What is recorded of one message."""
+"""Reason that is recorded for a message with this outcome."""
 _DELIVERY: Final = batch.DELIVERY_HEADER.encode()
 SINGLE_FROM: Final = 3
-"""Failures in a row from which on one message by itself finds out whether the relay works: it may
-be the batch form alone that does not."""
+"""Failures in a row from which on the relay is tested with single messages: it may be only the
+batch form that does not work.
+"""
 SINGLES_S: Final = 10.0
-"""No batches are sent for so long where that was so."""
+"""Seconds for which no batches are sent after only the batch form turned out to fail."""
 FORGET_OFFER: Final = frozenset((404, 405, 415, 501))
 
 
 class Part(NamedTuple):
-    """What a request has of one lane."""
+    """The messages of one lane in a request."""
 
     lane: Lane
     entries: list[Entry]
 
 
 class Destination:
-    """Requests to one relay.
+    """Requests to one partner relay.
 
     Attributes:
-        partner: what is known about it.
+        partner: state of the relay.
         progress_at: monotonic time of its last answer.
     """
 
@@ -85,17 +89,17 @@ class Destination:
         self._loading = 0
         self._scheduled = False
         self._pumped_at = 0.0  # loop time
-        self._bad_batches = 0  # in a row, each with an answer
+        self._bad_batches = 0  # failed batches in a row that had an answer
         self._singles_until = 0.0  # unix time
 
     @property
     def idle(self) -> bool:
-        """Whether nothing of it is under way."""
+        """Whether no lane waits and no request or read is in flight."""
         return not (self._ready or self._posts or self._loading)
 
     @property
     def _batched(self) -> bool:
-        """Whether messages go in the batch form now."""
+        """Whether messages are sent in the batch form now."""
         partner = self.partner
         return (
             partner.batch
@@ -104,7 +108,7 @@ class Destination:
         )
 
     def enqueue(self, lane: Lane) -> None:
-        """A lane has something for this relay."""
+        """Queue a lane that has messages for this relay."""
         lane.stage = Stage.READY
         lane.queue = self
         self._ready.append(lane)
@@ -122,7 +126,7 @@ class Destination:
             self._sender.loop.call_later(wait_s, self.pump)
 
     def pump(self) -> None:
-        """Makes requests of what is ready, as many as may go at a time."""
+        """Make requests of the lanes that are ready, as many as may be in flight."""
         self._scheduled = False
         self._pumped_at = self._sender.loop.time()
         partner = self.partner
@@ -149,7 +153,7 @@ class Destination:
                 self._sender.spawn(self._post(parts, True))
 
     def _collect(self, messages: int) -> list[Part]:
-        """Takes the first messages of the lanes that are ready, as many as fit."""
+        """Take the first messages of the lanes that are ready, as many as fit into a request."""
         parts: list[Part] = []
         room_bytes = MAX_BATCHED_BYTES
         ready, now = self._ready, self._sender.clock()
@@ -174,8 +178,8 @@ class Destination:
             entries = _first(lane, min(messages, LANE_MESSAGES), room_bytes, now)
             if not entries:
                 if parts:
-                    break  # no room left in this one
-                entries = [head]  # too large for any batch: a request of its own
+                    break  # no room left in this request
+                entries = [head]  # too large for any batch: sent in the single form
             ready.popleft()
             lane.stage = Stage.SENDING
             lane.sending = entries
@@ -187,7 +191,7 @@ class Destination:
         return parts
 
     def _load(self, lane: Lane) -> None:
-        """Fetches a lane's payloads; then it is the first in the queue."""
+        """Read the payloads of a lane, then put it first in the queue."""
         lane.stage = Stage.FETCHING
         self._loading += 1
 
@@ -200,7 +204,7 @@ class Destination:
         lane.shard.load(lane, loaded)
 
     def _post_at_once(self, parts: list[Part]) -> bool:
-        """Sends a request of the single form, if a connection is kept; whether it did."""
+        """Send a request of the single form if a connection is kept; return whether it was sent."""
         sender = self._sender
         entry = parts[0].entries[0]
         payload, started = entry.payload, sender.clock()
@@ -214,7 +218,7 @@ class Destination:
         )
 
     async def _post(self, parts: list[Part], single: bool) -> None:
-        """Sends one request and sees to its outcome."""
+        """Send one request and handle its outcome."""
         sender = self._sender
         started = sender.clock()
         timeout_s = time_out_s(sender.options.timeout_s, _last_deadline(parts), started)
@@ -252,7 +256,7 @@ class Destination:
         )
 
     def _name(self, part: Part) -> str:
-        """What a delivery of the single form is called."""
+        """Return the delivery header value of a message sent in the single form."""
         entry = part.entries[0]
         delivery_id = (part.lane.shard.prefix + entry.id).decode()
         return batch.delivery_header(self._sender.relay_id, delivery_id, entry.doubtful)
@@ -264,7 +268,14 @@ class Destination:
         started: float,
         reply: Reply | Unanswered | None,
     ) -> None:
-        """Sees to the outcome of one request; None: it could not be made."""
+        """Handle the outcome of one request.
+
+        Args:
+            parts: messages of the request.
+            single: whether it was of the single form.
+            started: unix time at which it was begun.
+            reply: the answer, or why there was none; None: an internal error.
+        """
         try:
             if isinstance(reply, Reply):
                 if single:
@@ -274,14 +285,14 @@ class Destination:
             elif reply is not None:
                 self._unanswered(parts, started, reply)
             else:
-                # Not the relay's fault, but what follows is the same: not again at once, or for
-                # ever.
+                # Not the relay's fault, but handled alike: the messages must not be retried at
+                # once, nor for ever.
                 self._relay_failed(parts, started, "internal error")
         finally:
             self._over(parts)
 
     def _over(self, parts: list[Part]) -> None:
-        """A request is not under way any more."""
+        """Record that a request is no longer in flight."""
         self._posts -= 1
         for lane, _ in parts:
             lane.shard.sent(lane)
@@ -311,7 +322,7 @@ class Destination:
         sender.partners.offers(partner, reply.offers_batch)
         outcome = judge(reply.status, reply.retry_after_s is not None)
         if outcome is Outcome.FAILED:
-            _doubt([part])  # something between us may have answered for a relay that took it
+            _doubt([part])  # a proxy may have answered for a relay that accepted it
             self._relay_failed([part], started, f"answered {reply.status}")
             return
         self._works(started, part.entries if outcome is Outcome.ACCEPTED else [])
@@ -325,7 +336,7 @@ class Destination:
         if reply.status != 200:
             outcome = judge(reply.status, reply.retry_after_s is not None)
             if reply.status in FORGET_OFFER or outcome is Outcome.REFUSED:
-                # What it has against the messages it says to each of them.
+                # A relay that takes batches refuses messages one by one.
                 log.info("relay %s takes no batches any more: %d", partner.domain, reply.status)
                 sender.partners.offers(partner, False)
                 return
@@ -348,7 +359,7 @@ class Destination:
         for part in parts:
             answers = statuses[at : at + len(part.entries)]
             at += len(answers)
-            # Each status is about one message: none of them says that the relay is broken.
+            # Each status is about one message: none of them means that the relay is broken.
             outcomes = [judge(status, True) for status in answers]
             for entry, outcome in zip(part.entries, outcomes, strict=True):
                 if outcome is Outcome.ACCEPTED:
@@ -357,7 +368,7 @@ class Destination:
         self._works(started, accepted)
 
     def _works(self, started: float, accepted: list[Entry]) -> None:
-        """The relay answered as a relay does."""
+        """Record an answer that shows the partner relay works."""
         sender = self._sender
         now = sender.clock()
         self.progress_at = time.monotonic()
@@ -375,7 +386,7 @@ class Destination:
         wait_s: float = 0.0,
         reason: MessageReason = MessageReason.REMOTE_5XX,
     ) -> None:
-        """The relay did not answer, or not as one that works."""
+        """Record that the relay did not answer, or not as a working relay does."""
         sender, partner = self._sender, self.partner
         sender.partners.failed(partner, started, why, wait_s)
         sender.ranks.failed(partner.domain, sender.clock())
@@ -402,7 +413,7 @@ class Destination:
         started: float,
         wait_s: float,
     ) -> None:
-        """Sees to one lane's messages after an answer."""
+        """Settle the messages of one lane after an answer."""
         sender, domain = self._sender, self.partner.domain
         lane = part.lane
         shard = lane.shard
@@ -454,23 +465,28 @@ class Destination:
 
 
 MAX_BATCHED_BYTES: Final = batch.MAX_BODY_BYTES - 1 - batch.MAX_ID_BYTES
-"""Records of a batch."""
+"""Maximum size of all records of a batch, in bytes."""
 
 
 def _doubt(parts: list[Part]) -> None:
-    """The messages of a request may have been accepted."""
+    """Mark the messages of a request as possibly accepted."""
     for part in parts:
         for entry in part.entries:
             entry.doubtful = True
 
 
 def _last_deadline(parts: list[Part]) -> float:
-    """When a request is of no use any more: a message that expires does not end those beside it."""
+    """Return the latest deadline in a request, after which it is of no use.
+
+    A message that expires earlier does not end the request for the others.
+    """
     return max(entry.deadline for part in parts for entry in part.entries)
 
 
 def _first(lane: Lane, messages: int, room_bytes: int, now: float) -> list[Entry]:
-    """The first messages of a lane, up to the first that is not in memory or does not fit."""
+    """Return the first messages of a lane, up to the first that is not in memory or does not
+    fit.
+    """
     found: list[Entry] = []
     for entry in lane.entries:
         if entry.over or entry.deadline <= now:

@@ -1,8 +1,8 @@
 """The thread in which all shards of one process are drained, on one event loop.
 
-Celery gives each task a thread. Were each to run a loop of its own they would take the interpreter
-from each other for every few messages, and each would have connections of its own to every relay.
-So the tasks only wait here, for the shard that they stand for.
+Celery runs each task in a thread. If each task ran an event loop of its own, the threads would
+contend for the interpreter every few messages, and each would have its own connections to every
+relay. So the tasks only wait here, each for the shard that it stands for.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GC_THRESHOLDS: Final = (20_000, 20, 50)
-"""Objects made between two collections, and collections of the younger generations before an older
-one. Messages end without cycles."""
+"""Objects created between two collections, and collections of the younger generations before an
+older one. Messages are freed without reference cycles.
+"""
 
 
 class Drainer:
-    """The loop, and the sender that is there while any shard is drained."""
+    """The event loop, and the sender that exists while any shard is drained."""
 
     def __init__(self, options: Callable[[], SenderOptions], stopping: Callable[[], bool]) -> None:
         """
         Args:
-            options: read for each new sender.
-            stopping: whether drainers have to end.
+            options: returns the options; called for each new sender.
+            stopping: returns whether drainers have to end.
         """
         self._options = options
         self._stopping = stopping
@@ -50,7 +51,10 @@ class Drainer:
         self._users = 0
 
     def drain(self, shard: int) -> bool:
-        """Drains one shard for a while; blocks. Returns whether there is more for a successor.
+        """Drain one shard for a while; block until it ends.
+
+        Returns:
+            Whether there are messages left for a successor.
 
         Raises:
             redispipe.errors.LinkLost: Redis went away.
@@ -60,7 +64,7 @@ class Drainer:
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
-                # As in a relay worker: what was imported is not looked through again and again.
+                # As in a relay worker: imported objects are not scanned at every collection.
                 gc.collect()
                 gc.freeze()
                 gc.set_threshold(*GC_THRESHOLDS)
@@ -108,14 +112,14 @@ class Drainer:
 
 
 def _events() -> DrainerEvents:
-    """Not imported where nobody wants it."""
+    """Return the recorder of events; imported only if it is used."""
     from relay.analytics.drainer_events import of_this_process
 
     return of_this_process(settings.RMB)
 
 
 def options_of(config: Any) -> SenderOptions:
-    """The sender's options from the settings."""
+    """Return the sender's options from the settings."""
     federation = config.federation
     return SenderOptions(
         redis_url=config.redis.url,
@@ -134,4 +138,4 @@ def options_of(config: Any) -> SenderOptions:
 
 
 drainer = Drainer(lambda: options_of(settings.RMB), background.stopping.is_set)
-"""The one of this process."""
+"""The drainer of this process."""

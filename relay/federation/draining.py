@@ -1,6 +1,6 @@
-"""Draining one shard of the outbox, from taking its lease to giving it back.
+"""The drain of one shard of the outbox, from taking its lease to releasing it.
 
-What happens to messages meanwhile is in `shard.py`.
+`shard.py` handles the messages meanwhile.
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LIFE_S: Final = 60.0
-"""Longest life of a drainer. Its successor starts with fresh state."""
+"""Longest life of a drainer, in seconds. Its successor starts with fresh state."""
 IDLE_S: Final = 10.0
-"""Time without messages after which it ends sooner."""
+"""Seconds without messages after which a drainer ends early."""
 LOOK_S: Final = 0.25
-"""How often it is seen whether it is time to leave."""
+"""Seconds between two checks whether the drainer has to end."""
 SETTLED_S: Final = 5.0
-"""The last messages are settled by then, or left to the successor."""
+"""Seconds beyond the request time-out in which the last messages are settled; the rest is left to
+the successor.
+"""
 
 
 async def drain(sender: Sender, shard: Shard) -> bool:
-    """Deliver what comes, for a while.
+    """Deliver the messages of a shard for a while.
 
     Returns:
-        Whether there is something left for a successor.
+        Whether there are messages left for a successor.
 
     Raises:
         LinkLost: Redis went away at the start or at the end.

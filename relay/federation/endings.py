@@ -1,8 +1,9 @@
-"""Messages that end otherwise than by delivery to another relay.
+"""Messages that end other than by delivery to another relay.
 
-One that is given up becomes a dead letter, and the sender of a request is told why. One whose twin
-has moved to this relay meanwhile goes into the queue of its session here. Both need the envelope,
-which may have to be read again: a few at a time, however many expire in one moment.
+A message that is given up becomes a dead letter, and the sender of a request is notified of the
+reason. A message whose twin has moved to this relay meanwhile goes into the queue of its session
+here. Both need the envelope, which may have to be read again: a few are read at a time, however
+many expire at one moment.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
     from relay.federation.sender import Sender
 
 READING: Final = 64
-"""Messages that are read again at a time."""
+"""Maximum number of messages that are read again at a time."""
 AGAIN_S: Final = 1.0
-"""Redis did not answer: the next attempt."""
+"""Seconds until the next attempt after Redis did not answer."""
 
 
 class Endings:
-    """Ends messages of one shard."""
+    """Ends the messages of one shard that are not delivered to another relay."""
 
     def __init__(self, sender: Sender, shard: int, window: Window, lease: Lease) -> None:
         self._sender = sender
@@ -42,10 +43,10 @@ class Endings:
         self._lease = lease
         self._waiting: deque[tuple[Entry, MessageReason | None]] = deque()
         self._reading = 0
-        self._pausing = False  # Redis did not answer
+        self._pausing = False  # after Redis did not answer
 
     def end(self, entry: Entry, reason: MessageReason | None) -> None:
-        """Gives a message up; without a reason, delivers it to a session of this relay."""
+        """Give a message up; without a reason, deliver it to a session of this relay."""
         entry.over = True
         self._waiting.append((entry, reason))
         self._go_on()
@@ -73,14 +74,14 @@ class Endings:
             return
         payload = read_again(entry, reply)
         if payload is None:
-            self._window.gone(entry)  # somebody else removed it
+            self._window.gone(entry)  # removed from the outbox meanwhile
         else:
             self._end(entry, reason, payload)
         self._go_on()
 
     def _end(self, entry: Entry, reason: MessageReason | None, payload: bytes) -> None:
         if not self._lease.held:
-            return  # it is the successor's to judge
+            return  # the successor decides about it
         notice, deliver_to = None, ""
         try:
             envelope = Envelope.FromString(payload)

@@ -1,4 +1,4 @@
-"""The metrics of federation that belong to no worker: from what Redis holds, at each scrape."""
+"""The metrics of federation that belong to no single worker, read from Redis at each scrape."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from relay.ops.redis_client import number, text
 from relay.queues import keys
 
 MAX_RELAYS: Final = 1000
-"""Relays with series of their own, the busiest; the others are one, `OTHER`. Twins name relays as
-they like, and every name would be a series for ever."""
+"""Maximum number of relays with series of their own, the busiest; the others share the series
+`OTHER`. Twins name relays freely, and every name would be a series for ever.
+"""
 OTHER: Final = "other"
 
 
 def read(client: Redis, now: float | None = None, *, partners: bool = True) -> dict[str, float]:
-    """Series and their values.
+    """Return the values of all series.
 
     Args:
-        client: replies as bytes.
+        client: connection whose replies are bytes.
         now: unix seconds; the clock unless given.
-        partners: whether each other relay is asked about, for how long it is left alone.
+        partners: whether to read the back-off of each partner relay.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -41,7 +42,7 @@ def read(client: Redis, now: float | None = None, *, partners: bool = True) -> d
 
 
 async def read_async(client: AsyncRedis, now: float | None = None) -> dict[str, float]:
-    """As `read`, on an event loop."""
+    """Return the values of all series, as `read`, on an event loop."""
     async with client.pipeline(transaction=False) as pipe:
         _ask(pipe)
         counted, members, dead, heads = await pipe.execute()
@@ -109,7 +110,7 @@ def _busiest(counts: Mapping[str, float]) -> dict[str, float]:
 
 
 def _latency(counts: Mapping[str, float]) -> dict[str, float]:
-    """A histogram as Prometheus has it: each bucket holds the smaller ones too."""
+    """Return a histogram in the form of Prometheus: each bucket includes the smaller ones."""
     name = "federation_delivery_seconds"
     figures: dict[str, float] = {}
     total = 0.0

@@ -1,8 +1,8 @@
-"""Relays that are gone are forgotten, so that what twins list has a bound.
+"""Removal of relays that no longer exist, so that the number of known relays has a bound.
 
 Twins name their relays freely. Each name that a message was for leaves a state, counts and a row
-behind; those that nobody answered at would come to outnumber the relays there are. What an operator
-decided about a relay, or noted, is kept.
+behind, and names at which no relay ever answered would outnumber the real ones. A relay that an
+operator has decided about or written a note on is kept.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from relay.queues import keys
 logger = logging.getLogger(__name__)
 
 UNANSWERED_S: Final = 7 * 86_400.0
-"""One that never answered is forgotten when it was last tried so long ago."""
+"""Seconds since the last attempt after which a relay that never answered is forgotten."""
 ANSWERED_S: Final = 90 * 86_400.0
-"""One that did, when it was last tried or heard so long ago."""
+"""Seconds since the last attempt or message after which a relay that has answered is forgotten."""
 EVERY_S: Final = 3_600.0
 AT_ONCE: Final = 500
-"""Relays looked at together."""
+"""Number of relays examined together."""
 
 _FIELDS: Final = ("last_failure", "last_success", "heard")
 
 
 class Forgetting:
-    """Looks for such relays once in a while.
+    """Forgets such relays, once every `EVERY_S`.
 
     Args:
-        clock: seconds, monotonic.
+        clock: monotonic time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -45,14 +45,14 @@ class Forgetting:
         self._next_at = float("-inf")
 
     def look(self, client: Redis, now: float) -> int:
-        """Forget them, if it is time for a look.
+        """Forget relays that no longer exist, if it is time.
 
         Args:
-            client: replies as bytes.
+            client: connection whose replies are bytes.
             now: unix seconds.
 
         Returns:
-            How many.
+            Number of relays forgotten.
 
         Raises:
             redis.exceptions.RedisError: Redis does not answer.
@@ -71,7 +71,7 @@ class Forgetting:
 
 
 def forget(client: Redis, now: float) -> int:
-    """Forget the relays that are gone; see `Forgetting.look`."""
+    """Forget relays that no longer exist, and return their number; see `Forgetting.look`."""
     domains = [text(each) for each in client.sscan_iter(keys.PARTNERS, count=AT_ONCE)]
     return sum(
         _forget_of(client, domains[first : first + AT_ONCE], now)

@@ -1,11 +1,13 @@
-"""Requests to other relays: kept connections, no redirects, bounded answers, TLS verified.
+"""Requests to partner relays: kept connections, no redirects, bounded answers, TLS verified.
 
-One client per process holds the connections to all relays, a pool for each. There are no cookies,
-proxies, compression or redirects to be turned off: a request is a POST with the given headers, and
-of an answer the status, two headers and as much of the body as was asked for are read.
+One client per process holds the connections to all relays, in a pool for each. It has no cookies,
+proxies, compression or redirects that would have to be turned off: a request is a POST with the
+given headers, and of an answer it reads the status, two headers, and as much of the body as the
+caller needs.
 
-A general client costs 140 us a request, ten times as much as this, and twice the time of everything
-else a message needs on its way out in the single form (docs/decisions/009-outgoing-federation.md).
+A general HTTP client takes 140 us for a request, ten times as long as this one, and twice the time
+of everything else that an outgoing message in the single form needs
+(docs/decisions/009-outgoing-federation.md).
 """
 
 from __future__ import annotations
@@ -27,10 +29,11 @@ from relay.federation.resolver import ANYBODY, Asker, PublicResolver, ResolverFu
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S: Final = 4.0
-"""An unused connection is closed before the usual servers do (5 s and more), as a request that
-meets their closing has to be repeated."""
+"""Seconds after which an unused connection is closed. Usual servers close theirs after 5 s or more,
+and a request that meets their closing has to be repeated.
+"""
 NEXT_ADDRESS_S: Final = 0.25
-"""An address of a name is tried beside those before it after so long (RFC 8305)."""
+"""Seconds until the next address of a name is tried in parallel with those before it (RFC 8305)."""
 MAX_RETRY_AFTER_S: Final = 3600.0
 MAX_REASON_CHARS: Final = 120
 
@@ -40,13 +43,13 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 class Reply(NamedTuple):
-    """An answer.
+    """The answer to a request.
 
     Attributes:
-        status: of HTTP.
-        retry_after_s: how long the relay wants to be left alone; None where it does not say.
-        offers_batch: it takes the batch form.
-        body: up to as many bytes as were asked for and one more.
+        status: HTTP status.
+        retry_after_s: seconds the relay asks to wait; None if it sends no such header.
+        offers_batch: whether the relay takes the batch form.
+        body: at most as many bytes as were asked for, and one more.
     """
 
     status: int
@@ -56,12 +59,12 @@ class Reply(NamedTuple):
 
 
 class Unanswered(Exception):
-    """There was no answer.
+    """There was no answer to a request.
 
     Attributes:
-        sent: the request may have arrived.
-        timed_out: it was waited for in vain.
-        not_tried: the relay has nothing to do with it.
+        sent: whether the request may have arrived.
+        timed_out: whether a time-out expired.
+        not_tried: whether the cause is local, so that it is no failure of the relay.
     """
 
     def __init__(
@@ -77,7 +80,7 @@ Replied = Callable[[Reply | Unanswered], None]
 
 
 class _Pool:
-    """The unused connections to one relay, the last used first."""
+    """The unused connections to one relay, the last used at the right end."""
 
     __slots__ = ("idle", "place")
 
@@ -87,7 +90,7 @@ class _Pool:
 
 
 class HttpClient:
-    """Posts to relays by their domain. How many at a time is up to the caller."""
+    """Posts requests to relays by domain. The caller limits how many are in flight."""
 
     def __init__(
         self,
@@ -101,8 +104,8 @@ class HttpClient:
         Args:
             resolver: decides which addresses may be connected to.
             scheme: `https` or `http`.
-            connect_timeout_s: time a connection may take.
-            ca_file: certificates to trust instead of the system's.
+            connect_timeout_s: seconds that establishing a connection may take.
+            ca_file: file of certificates to trust instead of the system's.
         """
         self._loop = asyncio.get_running_loop()
         self._resolver = resolver
@@ -112,7 +115,7 @@ class HttpClient:
         if scheme == "https":
             self._tls = ssl.create_default_context(cafile=ca_file or None)
         self._pools: dict[str, _Pool] = {}
-        self._busy: set[HttpConnection] = set()  # with a request under way
+        self._busy: set[HttpConnection] = set()  # with a request in flight
 
     async def post(
         self,
@@ -124,19 +127,19 @@ class HttpClient:
         answer_bytes: int = 0,
         asker: Asker = ANYBODY,
     ) -> Reply:
-        """Sends one request.
+        """Send one request.
 
         Args:
-            domain: of the relay.
-            path: of the request.
-            headers: of the request; names and values of our own making.
-            body: of the request.
-            timeout_s: for everything.
-            answer_bytes: needed of the body of the answer.
-            asker: for whom the domain is looked up, if it is.
+            domain: domain of the relay.
+            path: path of the request.
+            headers: headers of the request; names and values are not escaped.
+            body: body of the request.
+            timeout_s: seconds for everything, including the connection.
+            answer_bytes: number of bytes needed of the answer's body.
+            asker: caller that a look-up of the domain is attributed to.
 
         Raises:
-            Unanswered: there was no answer, or it made no sense.
+            Unanswered: there was no answer, or an invalid one.
         """
         connection: HttpConnection | None = None
         try:
@@ -170,19 +173,19 @@ class HttpClient:
     def post_at_once(
         self, domain: str, opening: bytes, body: bytes, timeout_s: float, replied: Replied
     ) -> bool:
-        """Sends one request on a kept connection; no body of the answer is needed.
+        """Send one request on a kept connection, without reading the body of the answer.
 
-        No task or future is made: they would take longer than all the rest of a small request.
+        No task or future is created: they would take longer than all the rest of a small request.
 
         Args:
-            domain: of the relay.
+            domain: domain of the relay.
             opening: see `request_opening`.
-            body: of the request.
-            timeout_s: for the answer.
-            replied: called once, not before this has returned; never after `close`.
+            body: body of the request.
+            timeout_s: seconds to wait for the answer.
+            replied: called once, after this method has returned; never after `close`.
 
         Returns:
-            Whether there was a connection; if not, nothing happens.
+            Whether there was a connection; if not, nothing is sent.
         """
         connection = self._kept(domain)
         if connection is None:
@@ -202,7 +205,7 @@ class HttpClient:
     ) -> None:
         def came(outcome: Answer | Exception) -> None:
             if connection not in self._busy:
-                return  # it was ended meanwhile
+                return  # closed meanwhile
             self._busy.discard(connection)
             if connection.reusable:
                 connection.idle_since = self._loop.time()
@@ -216,7 +219,7 @@ class HttpClient:
         connection.request(head, body, answer_bytes, timeout_s, came)
 
     def tidy(self) -> None:
-        """Closes what was not used lately; to be called now and then."""
+        """Close connections that were not used lately; to be called regularly."""
         oldest = self._loop.time() - KEEP_ALIVE_S
         for domain, pool in list(self._pools.items()):
             while pool.idle and pool.idle[0].idle_since < oldest:
@@ -225,7 +228,7 @@ class HttpClient:
                 del self._pools[domain]
 
     async def close(self) -> None:
-        """Closes all connections."""
+        """Close all connections."""
         for connection in list(self._busy):
             self._end(connection)
         for pool in self._pools.values():
@@ -248,7 +251,7 @@ class HttpClient:
         return pool
 
     def _kept(self, domain: str) -> HttpConnection | None:
-        """The connection to a relay that was used last, if that was lately."""
+        """Return the most recently used connection to a relay that is still usable, if any."""
         pool = self._pools.get(domain)
         if pool is None:
             return None
@@ -261,7 +264,7 @@ class HttpClient:
         return None
 
     async def _connect(self, place: Place, asker: Asker) -> HttpConnection:
-        """A connection to the first address of a name that takes one."""
+        """Connect to the first address of a name that accepts a connection."""
         async with asyncio.timeout(self._connect_timeout_s):
             addresses = await self._resolver.resolve(place.host, place.port or self._port, asker)
             if len(addresses) == 1:
@@ -269,7 +272,9 @@ class HttpClient:
             return await self._race(place, deque(_alternating(addresses)))
 
     async def _race(self, place: Place, addresses: deque[str]) -> HttpConnection:
-        """Tries addresses until one takes a connection; one that is silent holds up no other."""
+        """Try addresses until one accepts a connection; a silent one does not hold up the
+        others.
+        """
         failure: BaseException = OSError("no address")
         tries: set[asyncio.Task[HttpConnection]] = set()
         try:
@@ -312,7 +317,7 @@ class HttpClient:
 
 
 def _alternating(addresses: list[str]) -> Iterator[str]:
-    """The same addresses, those of both families in turns."""
+    """Yield the same addresses, alternating between the two families."""
     first = [address for address in addresses if (":" in address) == (":" in addresses[0])]
     others = [address for address in addresses if address not in first]
     for pair in zip_longest(first, others):
@@ -320,12 +325,12 @@ def _alternating(addresses: list[str]) -> Iterator[str]:
 
 
 def request_opening(domain: str, path: str, headers: Mapping[str, str]) -> bytes:
-    """The first lines of requests: all of the head but the length.
+    """Return the head of a request without its content length.
 
     Args:
-        domain: of the relay.
-        path: of the requests.
-        headers: names and values of our own making.
+        domain: domain of the relay.
+        path: path of the requests.
+        headers: headers of the requests; names and values are not escaped.
     """
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     return f"POST {path} HTTP/1.1\r\nHost: {domain}\r\n{lines}".encode()
@@ -350,13 +355,13 @@ def _unanswered(error: Exception) -> Unanswered:
 def _retry_after(value: bytes | None) -> float | None:
     if value is None:
         return None
-    # The other form, a date, is not used between relays: it counts as "some time".
+    # The other form, a date, is not used between relays: it counts as an unspecified time.
     return min(float(value), MAX_RETRY_AFTER_S) if value.isdigit() else 0.0
 
 
 def _reason(error: Exception) -> str:
-    """The cause in a few words."""
+    """Return the cause in a few words."""
     if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.errno:
-        # The loop's own text has the address in it. Look-ups have numbers of their own, below 0.
+        # The loop's own text contains the address. Look-up errors have their own numbers, below 0.
         return os.strerror(error.errno) if error.errno > 0 else str(error.strerror)
     return str(error) or type(error).__name__

@@ -1,7 +1,8 @@
-"""One HTTP/1.1 connection to another relay: a request out, an answer in, bounded in every part.
+"""One HTTP/1.1 connection to another relay, with bounds for every part of an answer.
 
-The parser is the one the relay's own listener uses (llhttp, by httptools). A connection serves one
-request at a time; whoever has it is told the answer, and gives it back to its pool or closes it.
+The parser is the one that the relay's own listener uses (llhttp, by httptools). A connection serves
+one request at a time. Its holder gets the answer, and returns the connection to its pool or closes
+it.
 """
 
 from __future__ import annotations
@@ -13,21 +14,23 @@ from typing import Final, NamedTuple
 import httptools
 
 MAX_HEAD_BYTES: Final = 16 << 10
-"""Status line and headers of an answer."""
+"""Maximum size of an answer's status line and headers, in bytes."""
 MAX_IGNORED_BYTES: Final = 16 << 10
-"""Of a body nobody needs, read so that the connection can be used again."""
+"""Maximum size of a body that is not needed, in bytes; it is read so that the connection can be
+used again.
+"""
 IGNORED_BODY_S: Final = 0.25
-"""How long it is waited for."""
+"""Seconds to wait for the end of a body that is not needed."""
 TOO_LONG: Final = "the head of the answer is too long"
 
 
 class Answer(NamedTuple):
-    """What came back.
+    """The answer to a request.
 
     Attributes:
-        status: of HTTP.
-        headers: by name in lower case; of several with one name the last.
-        body: as much as was asked for, and one byte more of a longer one.
+        status: HTTP status.
+        headers: values by name in lower case; of several with one name the last.
+        body: as much as was asked for, and one more byte of a longer one.
     """
 
     status: int
@@ -36,19 +39,19 @@ class Answer(NamedTuple):
 
 
 class BadAnswer(Exception):
-    """What came back is not HTTP, or more than it may be."""
+    """The answer is not HTTP, or exceeds a bound."""
 
 
 Came = Callable[["Answer | Exception"], None]
-"""Gets the answer; `BadAnswer`, `ConnectionError` or `TimeoutError` instead."""
+"""Called with the answer, or with `BadAnswer`, `ConnectionError` or `TimeoutError`."""
 
 
 class HttpConnection(asyncio.Protocol):
-    """A connection that requests are made on.
+    """A connection on which requests are made.
 
     Attributes:
-        open: it can take a request.
-        idle_since: loop time it was last used.
+        open: whether the connection is established.
+        idle_since: loop time of its last use.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -57,27 +60,27 @@ class HttpConnection(asyncio.Protocol):
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        self._came: Came | None = None  # of the request under way
+        self._came: Came | None = None  # of the request in flight
         self._timer: asyncio.TimerHandle | None = None
         self._wanted = 0
-        self._head_bytes = 0  # received before the head was over
+        self._head_bytes = 0  # received before the end of the head
         self._header_bytes = 0  # of names and values
         self._in_body = False
-        self._reusable = True  # no request was made yet
+        self._reusable = True  # true before the first request, too
         self._patience: asyncio.TimerHandle | None = None
         self._headers: dict[bytes, bytes] = {}
         self._body: list[bytes] = []
         self._body_bytes = 0
 
     def request(self, head: bytes, body: bytes, wanted: int, timeout_s: float, came: Came) -> None:
-        """Writes a request.
+        """Write a request.
 
         Args:
             head: request line and headers with the empty line.
-            body: of the request.
-            wanted: bytes of the answer's body that are needed; 0 for none, and then the answer
-                counts when its head is there.
-            timeout_s: for the answer.
+            body: body of the request.
+            wanted: number of bytes needed of the answer's body; with 0 a complete head is an answer
+                even if the body does not end.
+            timeout_s: seconds to wait for the answer.
             came: called once in a later turn of the loop, unless the connection is closed before.
         """
         assert self._transport is not None and self._came is None and self._reusable
@@ -87,7 +90,7 @@ class HttpConnection(asyncio.Protocol):
         self._headers = {}
         self._body = []
         self._came = came
-        # Of its own, as the general `asyncio.timeout` costs as much as writing the request.
+        # A plain timer, as the general `asyncio.timeout` takes as long as writing the request.
         self._timer = self._loop.call_later(timeout_s, self._time_out)
         if len(body) < MAX_HEAD_BYTES:
             self._transport.write(head + body)
@@ -96,11 +99,13 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def reusable(self) -> bool:
-        """Whether the whole answer came, and the other side keeps the connection."""
+        """Whether the whole answer was received and the peer keeps the connection open."""
         return self.open and self._reusable
 
     def close(self) -> None:
-        """Ends it at once; nobody is told of an answer any more."""
+        """Close the connection at once; the callback of a request in flight is not called
+        any more.
+        """
         self.open = False
         self._came = None
         if self._timer is not None:
@@ -118,7 +123,7 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._reusable:
-            self.close()  # nobody asked
+            self.close()  # data without a request
             return
         if not self._in_body:
             self._head_bytes += len(data)
@@ -179,7 +184,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def _early(self) -> Answer | None:
-        """The head of an answer whose body nobody needs and which is not over."""
+        """The head of an answer whose body is not needed and has not ended; None otherwise."""
         if self._in_body and not self._wanted:
             return Answer(self._status, self._headers, b"")
         return None
@@ -209,5 +214,6 @@ class HttpConnection(asyncio.Protocol):
     def _tell(self, outcome: Answer | Exception) -> None:
         came, self._came = self._came, None
         if came is not None:
-            # Not at once: it may begin the next request, and the parser is not done with this one.
+            # Not at once: the callback may begin the next request while the parser is inside this
+            # one.
             self._loop.call_soon(came, outcome)

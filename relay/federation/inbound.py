@@ -1,8 +1,9 @@
-"""Messages from other relays over HTTP: `POST /` with one envelope, and the batch form.
+"""The HTTP endpoint for partner relays: `POST /` with one envelope, and the batch form.
 
-A request's way: its body is read up to the bound (`inbound_body`), its messages are decided
-(`inbound_intake`), and each has an answer: 202 when it is committed, a 4xx that is final, or 503
-for what passes (`proto.federation.answers`). The batch form answers 200 with a status for each.
+The body of a request is read up to the bound (`inbound_body`), its messages are decided
+(`inbound_intake`), and each gets an answer: 202 when it is committed, a 4xx that is final, or 503
+if the cause is temporary (`proto.federation.answers`). The batch form answers 200 with a status for
+each message.
 """
 
 from __future__ import annotations
@@ -47,10 +48,11 @@ log = logging.getLogger(__name__)
 SINGLE_PATH: Final = "/"
 _SINGLE_PATH: Final = SINGLE_PATH.encode()
 GROUPS: Final = 2
-"""Requests of the single form are decided together, in so many groups at a time: while the
-signatures of one are checked the other is committed, and what comes meanwhile is the next one."""
+"""Number of groups in which requests of the single form are decided at a time: while the signatures
+of one group are checked another is committed, and requests that arrive meanwhile form the next.
+"""
 STOP_S: Final = 3.0
-"""How long a stop waits for requests that are being decided."""
+"""Seconds that a stop waits for requests that are being decided."""
 
 HttpAnswer = tuple[int, Headers, bytes]
 
@@ -62,7 +64,7 @@ _RELAY: Final = batch.RELAY_HEADER.lower().encode()
 
 
 def paths(config: Any) -> tuple[str, ...]:
-    """Where other relays post to."""
+    """Return the paths that partner relays post to."""
     return (SINGLE_PATH, batch.PATH) if config.federation.batch else (SINGLE_PATH,)
 
 
@@ -72,7 +74,7 @@ class Inbound:
     def __init__(self, worker: Worker, config: Any) -> None:
         """
         Args:
-            worker: takes the messages.
+            worker: worker that stores the messages.
             config: `rmbsite.config.Config`.
         """
         federation = config.federation
@@ -80,7 +82,7 @@ class Inbound:
         self._offers_batch: bool = federation.batch
         self._paths = paths(config)
         self._max_message_bytes: int = config.relay.max_message_bytes
-        # Two, so that bodies that never end leave room for those that are short.
+        # Two budgets, so that bodies that never end leave room for short ones.
         self._incomplete = PartialBudget(config.relay.partial_bytes)
         self._undecided = PartialBudget(config.relay.partial_bytes)
         self._verification = Verification(federation.verify_processes)
@@ -95,15 +97,15 @@ class Inbound:
         self._answers: Counter[tuple[int, Reason | None]] = Counter()
         self._taken: HttpAnswer = (TAKEN.status, self._headers(TAKEN), b"")
         self._gathered: list[tuple[Post, Arrival]] = []  # the next group
-        self._groups = 0  # that are being decided
+        self._groups = 0  # number being decided
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Begins what goes on beside requests."""
+        """Start the background tasks."""
         self._partners.start()
 
     async def stop(self) -> None:
-        """Waits for what is being decided, then ends; new requests are refused by then."""
+        """Wait for what is being decided, then stop; new requests are refused by then."""
         deadline = self._worker.loop.time() + STOP_S
         while (
             self._intake.under_way or self._gathered or self._tasks
@@ -113,11 +115,11 @@ class Inbound:
         await self._verification.stop()
 
     def serves(self, path: str) -> bool:
-        """Whether a POST to this path is one of federation."""
+        """Check whether a POST to this path belongs to federation."""
         return path in self._paths
 
     def figures(self) -> dict[str, float]:
-        """Figures for the metrics."""
+        """Return the figures for the metrics."""
         figures: dict[str, float] = {
             "federation_inbound_accepted_total": self._answers[TAKEN.status, None],
             "federation_inbound_repeated_total": self._answers[REPEATED.status, None],
@@ -134,7 +136,7 @@ class Inbound:
         return figures
 
     async def serve(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        """Answers one request."""
+        """Answer one request."""
         announced, partner = self._read_head(scope["headers"], (scope.get("client") or ("", 0))[0])
         single = scope["path"] == SINGLE_PATH
         refusal = self._refusal(partner)
@@ -168,7 +170,11 @@ class Inbound:
             self._undecided.give(len(body))
 
     def take_post(self, post: Post) -> bool:
-        """Answers one request that is here as a whole; False where `serve` has to."""
+        """Answer one request that was received completely.
+
+        Returns:
+            False if the body is too large, so that `serve` has to answer it.
+        """
         body = post.body
         single = post.path == _SINGLE_PATH
         if len(body) > (self._max_message_bytes if single else batch.MAX_BODY_BYTES):
@@ -193,7 +199,7 @@ class Inbound:
         return True
 
     def _begin_group(self) -> None:
-        """Decides what is gathered at the end of this turn, then what was gathered meanwhile."""
+        """Decide what is gathered at the end of this turn, then what was gathered meanwhile."""
         self._groups += 1
         self._spawn(self._decide_groups())
 
@@ -204,7 +210,7 @@ class Inbound:
                 await self._decide_singles(gathered)
         finally:
             self._groups -= 1
-            if self._gathered:  # this was broken off
+            if self._gathered:  # after an exception or a cancellation
                 self._begin_group()
 
     async def _decide_singles(self, asked: list[tuple[Post, Arrival]]) -> None:
@@ -240,20 +246,20 @@ class Inbound:
     def _read_head(
         self, headers: Sequence[tuple[bytes, bytes]], address: str
     ) -> tuple[bytes, Partner]:
-        """Announced length, and who it is."""
+        """Return the announced length, and the partner that sent the request."""
         announced = relay = b""
         for name, value in headers:
             if name == b"content-length":
                 announced = value
             elif name == _RELAY:
                 relay = value
-        # Other scripts take a millisecond to be made ASCII, and no relay sends them.
+        # Converting other scripts to ASCII takes a millisecond, and no relay sends them.
         named = len(relay) <= MAX_DOMAIN_BYTES and relay.isascii()
         domain = fold(relay.decode("ascii")) if named else ""
         return announced, self._partners.identify(address, domain)
 
     def _refusal(self, partner: Partner) -> Answer | None:
-        """What is found before the body is read."""
+        """Return the refusal that applies before the body is read, if any."""
         worker = self._worker
         reason: Reason | None = None
         if worker.draining:
@@ -317,7 +323,7 @@ class Inbound:
         return answer.status, self._headers(answer), answer.text.encode()
 
     def _refused(self, answer: Answer) -> HttpAnswer:
-        """The answer to a whole request, without a look at its messages."""
+        """Return the answer that refuses a whole request without examining its messages."""
         self._count(answer, None)
         return answer.status, self._headers(answer), answer.text.encode()
 
@@ -333,7 +339,10 @@ class Inbound:
         return headers
 
     def _count(self, answer: Answer, arrival: Arrival | None) -> None:
-        """What is refused for good ends here; the rest comes again or goes elsewhere."""
+        """Count an answer that is not an acceptance, and record it for analytics.
+
+        A final refusal ends the message; other refused messages come again or go elsewhere.
+        """
         self._answers[answer.status, answer.reason] += 1
         if answer.reason is None:
             return

@@ -1,8 +1,9 @@
-"""What messages of other relays may still be stored: limits of their source, room in their queue.
+"""Admission of messages of partner relays: limits of their source, and room in their queue.
 
-The limit of a source twin is counted together with what it sends through sessions here. Errors made
-by relays have no source, and nobody signs them, so anybody may have made one: they have a rate for
-each address that brings them, and a small part of each queue (`Room.notice_refusal`).
+Messages count for the limit of their source twin together with those that it sends through sessions
+here. Errors made by relays have no source and no signature, so any client can forge one. They have
+a rate limit for each address that brings them, and a small part of each queue
+(`Room.notice_refusal`).
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ADDRESS_NOTICES_PER_S: Final = 100
-"""Errors that relays made, taken from an address each second; of a trusted relay any."""
+"""Errors made by relays that are accepted per second from an address; trusted relays are exempt."""
 NOTICES_BURST_S: Final = 10
-"""A relay whose queues expire has many to tell at once."""
+"""Seconds of that rate that may come at once: a relay whose queues expire reports many errors."""
 
 
 class InboundAdmission:
-    """The limits of one worker for what other relays bring."""
+    """The limits of one worker for messages of partner relays."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -43,16 +44,16 @@ class InboundAdmission:
         )
 
     def admit(self, arrival: Arrival, now_s: float) -> None:
-        """Refuses a message that is over a limit, or for which there is no room.
+        """Refuse a message that is over a limit, or for which there is no room.
 
         Args:
-            arrival: with nothing else against it.
+            arrival: a message that passed all other checks.
             now_s: unix time.
         """
         worker = self._worker
         if worker.commit.storage_full_since is not None and worker.commit.waiting_bytes:
-            # The commit gives batches up one by one, so of several messages of one request it might
-            # store the later ones only. Where nothing waits one finds out whether there is room.
+            # The commit gives batches up one by one, so of several messages of a request it might
+            # store only the later ones. If nothing waits, one message tests whether there is room.
             arrival.refuse(MessageReason.STORAGE_FULL)
             return
         destination = worker.destination(arrival.destination)
@@ -60,8 +61,8 @@ class InboundAdmission:
         if not source:
             self._admit_notice(arrival, destination)
             return
-        # Before the limit: nobody remembers a message that finds no room, so its source would be
-        # charged each time that somebody brings it again.
+        # Before the limit: a message that finds no room leaves no mark, so its source would be
+        # charged each time that it is brought again.
         full = self._refusal(arrival, destination)
         if full is not None:
             worker.room.holds(destination, source)
@@ -73,7 +74,7 @@ class InboundAdmission:
             arrival.refuse(over, int(WINDOW_S - now_s % WINDOW_S) + 1)
 
     async def find_room(self, arrivals: list[Arrival]) -> None:
-        """Asks for the queues that would refuse some of these by an answer that is too old."""
+        """Ask Redis about queues that would refuse some of these messages by an outdated reply."""
         worker = self._worker
         asked: dict[tuple[Destination, int], asyncio.Future[None]] = {}
         for arrival in arrivals:
@@ -128,5 +129,5 @@ class InboundAdmission:
 
 
 def _settle(answer: asyncio.Future[None]) -> None:
-    if not answer.done():  # nobody waits any more where the server cut the request
+    if not answer.done():  # done already if the server cancelled the request
         answer.set_result(None)

@@ -1,10 +1,10 @@
-"""The bodies of other relays' requests: read up to a bound, whatever their headers promise.
+"""Bodies of requests from partner relays, read up to a bound whatever their headers announce.
 
-Most bodies are in the first event already and cost nothing more. The others are read with a
-deadline, and their bytes are accounted for in a budget of the worker, so that many slow or large
-ones together take no more memory than one message may be allowed to. A refusal while the body is
-still coming is answered at once; what comes after it is thrown away for a moment, as a connection
-that is closed with unread bytes would take the answer with it.
+Most bodies are complete in the first event and cost nothing more. Others are read with a deadline,
+and their bytes count in a budget of the worker, so many slow or large bodies together take no more
+memory than the budget allows. A refusal while the body is still arriving is answered at once. The
+rest of the body is then discarded for a moment, because closing a connection with unread bytes
+would lose the answer.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from proto.rmb.reasons import MessageReason
 from proto.websocket.bounds import PartialBudget
 
 BODY_S: Final = 10.0
-"""From the end of the head to the end of the body. Relays give a whole delivery 3 s."""
+"""Seconds from the end of the head to the end of the body. Relays give a whole delivery 3 s."""
 LINGER_S: Final = 1.0
 LINGER_BYTES: Final = 4 << 20
-"""What is thrown away after an early answer."""
+"""Maximum number of bytes discarded after an early answer."""
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -29,41 +29,41 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class Client(Protocol):
-    """Who waits for the answer to a request."""
+    """The client that waits for the answer to a request."""
 
     @property
     def disconnected(self) -> bool:
-        """Whether nobody does any more."""
+        """Whether the client has disconnected."""
 
 
 class Post(Client, Protocol):
-    """A request that is here as a whole (`relay.server.small_post`)."""
+    """A request that was received completely (`relay.server.small_post`)."""
 
     @property
     def path(self) -> bytes:
-        """As the client wrote it."""
+        """The path as the client wrote it."""
 
     @property
     def headers(self) -> Sequence[tuple[bytes, bytes]]:
-        """With names in lower case."""
+        """The headers, with names in lower case."""
 
     @property
     def address(self) -> str:
-        """Of the client."""
+        """The address of the client."""
 
     @property
     def body(self) -> bytes:
-        """All of it."""
+        """The whole body."""
 
     def answer(self, status: int, headers: Headers, body: bytes) -> None:
-        """Answers it, once."""
+        """Send the answer; called once."""
 
 
 class BodyError(Exception):
-    """The body cannot be had.
+    """The body cannot be read.
 
     Attributes:
-        answer: for the client; None when there is nobody to answer any more.
+        answer: answer for the client; None if the client has disconnected.
     """
 
     def __init__(self, answer: Answer | None, reason: InboundReason | MessageReason) -> None:
@@ -73,18 +73,18 @@ class BodyError(Exception):
 
 
 async def read_body(receive: Receive, announced: bytes, limit: int, budget: PartialBudget) -> bytes:
-    """Reads one body.
+    """Read one body.
 
     Args:
-        receive: of ASGI.
-        announced: the Content-Length header, empty where there is none.
-        limit: bytes it may have.
-        budget: for bodies that are not complete.
+        receive: ASGI's function.
+        announced: value of the Content-Length header; empty if there is none.
+        limit: maximum size of the body in bytes.
+        budget: budget for bodies that are incomplete.
 
     Raises:
         BodyError: it is too large, too slow, ended early, or there is no room for it.
     """
-    # The server's parser has refused what is no number.
+    # The server's parser has refused values that are not numbers.
     if announced and int(announced) > limit:
         raise BodyError(refused(MessageReason.TOO_LARGE), MessageReason.TOO_LARGE)
     held = 0
@@ -121,12 +121,12 @@ class AsgiClient:
         self.disconnected = False
 
     async def watch(self, receive: Receive) -> None:
-        """Find out when it goes."""
+        """Wait until the client disconnects, and record it."""
         self.disconnected = (await receive())["type"] == "http.disconnect"
 
 
 async def send_answer(send: Send, status: int, headers: Headers, body: bytes) -> None:
-    """Answers a request whose body was read."""
+    """Answer a request whose body was read."""
     lines = [*headers, (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": lines})
     await send({"type": "http.response.body", "body": body})
@@ -135,7 +135,7 @@ async def send_answer(send: Send, status: int, headers: Headers, body: bytes) ->
 async def send_early_answer(
     receive: Receive, send: Send, status: int, headers: Headers, body: bytes
 ) -> None:
-    """Answers a request whose body is still coming, then closes the connection."""
+    """Answer a request whose body is still arriving, then close the connection."""
     lines = [*headers, (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": status, "headers": lines})
     await send({"type": "http.response.body", "body": body, "more_body": True})

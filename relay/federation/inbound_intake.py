@@ -1,24 +1,24 @@
-"""How a worker takes messages of other relays, once their bytes are here.
+"""How a worker decides about messages of partner relays, once their bytes are received.
 
     examine   is it an envelope with a destination?                 `proto.federation.inbound`
-    look up   destination and source twin, from the cache mostly
+    look up   destination and source twin, mostly from the cache
     check     the destination belongs here, the source has signed   `verification`
     repeats   was this message stored before?                       `inbound_memory`
     admit     limits, and room in the queue                         `inbound_admission`
     store     the group commit, as for a message of a session here
 
-*admit* and *store* take the messages of a request in their order: what a session of another relay
-sends arrives in the order it came in. What was handed to
-the group commit is answered when the commit is decided, however long that takes: a refusal
-meanwhile would have the message sent, and stored, twice.
+*admit* and *store* take the messages of a request in order, so what a session of another relay
+sends arrives in the order in which it was sent. A message that was passed to the group commit is
+answered when the commit is decided, however long that takes: after an earlier refusal it would be
+sent, and stored, twice.
 
-A batch of 512 would hold up the loop for some 20 ms: each step goes by slices, between which others
-have their turn. Signatures of one slice are checked while the next one is looked at, and what was
-found right of one is stored and delivered while the next one is checked. Where something can be
-charged to a source, Redis is asked for repeats meanwhile. A message whose client has gone is not
-stored, unless its commit is on its way. Messages
-of the single form that arrive in one turn of the loop, or while others are decided, share all steps
-as one request would, those at least that wait for nothing but their check and the commit.
+A batch of 512 would block the event loop for some 20 ms. Each step therefore works in slices and
+yields between them. While the signatures of one slice are checked the next slice is examined, and
+slices already checked are stored and delivered while later ones are checked. Where something can be
+charged to a source, Redis is asked for repeats meanwhile. A message whose client has disconnected
+is not stored, unless its commit is already in flight. Messages of the single form that arrive in
+one turn of the loop, or while others are decided, share all steps as the messages of one request
+do, if they wait for nothing but their check and the commit.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SLICE: Final = 64
-"""Messages of a request that one turn of the loop looks at: less than a millisecond."""
+"""Messages of a request that one turn of the loop examines, which takes less than a millisecond."""
 LARGE_BYTES: Final = 256 << 10
-"""Hashing so much takes half a millisecond and more: a thread does it beside the loop."""
+"""Size from which a message is hashed in a thread, as that takes half a millisecond or more."""
 
 Slices = list[list[Arrival]]
 Records = dict[int, TwinRecord | TwinLookupError | None]
@@ -74,18 +74,18 @@ class _Commits:
         self._done.set()
 
     async def decided(self) -> None:
-        """Returns when all that were watched are."""
+        """Wait until all watched batches are decided."""
         while self._undecided:
             self._done.clear()
             await self._done.wait()
 
 
 class Intake:
-    """What a worker needs to take messages of other relays.
+    """The part of a worker that decides about messages of partner relays.
 
     Attributes:
-        memory: of what was accepted.
-        under_way: requests that are being decided.
+        memory: marks of accepted messages.
+        under_way: number of requests that are being decided.
     """
 
     def __init__(
@@ -104,10 +104,10 @@ class Intake:
         self._look_ups = look_ups
 
     def at_hand(self, arrival: Arrival) -> bool:
-        """Whether nothing has to be looked up before a message's signature is checked.
+        """Check whether a message's signature can be checked without any look-up before.
 
-        It counts as being decided from now on: a repeat must not overtake it while it waits for
-        others to be decided with. `take` has to follow in any case.
+        The message counts as being decided from now on, so that a repeat cannot overtake it while
+        it waits to be decided with others. The caller must call `take` with it in any case.
         """
         self._examine(arrival)
         if not arrival.open:
@@ -124,11 +124,12 @@ class Intake:
         )
 
     async def take(self, arrivals: list[Arrival], *, in_order: bool = True) -> None:
-        """Decides about messages: each has its `answer` then.
+        """Decide about messages; afterwards each has its `answer`.
 
         Args:
-            arrivals: of one request, in the order they were sent, or of several.
-            in_order: after one that has to come again, none to the same twin is taken.
+            arrivals: messages of one request, in the order they were sent, or of several requests.
+            in_order: whether, after a temporary refusal, later messages to the same twin are
+                refused.
         """
         self.under_way += 1
         try:
@@ -173,10 +174,10 @@ class Intake:
             arrival.begun = True
 
     def _ask_for_repeats(self, arrivals: list[Arrival]) -> asyncio.Future[set[bytes] | None]:
-        """The answer has the marks that were stored lately; None: they are not known.
+        """Ask Redis which marks were stored lately; the future's result is None if that is unknown.
 
-        Asked for are those that might be refused, or charged for a queue: the script that stores
-        messages finds the others.
+        It asks only about messages that might be refused or charged for a queue: for all others the
+        script that stores messages finds repeats.
         """
         worker = self._worker
         answered: asyncio.Future[set[bytes] | None] = worker.loop.create_future()
@@ -194,15 +195,16 @@ class Intake:
         return answered
 
     def _is_judged(self, arrival: Arrival, messages: int, size_bytes: int, now_s: float) -> bool:
-        """Whether a limit may refuse it, or its source be charged for a queue that waits.
+        """Check whether a limit may refuse the message, or its source be charged for a queue that
+        waits.
 
-        What counts for a limit that is not near is taken back where a message turns out to be a
+        What counts for a limit that is not close is taken back if a message turns out to be a
         repeat (`Arrival.not_stored`).
 
         Args:
-            arrival: one of a request.
-            messages: how many the request has; all may be of one source.
-            size_bytes: of all of them.
+            arrival: one message of a request.
+            messages: number of messages in the request; all may have one source.
+            size_bytes: size of all of them, in bytes.
             now_s: unix time.
         """
         worker = self._worker
@@ -217,10 +219,10 @@ class Intake:
     # --- twins --------------------------------------------------------------------------------
 
     async def _records(self, arrivals: list[Arrival]) -> Records:
-        """The twins that have to be known, those that are not in memory looked up together."""
+        """Return the records of the twins concerned, looking up together those not in the cache."""
         worker = self._worker
         records: Records = {}
-        missing: dict[int, str] = {}  # and the place that asks
+        missing: dict[int, str] = {}  # with the place that asks
         for arrival in arrivals:
             for twin in (arrival.destination[0], arrival.key[0]):
                 if twin in records or not twin:
@@ -242,7 +244,7 @@ class Intake:
             return error
 
     async def _check(self, slices: Slices, records: Records) -> list[asyncio.Task[None] | None]:
-        """Judges all but the signatures, whose checks it begins, one for each slice."""
+        """Check everything but the signatures, whose checks it starts, one task for each slice."""
         checks: list[asyncio.Task[None] | None] = []
         for part in slices:
             for arrival in part:
@@ -260,7 +262,7 @@ class Intake:
         return checks
 
     def _place(self, arrival: Arrival, records: Records) -> None:
-        """Does the destination belong here, and may the source send here?"""
+        """Refuse a message whose destination is not here, or whose source may not send here."""
         worker = self._worker
         key, source = arrival.destination, arrival.key[0]
         destination = worker.destinations.get(key)
@@ -304,7 +306,7 @@ class Intake:
         try:
             for arrival in arrivals:
                 record = records.get(arrival.key[0])
-                # An error made by a relay has no source, and nobody who could have signed it.
+                # An error made by a relay has no source, and therefore no signature.
                 if not isinstance(record, TwinRecord) or not arrival.open:
                     continue
                 if not shares.take(arrival.partner.place):
@@ -322,7 +324,10 @@ class Intake:
                 arrival.refuse(InboundReason.STARTING if unsettled else MessageReason.BAD_SIGNATURE)
 
     async def _ask_presence(self, arrivals: list[Arrival]) -> None:
-        """For fail-fast: is a session that is not held by this worker held by another?"""
+        """Refuse fail-fast messages whose session is held by no worker.
+
+        Redis is asked only about sessions that this worker does not hold.
+        """
         worker = self._worker
         asked: dict[keys.SessionKey, asyncio.Future[bool]] = {}
         urgent: list[Arrival] = []
@@ -355,7 +360,7 @@ class Intake:
             await self._ask_presence(_open(part))
             await self._admission.find_room(_open(part))
             for arrival in stored:
-                if not arrival.open:  # storage was full, meanwhile
+                if not arrival.open:  # storage became full meanwhile
                     held_back.add(arrival.destination[0])
             stored += self._store_slice(part, held_back if in_order else None, commits, now_s)
             if part is not slices[-1]:
@@ -409,7 +414,7 @@ class Intake:
 
 
 def _open(arrivals: Iterable[Arrival]) -> list[Arrival]:
-    """Those that are not decided."""
+    """Return the messages that are not decided yet."""
     return [arrival for arrival in arrivals if arrival.open]
 
 
@@ -422,5 +427,5 @@ def _settle_repeats(arrivals: Iterable[Arrival], known: set[bytes] | None) -> No
 
 
 def _settle(future: asyncio.Future[Any], value: Any) -> None:
-    if not future.done():  # nobody waits any more where the server cut the request
+    if not future.done():  # done already if the server cancelled the request
         future.set_result(value)

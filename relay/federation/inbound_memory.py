@@ -1,14 +1,14 @@
-"""Which messages of other relays were stored lately: one that comes again is not stored twice.
+"""Marks of messages of partner relays that were stored lately, so that none is stored twice.
 
-A relay that got no answer in time sends the same message again, and anybody who carried a message
-can bring it as often as it wants. The mark of a message is kept in Redis, by the script that stores
-it (`relay/queues/lua/take.lua`), so both survive the same failures, and of two workers that take
-the same message one stores it. Here a worker asks for the marks before it charges a message to
-a limit or a share, and knows which messages it is taking itself.
+A relay that got no answer in time sends the same message again, and any relay that carried a
+message can bring it as often as it wants. The script that stores a message also keeps its mark in
+Redis (`relay/queues/lua/take.lua`), so both survive the same failures, and of two workers that take
+the same message only one stores it. This module asks for the marks before a message is charged to a
+limit or a share, and knows which messages the worker is taking itself.
 
-A mark is a hash of what the source twin signed and its signature: another encoding of the same
-message has the same mark. For a trusted relay, whose signatures nobody checks, it is one of the
-bytes.
+A mark is a hash of the signature and of what the source twin signed, so another encoding of the
+same message has the same mark. For a trusted relay, whose signatures are not checked, it is a hash
+of the bytes.
 """
 
 from __future__ import annotations
@@ -23,23 +23,27 @@ from relay.queues import keys
 from relay.queues.batch import TAKEN_PERIOD_S, TAKEN_PERIODS
 
 MARK_BYTES: Final = 12
-"""With five million marks in Redis a new message is mistaken for one of them once in 10^22."""
+"""Size of a mark, in bytes. With five million marks in Redis a new message is mistaken for one of
+them once in 10^22.
+"""
 MARKED_BYTES: Final = 4096
-"""Of an envelope whose signature is not checked: its uid, times and addresses are among them."""
+"""Bytes hashed of an envelope whose signature is not checked, with its uid, times and addresses."""
 REMEMBERED_PER_MINUTE: Final = 500_000
-"""By one worker: 40 to 64 bytes each in Redis. Above it a repeat may be stored twice."""
+"""Messages that one worker marks per minute; a mark takes 40 to 64 bytes in Redis. A repeat of a
+message above it may be stored twice.
+"""
 
 
 def signed_mark(source: int, destination: int, digest: bytes, signature: bytes) -> bytes:
     """Return the mark of a message.
 
     Args:
-        source: its twin.
-        destination: the twin it is for.
-        digest: what its source twin signed.
-        signature: of that.
+        source: the source twin.
+        destination: the destination twin.
+        digest: hash that the source twin signed.
+        signature: its signature.
     """
-    # The digest has no separators, so the twins are named once more.
+    # The fields hashed into the digest have no separators, so the mark includes the twins again.
     return _hash(b"%d>%d:%b%b" % (source, destination, digest, signature))
 
 
@@ -53,17 +57,17 @@ def _hash(content: bytes) -> bytes:
 
 
 class Memory:
-    """One worker's part in it.
+    """The memory of one worker.
 
     Attributes:
-        under_way: marks of messages that this worker is taking now.
-        forgotten: messages that were stored without a mark, as there were too many.
+        under_way: marks of messages that this worker is deciding now.
+        forgotten: number of messages stored without a mark, as there were too many.
     """
 
     def __init__(self, per_minute: int = REMEMBERED_PER_MINUTE) -> None:
         """
         Args:
-            per_minute: messages to remember; more are counted as forgotten.
+            per_minute: number of messages to mark per minute; more are counted as forgotten.
         """
         self.under_way: set[bytes] = set()
         self.forgotten = 0
@@ -72,7 +76,7 @@ class Memory:
         self._noted = 0  # in this minute
 
     def has_room(self, now_s: float) -> bool:
-        """Return whether one more message is to be remembered, and count it."""
+        """Return whether one more message is to be marked, and count it."""
         minute = int(now_s // 60)
         if minute != self._minute:
             self._minute = minute
@@ -93,11 +97,11 @@ def look(
     """Ask Redis which messages were stored lately.
 
     Args:
-        marks: of the messages.
-        now_s: unix time. Where the clock of Redis is ahead, the latest may be missed: it is the
-            script that stores no message twice.
-        submit: sends commands, of whose replies so many are skipped.
-        then: called with the marks of those that were; with None when it cannot be known now.
+        marks: marks of the messages.
+        now_s: unix time. If the clock of Redis is ahead, the latest marks may be missed: it is the
+            script that prevents storing a message twice.
+        submit: sends commands, and skips the given number of replies.
+        then: called with the marks that were found; with None if they cannot be known now.
     """
 
     def answered(reply: Any) -> None:

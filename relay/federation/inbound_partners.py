@@ -1,11 +1,11 @@
-"""Who brings messages here: what the operator decided about them, and that they were heard.
+"""The partner relay behind a request: the operator's decisions about it, and when it was heard.
 
-A relay names itself in a header, which anybody can write, so a name alone gives no right. A
-*trusted* relay, whose messages are taken without the signature of their source twin, must also
-call from an address its domain resolves to. *Blocked* needs no proof: who claims to be a blocked
-relay is refused, and so is what a twin has signed that only blocked relays serve.
+A relay names itself in a header, which any client can write, so a name alone gives no right. A
+*trusted* relay, whose messages are accepted without the signature of their source twin, must also
+call from an address that its domain resolves to. *Blocked* needs no proof: a client that claims to
+be a blocked relay is refused, and so is a message signed by a twin that only blocked relays serve.
 
-That a relay was heard ends the back-off that messages to it may be in; it is written each second.
+Hearing from a relay ends the back-off of messages to it; this is written once a second.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ TRUSTED: Final = "trusted"
 BLOCKED: Final = "blocked"
 FLUSH_S: Final = 1.0
 START_LOOK_S: Final = 0.02
-"""Between two looks whether the control state was read."""
+"""Seconds between two checks whether the control state was read."""
 RESOLVE_S: Final = 60.0
-"""How long the addresses of a trusted domain are used; the old ones stay while none are found."""
+"""Seconds for which a trusted domain's addresses are used; they stay if no new ones are found."""
 RESOLVING_S: Final = 5.0
-"""How long one domain may take to be looked up: they go side by side, and all wait for the last."""
+"""Maximum seconds for one domain's look-up: look-ups run in parallel, and all wait for the last."""
 MAX_HEARD: Final = 10_000
-"""Domains noted between two writes."""
+"""Maximum number of domains recorded between two writes."""
 
 
 class Partner(NamedTuple):
-    """Who sent one request, as far as that is known.
+    """The relay that sent a request, as far as it is known.
 
     Attributes:
-        domain: what it calls itself; empty: nothing, as the reference relay.
-        trusted: no signatures are asked for.
-        blocked: nothing is taken.
-        unsettled: it may be trusted, but addresses were not found yet: nothing that trust would
-            let in is refused for good.
-        place: what the limits of its address are counted under.
-        banned: its address is; nothing is taken.
+        domain: name that it gives itself; empty if it gives none, as the reference relay.
+        trusted: whether its messages need no signatures.
+        blocked: whether nothing is accepted from it.
+        unsettled: whether it may turn out to be trusted, as addresses were not found yet. No
+            message that trust would admit is then refused for good.
+        place: address or network under which the limits count it.
+        banned: whether its address is banned; nothing is accepted from it then.
     """
 
     domain: str
@@ -67,14 +67,14 @@ class InboundPartners:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._addresses: dict[str, frozenset[str]] = {}  # of trusted domains
+        self._addresses: dict[str, frozenset[str]] = {}  # by trusted domain
         self._received: Counter[str] = Counter()  # since the last write
         self._resolved = False  # whether the addresses were looked for at all
         self._resolve_at = 0.0
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begins to write and to resolve."""
+        """Start the tasks that write and resolve."""
         loop = self._worker.loop
         self._tasks = [
             loop.create_task(self._write_heard()),
@@ -82,14 +82,14 @@ class InboundPartners:
         ]
 
     async def stop(self) -> None:
-        """Writes what is left, and ends."""
+        """Stop the tasks, and write what is left."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._flush()
 
     def identify(self, address: str, domain: str) -> Partner:
-        """Who calls from an address under a name."""
+        """Return the partner that calls from an address under a name."""
         control = self._worker.upkeep.control
         flags = control.relays
         banned = self._worker.router.banned_addresses.covers(address)
@@ -102,7 +102,7 @@ class InboundPartners:
         trusted = any(
             address in known
             for name, known in self._addresses.items()
-            if TRUSTED in flags.get(name, ())  # as of now: names may take a while to be looked up
+            if TRUSTED in flags.get(name, ())  # by the current flags, as look-ups may lag behind
         )
         unsettled = not self._resolved and (
             not control.known or any(TRUSTED in own for own in flags.values())
@@ -110,7 +110,7 @@ class InboundPartners:
         return Partner("", trusted, False, unsettled, place_of(address), banned)
 
     def blocks(self, relays: tuple[str, ...]) -> bool:
-        """Whether a twin with these relays is served by blocked ones only."""
+        """Check whether a twin with these relays is served by blocked ones only."""
         flags = self._worker.upkeep.control.relays
         if not flags:
             return False
@@ -123,12 +123,12 @@ class InboundPartners:
         return served_elsewhere
 
     def heard(self, partner: Partner, relays: tuple[str, ...], messages: int) -> None:
-        """Messages were accepted.
+        """Record that messages were accepted.
 
         Args:
-            partner: who brought them.
-            relays: those of their source twin, which vouches for one of them; empty: unknown.
-            messages: how many.
+            partner: the relay that brought them.
+            relays: relays of the source twin, which vouches for them; empty if unknown.
+            messages: number of messages.
         """
         domain = partner.domain
         if not (partner.trusted and domain) and domain not in relays:
@@ -179,13 +179,13 @@ class InboundPartners:
 
 
 async def _resolve(domain: str) -> frozenset[str]:
-    """The addresses of a domain, which may have a port."""
+    """Return the addresses of a domain, which may include a port."""
     try:
         host = domains.parse(domain).host
         loop = asyncio.get_running_loop()
         asked = loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         found = await asyncio.wait_for(asked, RESOLVING_S)
         return frozenset(str(ipaddress.ip_address(entry[4][0])) for entry in found)
-    except (OSError, ValueError) as error:  # a time-out, too
+    except (OSError, ValueError) as error:  # includes a time-out
         log.warning("trusted relay %s has no address: %s", domain, error or "no answer in time")
         return frozenset()

@@ -1,7 +1,7 @@
-"""The messages of the outbox that go to one twin, in their order.
+"""A lane: the messages of the outbox for one twin, in order.
 
-One request at a time is under way for a lane, with its first message or its first few, so what one
-connection sends to one session stays in order however many relays and requests there are.
+A lane has one request in flight at a time, with its first message or its first few. So what one
+connection sends to one session stays in order, however many relays and requests there are.
 """
 
 from __future__ import annotations
@@ -24,26 +24,27 @@ if TYPE_CHECKING:
 
 
 KEPT: Final = 8
-"""Messages of a lane that waits which are more than notes."""
+"""Maximum number of messages that a waiting lane keeps as more than notes."""
 RECALLED: Final = 64
-"""Notes that become more at once: what a batch takes of one lane."""
+"""Number of notes turned into messages at once: what a batch takes of one lane."""
 
 
 class Entry:
     """One message of the outbox.
 
     Attributes:
-        id: in its stream.
-        stored_at: unix time it was committed.
-        deadline: unix time it expires.
-        size_bytes: of the envelope.
-        origin: session key of its sender as text; empty where a relay made it.
-        account: it is counted under. Of one that was a note both are known when it is read again.
-        payload: the envelope; None while it waits in Redis only.
-        doubtful: it may have been accepted in an earlier try.
-        tried: a failed try of it was noted.
-        ends: what its rows have in common, where events are recorded.
-        over: it was settled; its place in the lane is skipped.
+        id: id in its stream.
+        stored_at: unix time at which it was committed.
+        deadline: unix time at which it expires.
+        size_bytes: size of the envelope.
+        origin: session key of its sender as text; empty if a relay made it.
+        account: account that it is counted under. For a message that was a note, origin and account
+            are known once it is read again.
+        payload: the envelope; None while it is only in Redis.
+        doubtful: whether an earlier attempt may have been accepted.
+        tried: whether a failed attempt was recorded.
+        ends: what its rows have in common, if events are recorded.
+        over: whether it was settled; its place in the lane is skipped.
     """
 
     __slots__ = (
@@ -96,26 +97,26 @@ def _recalled(note: Note) -> Entry:
 
 
 class Stage(Enum):
-    """What a lane is about."""
+    """What a lane is doing."""
 
-    IDLE = "idle"  # nothing to do, or to be looked at by whoever adds something
-    WAITING = "waiting"  # for a time
-    FETCHING = "fetching"  # the twin, the state of its relays, or payloads
+    IDLE = "idle"  # nothing to do until `Shard` advances it
+    WAITING = "waiting"  # until a time
+    FETCHING = "fetching"  # reading the twin, the state of its relays, or payloads
     READY = "ready"  # in the queue of a destination
-    SENDING = "sending"  # a request with its first messages is under way
+    SENDING = "sending"  # a request with its first messages is in flight
 
 
 class Lane:
     """The lane of one twin.
 
     Attributes:
-        entries: its first messages; where there are none there are no notes either.
-        notes: of all behind them.
-        record: the twin, as it was when a relay was chosen last.
-        destination: the relay that took the last message.
-        queue: the one it queues at, or did last.
-        sending: the messages of the request under way.
-        busy: relays that did not want this twin's messages.
+        entries: its first messages; if it is empty there are no notes either.
+        notes: notes of all messages behind them.
+        record: the twin, as of the last choice of a relay.
+        destination: relay that accepted the last message.
+        queue: relay whose queue the lane is in, or was in last.
+        sending: messages of the request in flight.
+        busy: relays that declined this twin's messages.
     """
 
     __slots__ = (
@@ -146,7 +147,7 @@ class Lane:
         self._timer: asyncio.TimerHandle | None = None
 
     def head(self) -> Entry | None:
-        """The first message that is not over."""
+        """Return the first message that is not settled, if any."""
         entries = self.entries
         while entries:
             if not entries[0].over:
@@ -157,14 +158,14 @@ class Lane:
         return None
 
     def put_off(self, entry: Entry) -> None:
-        """Adds a message whose turn is not soon, and which has no envelope."""
+        """Add a message that is not due soon, and whose envelope is not in memory."""
         if self.notes or len(self.entries) >= KEPT:
             self.notes.add(_note(entry))
         else:
             self.entries.append(entry)
 
     def fold(self) -> None:
-        """Makes notes of all messages but the first, as far as they are nothing more."""
+        """Turn all messages but the first into notes, unless they hold more than a note does."""
         entries, sending = self.entries, set(map(id, self.sending))
         folded: list[Note] = []
         while len(entries) > KEPT and not (entries[-1].tried or id(entries[-1]) in sending):
@@ -175,15 +176,15 @@ class Lane:
             self.notes.put_first(reversed(folded))
 
     def recall(self, count: int = RECALLED) -> None:
-        """Makes messages of the first notes."""
+        """Turn the first notes into messages."""
         self.entries.extend(map(_recalled, self.notes.take(count)))
 
     def expired_notes(self, now: float) -> list[Entry]:
-        """The messages among the notes that expired; they are not in the lane any more."""
+        """Remove expired notes from the lane, and return their messages."""
         return list(map(_recalled, self.notes.expired(now)))
 
     def candidate(self, partner: Partner, now: float) -> Candidate:
-        """A relay of the twin, as one that may be tried next."""
+        """Return a relay of the twin as a candidate for the next attempt."""
         retry_at, weight = partner.retry_at(), partner.setbacks.weight(now)
         busy = self.busy.get(partner.domain)
         if busy is not None:
@@ -192,13 +193,13 @@ class Lane:
         return Candidate(partner.domain, retry_at, weight)
 
     def wait(self, delay_s: float, then: Callable[[Lane], None]) -> None:
-        """Has something done later."""
+        """Call `then` with this lane after a delay."""
         self.wake()
         self.stage = Stage.WAITING
         self._timer = asyncio.get_running_loop().call_later(delay_s, then, self)
 
     def wake(self) -> None:
-        """Ends a wait without doing what it waited for."""
+        """Cancel a wait without calling its function."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -206,7 +207,7 @@ class Lane:
     def not_now(
         self, relay: str, started: float, now: float, random: Callable[[], float], wait_s: float
     ) -> None:
-        """A relay that works did not want this twin's first message now."""
+        """Record that a relay that works declined this twin's first message for now."""
         busy = self.busy.get(relay)
         if busy is None:
             busy = self.busy[relay] = Setbacks()

@@ -1,7 +1,7 @@
-"""The right to drain one shard: held by one drainer at a time, for seconds, and renewed.
+"""The lease of a shard: the right to drain it, held by one drainer for seconds, and renewed.
 
-Whoever holds it looks at its own clock before each request, so a drainer that was stopped for a
-while, or cut off from Redis, sends nothing once another may have taken over.
+A holder checks its own clock before each request. So a drainer that was suspended for a while, or
+cut off from Redis, sends nothing once another may have taken over.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ log = logging.getLogger(__name__)
 LEASE_S: Final = 15.0
 RENEW_S: Final = 5.0
 MARGIN_S: Final = 1.0
-"""Before its end the lease counts as gone: clocks of two hosts do not run alike."""
+"""Seconds before its end at which the lease counts as lost: clocks of two hosts differ."""
 LEFT_S: Final = 86_400
-"""How long it is kept what a drainer left; the messages themselves wait less."""
+"""Seconds for which the record that a drainer leaves is kept; the messages themselves wait less."""
 UNKNOWN: Final = b"?"
-"""What a drainer that died left."""
+"""The record left by a drainer that died."""
 MAX_DOUBTFUL: Final = 10_000
-"""Ids left for the successor; with more of them it has to be careful with everything."""
+"""Maximum number of ids left for the successor; with more it treats every message as doubtful."""
 
 
 class Lease:
     """The lease of one shard, for one drainer.
 
-    It also knows which messages the drainer before may have sent already.
+    It also knows which messages the previous drainer may have sent already.
     """
 
     def __init__(self, pipe: RedisPipe, shard: int) -> None:
         self._doubtful: frozenset[bytes] = frozenset()
-        self._doubtful_up_to: tuple[int, int] | None = None  # everything, as the one before died
+        self._doubtful_up_to: tuple[int, int] | None = None  # set if the previous drainer died
         self._pipe = pipe
         self._shard = shard
         self._token = new_token()
@@ -50,11 +50,14 @@ class Lease:
 
     @property
     def held(self) -> bool:
-        """Whether it is surely ours now."""
+        """Whether the lease is certainly held now."""
         return time.monotonic() < self._until
 
     async def take(self) -> bool:
-        """Tries to get it, and keeps it from then on.
+        """Try to take the lease, and renew it from then on.
+
+        Returns:
+            Whether it was taken.
 
         Raises:
             LinkLost: Redis went away.
@@ -79,9 +82,9 @@ class Lease:
         return True
 
     def doubts(self, entry_id: bytes) -> bool:
-        """Whether a message may have been accepted in a try of the drainer before.
+        """Check whether an attempt of the previous drainer may have been accepted.
 
-        Messages are asked for in their order.
+        Callers must ask about messages in their order.
         """
         if self._doubtful_up_to is not None:
             if _place(entry_id) <= self._doubtful_up_to:
@@ -90,12 +93,12 @@ class Lease:
         return entry_id in self._doubtful
 
     async def release(self, doubtful: list[bytes], read_up_to: bytes) -> None:
-        """Gives it back.
+        """Release the lease.
 
         Args:
-            doubtful: ids of messages that were read, are left and may have been accepted.
-            read_up_to: id of the last message that was read; of those behind it holds what the
-                drainer before said.
+            doubtful: ids of messages that were read, are left, and may have been accepted.
+            read_up_to: id of the last message that was read; for later ones the record of the
+                previous drainer still holds.
         """
         self.abandon()
         names = [keys.lease(self._shard), keys.left(self._shard)]
@@ -110,7 +113,7 @@ class Lease:
         return b" ".join(ids) if len(ids) <= MAX_DOUBTFUL else UNKNOWN
 
     def abandon(self) -> None:
-        """Lets it run out: the next one will be careful with everything."""
+        """Let the lease expire; the next drainer then treats every message as doubtful."""
         self._until = 0.0
         if self._renewal is not None:
             self._renewal.cancel()
@@ -125,7 +128,7 @@ class Lease:
             except (LinkLost, hiredis.ReplyError) as error:
                 log.warning("lease of federation shard %d not renewed: %s", self._shard, error)
                 continue
-            # What was seen not held stays so: lanes were put aside for the next drainer.
+            # A lease that was seen as lost stays lost: lanes were set aside for the next drainer.
             if not ours or not self.held:
                 log.warning("lease of federation shard %d was lost", self._shard)
                 self._until = 0.0
@@ -137,6 +140,6 @@ class Lease:
 
 
 def _place(entry_id: bytes) -> tuple[int, int]:
-    """An id of a stream, to be compared."""
+    """Return the id of a stream entry in a form that can be compared."""
     moment, _, serial = entry_id.partition(b"-")
     return int(moment), int(serial)

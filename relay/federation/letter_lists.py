@@ -1,4 +1,4 @@
-"""Pages of the messages that wait for other relays, and of dead letters, for services' callers."""
+"""Pages of the messages that wait for partner relays, and of dead letters."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _DEAD = "dead"
 
 
 def waiting(*, relay: str = "", limit: int = letters.MAX_SHOWN, cursor: str = "") -> Page[Letter]:
-    """Messages of the outbox, the oldest first.
+    """Return a page of messages of the outbox, the oldest first.
 
     Args:
-        relay: only those for it, of the oldest of each shard, on one page.
-        limit: of the page; fewer come where payloads are large.
+        relay: only messages for it, among the oldest of each shard, on one page.
+        limit: maximum number on the page; there are fewer if payloads are large.
 
     Raises:
-        Invalid: the cursor is none of this list.
+        Invalid: the cursor does not belong to this list.
         Away: Redis does not answer.
     """
     try:
@@ -48,15 +48,15 @@ def waiting(*, relay: str = "", limit: int = letters.MAX_SHOWN, cursor: str = ""
 def dead(
     *, relay: str = "", why: str = "", limit: int = letters.MAX_SHOWN, cursor: str = ""
 ) -> Page[Letter]:
-    """Dead letters, the latest first.
+    """Return a page of dead letters, the latest first.
 
     Args:
-        relay: only those for it.
-        why: only those that died of this reason.
-        limit: of the page; fewer come where payloads are large.
+        relay: only letters for it.
+        why: only letters with this reason.
+        limit: maximum number on the page; there are fewer if payloads are large.
 
     Raises:
-        Invalid: the cursor is none of this list.
+        Invalid: the cursor does not belong to this list.
         Away: Redis does not answer.
     """
     more = _entry(*paging.decode(cursor, _DEAD, str)) if cursor else ""
@@ -78,7 +78,7 @@ def dead(
 
 
 def count_dead(relay: str) -> int:
-    """How many dead letters are for a relay.
+    """Return the number of dead letters for a relay.
 
     Raises:
         Away: Redis does not answer.
@@ -90,10 +90,10 @@ def count_dead(relay: str) -> int:
 
 
 def get_waiting(shard: int, entry: str) -> Letter:
-    """One message of the outbox.
+    """Return one message of the outbox.
 
     Raises:
-        NotFound: it is delivered, or was never there.
+        NotFound: it was delivered or given up, or never existed.
         Away: Redis does not answer.
     """
     if not headers.is_entry(entry) or shard >= keys.OUTBOX_SHARDS:
@@ -108,10 +108,10 @@ def get_waiting(shard: int, entry: str) -> Letter:
 
 
 def get_dead(entry: str) -> Letter:
-    """One dead letter.
+    """Return one dead letter.
 
     Raises:
-        NotFound: it is gone.
+        NotFound: it does not exist any more.
         Away: Redis does not answer.
     """
     try:

@@ -1,6 +1,6 @@
-"""Messages for other relays on the command line: the verbs of `rmb_relays` that are about them.
+"""The verbs of `rmb_relays` for messages to partner relays.
 
-What waits in the outbox is named `<shard>/<entry>`, a dead letter by its entry alone.
+A message in the outbox is named `<shard>/<entry>`, a dead letter by its entry alone.
 """
 
 from __future__ import annotations

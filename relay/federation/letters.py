@@ -1,4 +1,4 @@
-"""Messages of the outbox and dead letters as operators see them: headers, tries, never payloads."""
+"""Messages of the outbox and dead letters for operators: headers and attempts, never payloads."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ from relay.ops.redis_client import text
 from relay.queues import keys
 
 MAX_SHOWN: Final = 100
-"""Messages on one page."""
+"""Maximum number of messages on one page."""
 PAGE_BYTES: Final = 32 << 20
-"""Payloads read for one page, since headers are inside of them; what is older is left out."""
+"""Maximum size of the payloads read for one page, in bytes, since they contain the headers. The
+page ends early when it is exceeded.
+"""
 MAX_LOOKS: Final = 1000
-"""Dead letters that are looked at in one step for those that are wanted."""
+"""Dead letters examined in one step of a filtered list."""
 MAX_TEXT_CHARS: Final = 200
-"""Clients choose uid, command and tags: no page is made of them."""
+"""Maximum length of a text shown: clients choose uid, command and tags, and could fill the page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One failed try: when (unix seconds), at which relay, what it answered, how long it took."""
+    """One failed attempt: time (unix seconds), relay, its answer, and duration in milliseconds."""
 
     at: float
     relay: str
@@ -40,16 +42,16 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """What may be shown of a stored message.
+    """Headers of a stored message.
 
     Attributes:
         entry: id in its stream.
-        shard: of the outbox it is or was in.
-        at: unix time it was stored, or died.
-        account: the relays it was for, joined.
-        why: reason of its death; empty while it is pending.
-        kind: of message, such as `request`; empty where the bytes are no envelope.
-        deadline: unix time by its own account; 0 where it has none.
+        shard: shard of the outbox that it is or was in.
+        at: unix time at which it was stored, or became a dead letter.
+        account: relays it is for, joined.
+        why: reason why it is a dead letter; empty while it waits.
+        kind: kind of message, such as `request`; empty if the bytes are not an envelope.
+        deadline: unix time at which it expires by its envelope; 0 if it sets none.
     """
 
     entry: str
@@ -69,12 +71,12 @@ class Letter:
 
 
 def dead(client: Redis, before: str = "", limit: int = MAX_SHOWN) -> list[Letter]:
-    """The latest dead letters, the newest first.
+    """Return the latest dead letters, the newest first.
 
     Args:
-        client: replies as bytes.
-        before: only those that died before this entry.
-        limit: most of them; fewer come where payloads are large.
+        client: connection whose replies are bytes.
+        before: only letters before this entry.
+        limit: maximum number; there are fewer if payloads are large.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -96,17 +98,17 @@ def dead(client: Redis, before: str = "", limit: int = MAX_SHOWN) -> list[Letter
 def dead_ids(
     client: Redis, *, relay: str = "", why: str = "", before: str = "", limit: int = MAX_SHOWN
 ) -> tuple[list[str], str]:
-    """The latest dead letters of a relay, or of a reason, the newest first, by their ids.
+    """Return ids of the latest dead letters of a relay, or with a reason, the newest first.
 
     Args:
-        client: replies as bytes.
-        relay: one of those a letter is for.
-        why: the reason of its death.
-        before: where the list before said that it goes on.
-        limit: most of them; fewer come where only few of many letters are wanted.
+        client: connection whose replies are bytes.
+        relay: one of the relays that a letter is for.
+        why: reason why it is a dead letter.
+        before: position at which the previous list ended.
+        limit: maximum number; there are fewer if only few of the letters examined match.
 
     Returns:
-        The ids, and where the list goes on; empty at its end.
+        The ids, and the position at which the list continues; empty at its end.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -119,7 +121,7 @@ def dead_ids(
 
 
 def all_dead_ids(client: Redis, relay: str) -> list[str]:
-    """Every dead letter of a relay, the oldest first; there are some ten thousand at most.
+    """Return the ids of all dead letters of a relay, the oldest first; at most about ten thousand.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -134,7 +136,10 @@ def all_dead_ids(client: Redis, relay: str) -> list[str]:
 
 
 def read_dead(client: Redis, ids: Iterable[str]) -> tuple[list[Letter], bool]:
-    """These dead letters but for those that are gone; and whether large ones left some out.
+    """Return those of these dead letters that still exist.
+
+    Returns:
+        The letters, and whether some were left out because the payloads are large.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -152,7 +157,7 @@ def read_dead(client: Redis, ids: Iterable[str]) -> tuple[list[Letter], bool]:
 
 
 def dead_one(client: Redis, entry: str) -> Letter | None:
-    """One dead letter; None where it is gone.
+    """Return one dead letter; None if it does not exist any more.
 
     Args:
         entry: a well-formed id of the stream (`relay.queues.headers.is_entry`).
@@ -167,12 +172,12 @@ def dead_one(client: Redis, entry: str) -> Letter | None:
 def pending(
     client: Redis, after: tuple[str, int] | None = None, limit: int = MAX_SHOWN
 ) -> list[Letter]:
-    """The oldest messages of the outbox over all shards, with the tries they had.
+    """Return the oldest messages of the outbox over all shards, with their failed attempts.
 
     Args:
-        client: replies as bytes.
-        after: only those after this entry of this shard, in the order of this list.
-        limit: most of them; fewer come where payloads are large.
+        client: connection whose replies are bytes.
+        after: only messages after this entry of this shard, in the order of this list.
+        limit: maximum number; there are fewer if payloads are large.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -191,7 +196,7 @@ def pending(
 
 
 def pending_for(client: Redis, relay: str, limit: int = MAX_SHOWN) -> list[Letter]:
-    """The oldest messages for a relay, of the `live.HEADS` oldest of each shard.
+    """Return the oldest messages for a relay, among the `live.HEADS` oldest of each shard.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -219,7 +224,7 @@ def pending_for(client: Redis, relay: str, limit: int = MAX_SHOWN) -> list[Lette
 
 
 def pending_one(client: Redis, shard: int, entry: str) -> Letter | None:
-    """One message of the outbox; None where it is gone.
+    """Return one message of the outbox; None if it does not exist any more.
 
     Args:
         entry: a well-formed id of the shard's stream.
@@ -236,13 +241,13 @@ def pending_one(client: Redis, shard: int, entry: str) -> Letter | None:
 
 
 def place(entry: str, shard: int) -> tuple[int, int, int]:
-    """Where a message is in the order of `pending`."""
+    """Return the sort key of a message in the order of `pending`."""
     stored_ms, _, number = entry.partition("-")
     return (int(stored_ms), int(number or 0), shard)
 
 
 def _oldest(client: Redis, after: tuple[str, int] | None, limit: int) -> list[tuple[int, str]]:
-    """Shard and id of the oldest entries, the oldest first."""
+    """Return shard and id of the oldest entries, the oldest first."""
     shards = range(keys.OUTBOX_SHARDS)
     starts = ["-"] * len(shards)
     if after is not None:
@@ -287,7 +292,7 @@ def _letter(
 
 
 def _texts(fields: Mapping[Any, Any]) -> dict[str, str]:
-    """The fields but for the payload."""
+    """Return all fields but the payload."""
     return {text(name): text(value) for name, value in fields.items() if name != b"_"}
 
 
@@ -300,7 +305,10 @@ def _address(envelope: Envelope, field: str) -> str:
 
 
 def _stored_tries(document: str) -> list[str]:
-    """A dead letter holds its tries as one list; each is an object or its text."""
+    """Return the failed attempts stored in a dead letter, each as JSON text.
+
+    The stored list may contain objects or their JSON texts.
+    """
     try:
         found = json.loads(document) if document else []
     except ValueError:
@@ -323,7 +331,7 @@ def _tries(documents: Iterable[bytes | str]) -> Iterator[Try]:
                 ms=float(found["ms"]),
             )
         except (ValueError, TypeError, KeyError):
-            continue  # of another release
+            continue  # written by another release
 
 
 def _short(value: str) -> str:

@@ -1,4 +1,4 @@
-"""Messages for other relays over REST: what waits in the outbox, what died, and their tries."""
+"""Messages for partner relays over REST: the outbox, dead letters, and their failed attempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Relays for pages: what is decided about each, beside how it does and what goes through it now."""
+"""Partner relays for pages: the decisions about each, its state, and its current traffic."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ from relay.ops.redis_client import client, number, text
 from relay.queues import keys
 
 MAX_LOOKED_AT: Final = 2000
-"""Relays whose state is read for one list; of more, those in traffic and the first by name."""
+"""Maximum number of relays whose state is read for one list; those with traffic come first, and
+each group is taken in the order of names.
+"""
 
 
 class Health(StrEnum):
-    """How a relay is, the worst first; what operators decided stands above how it does."""
+    """Health of a relay, the worst first; operators' decisions take precedence over its state."""
 
     BACKED_OFF = "backed off"
     FAILING = "failing"
@@ -42,13 +44,13 @@ _SEVERITY: Final = tuple(Health)
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """One other relay.
+    """One partner relay.
 
     Attributes:
-        recorded: whether the database has a row of it.
-        updated: when something was decided last.
+        recorded: whether the database has a row for it.
+        updated: time of the last decision.
         live: its state in Redis.
-        traffic: messages a second over the last minute; None where that is not known yet.
+        traffic: messages per second over the last minute; None while that is not known.
     """
 
     domain: str
@@ -64,27 +66,27 @@ class Relay:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What is decided."""
+        """Names of the decisions that apply."""
         return tuple(name for name in ("trusted", "paused", "blocked") if getattr(self, name))
 
     @property
     def rate(self) -> float:
-        """Messages a second in both directions, as far as is known."""
+        """Messages per second in both directions, as far as it is known."""
         return self.traffic.both if self.traffic else 0.0
 
     @property
     def messages(self) -> int:
-        """In both directions, since it is known."""
+        """Number of messages in both directions since the relay is known."""
         return self.live.sent + self.live.received
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What drainers counted of one relay.
+    """Counts of the drainers for one relay.
 
     Attributes:
-        success: messages it took.
-        errors: tries it did not answer with success.
+        success: number of messages it accepted.
+        errors: number of attempts it did not answer with success.
     """
 
     success: int
@@ -108,7 +110,7 @@ ORDERS: Final[dict[str, Callable[[Relay], float | str]]] = {
 
 
 def look() -> list[Relay]:
-    """All relays: those in traffic, and those in the database.
+    """Return all relays: those that exchanged messages, and those in the database.
 
     Raises:
         Away: Redis does not answer.
@@ -125,26 +127,26 @@ def look() -> list[Relay]:
 
 
 def page(relays: Sequence[Relay], *, order: str, limit: int, cursor: str = "") -> Page[Relay]:
-    """A page of them.
+    """Return a page of relays.
 
     Raises:
-        Invalid: the order or the cursor is none of this list.
+        Invalid: the order or the cursor does not belong to this list.
     """
     value = ORDERS[one_of(order, tuple(ORDERS))[0]]
     return page_of(relays, lambda relay: (value(relay), relay.domain), order, limit, cursor)
 
 
 def busiest(relays: Sequence[Relay], count: int) -> list[Relay]:
-    """Those with the most traffic now, then those with the most so far; by name."""
+    """Return the relays with the most traffic now, then with the most so far, sorted by name."""
     ranked = sorted(relays, key=lambda relay: (-relay.rate, -relay.messages, relay.domain))
     return sorted(ranked[:count], key=lambda relay: relay.domain)
 
 
 def get(domain: str) -> Relay:
-    """One of them.
+    """Return one relay.
 
     Raises:
-        NotFound: nobody has heard of it.
+        NotFound: the relay is not known.
         Away: Redis does not answer.
     """
     domain = fold(domain)
@@ -159,7 +161,7 @@ def get(domain: str) -> Relay:
 
 
 def tally(domain: str) -> Tally:
-    """What was counted of one relay.
+    """Return the counts for one relay.
 
     Raises:
         Away: Redis does not answer.
@@ -209,7 +211,7 @@ def _decided(node: RelayNode) -> Health | None:
 
 
 def health_of(state: PartnerState, now: float) -> Health:
-    """How a relay does, whatever is decided about it."""
+    """Return the health of a relay by its state, whatever is decided about it."""
     if state.retry_at > now:
         return Health.BACKED_OFF
     if state.in_a_row:

@@ -1,4 +1,4 @@
-"""How other relays do, as Redis says now: for pages, metrics and alarms, never for decisions."""
+"""The present state of partner relays in Redis, for pages, metrics and alarms, never decisions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relay.queues import keys
 from relay.queues.held import Held, unpack
 
 HEADS: Final = 200
-"""Oldest entries of each shard that are looked at for the age of what waits for one account."""
+"""Oldest entries of each shard that are examined for the age of an account's messages."""
 
 _HOUR_S: Final = 3600
 _NOTHING: Final = Held(0, 0)
@@ -23,17 +23,18 @@ _NOTHING: Final = Held(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class PartnerState:
-    """One relay's state; times are unix seconds, 0 is never.
+    """State of one relay; times are unix seconds, 0 means never.
 
     Attributes:
-        failures: in the ranker's period.
-        rate_per_hour: its rank; the relay of a twin with the lowest is tried first.
+        failures: failed attempts within the ranker's period.
+        rate_per_hour: its rank; of a twin's relays the one with the lowest is tried first.
         in_a_row: failures since the last success.
-        retry_at: nothing is sent to it before.
-        ours: whether it offered the batch form, as relays of this kind do.
-        heard: when something it sent was last accepted.
-        held: what waits for twins that list this relay alone.
-        oldest_at: when the oldest of that was stored, as far as the head of the outbox tells.
+        retry_at: time before which nothing is sent to it.
+        ours: whether it offered the batch form, as relays of this implementation do.
+        heard: time at which a message from it was last accepted.
+        held: messages that wait for twins that list only this relay.
+        oldest_at: time at which the oldest of these was stored, if it is near the head of the
+            outbox.
     """
 
     domain: str
@@ -54,7 +55,7 @@ class PartnerState:
 
     @property
     def kind(self) -> str:
-        """What it is, as far as its answers told."""
+        """The relay's implementation, as far as its answers show it."""
         if self.ours:
             return "ours"
         return "reference" if self.last_success else "unknown"
@@ -64,8 +65,8 @@ class ShardHeads(NamedTuple):
     """The head of one shard of the outbox.
 
     Attributes:
-        oldest_at: unix time its oldest entry was stored; 0 where there is none.
-        accounts: the same for each account that was met.
+        oldest_at: unix time at which its oldest entry was stored; 0 if there is none.
+        accounts: the same for each account found.
     """
 
     length: int
@@ -76,12 +77,12 @@ class ShardHeads(NamedTuple):
 def read_partners(
     client: Redis, domains: Sequence[str], period_s: float, now: float | None = None
 ) -> dict[str, PartnerState]:
-    """The state of these relays.
+    """Return the state of these relays by domain.
 
     Args:
-        client: replies as bytes.
-        domains: whose.
-        period_s: the ranker's (`federation.ranker_period_s`).
+        client: connection whose replies are bytes.
+        domains: domains of the relays.
+        period_s: period of the ranker in seconds (`federation.ranker_period_s`).
         now: unix seconds; the clock unless given.
 
     Raises:
@@ -109,13 +110,13 @@ def read_partners(
 
 
 def queue_heads(pipe: Any, count: int) -> None:
-    """Ask, in a pipeline of either client, for the head of every shard of the outbox."""
+    """Request the head of every shard of the outbox, in a pipeline of either client."""
     names = [keys.outbox(shard) for shard in range(keys.OUTBOX_SHARDS)]
     pipe.eval(scripts.source("heads"), len(names), *names, count)
 
 
 def read_heads(reply: Iterable[Sequence[Any]]) -> list[ShardHeads]:
-    """What `queue_heads` asked for, by number of the shard."""
+    """Return the reply to `queue_heads`, ordered by the number of the shard."""
     found = []
     for length, *entries in reply:
         accounts: dict[str, float] = {}
@@ -126,7 +127,7 @@ def read_heads(reply: Iterable[Sequence[Any]]) -> list[ShardHeads]:
 
 
 def stored_at(entry_id: str) -> float:
-    """Unix time a stream entry was added, by its id."""
+    """Return the unix time at which a stream entry was added, from its id."""
     return number(entry_id.partition("-")[0]) / 1000
 
 
@@ -159,6 +160,6 @@ def _state(
 
 
 def _packed(value: bytes | str | None) -> int:
-    """A packed count: a float would not hold all of its digits."""
+    """Return a packed count as an integer: a float would not hold all of its digits."""
     digits = text(value or "0")
     return int(digits) if digits.isdecimal() else 0

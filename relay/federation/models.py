@@ -1,7 +1,7 @@
-"""What an operator decided about other relays. Written by `relay.federation.services` only.
+"""Operators' decisions about partner relays, written by `relay.federation.services` only.
 
-How a relay does (rank, back-off, traffic) is not in these rows: it is in Redis, where drainers and
-workers keep it, and `relay.federation.live` reads it for the pages.
+The state of a relay (rank, back-off, traffic) is not in these rows: drainers and workers keep it in
+Redis, and `relay.federation.live` reads it for the pages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MAX_NOTE_CHARS = 2000
 
 
 def check_domain(domain: str) -> None:
-    """Check that a text is the name of a relay, in any spelling.
+    """Check that a text can be the domain of a relay, in any spelling.
 
     Raises:
         ValidationError: it cannot.
@@ -57,7 +57,7 @@ class RelayNode(models.Model):
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What is decided, as drainers and workers read it."""
+        """Names of the decisions that apply, as drainers and workers read them."""
         return tuple(name for name in ("trusted", "paused", "blocked") if getattr(self, name))
 
 

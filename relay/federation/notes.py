@@ -1,8 +1,8 @@
-"""What is known of a lane's messages whose turn is far off: 29 bytes each, in their order.
+"""Notes: 29 bytes for each message of a lane that is not due soon, in order.
 
-The mail of relays that are away may be more than memory holds as objects, and none of it may keep
-the messages behind it from being read. A note is enough to find a message again and to see it
-expire.
+The queues of relays that are unavailable may not fit into memory as objects, and must not keep the
+messages behind them from being read. A note is enough to find a message again and to notice that it
+expires.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ class Note(NamedTuple):
     """One message.
 
     Attributes:
-        id: in its stream.
-        deadline: unix time it expires.
-        size_bytes: of the envelope.
-        doubtful: it may have been accepted in an earlier try.
+        id: id in its stream.
+        deadline: unix time at which it expires.
+        size_bytes: size of the envelope.
+        doubtful: whether an earlier attempt may have been accepted.
     """
 
     id: bytes
@@ -34,7 +34,7 @@ class Notes:
     """Notes in the order of their ids.
 
     Attributes:
-        nearest: no deadline is before this time.
+        nearest: lower bound of all deadlines, unix time.
     """
 
     __slots__ = ("_packed", "nearest")
@@ -47,24 +47,24 @@ class Notes:
         return len(self._packed) // _NOTE.size
 
     def add(self, note: Note) -> None:
-        """Puts one behind the others."""
+        """Append a note."""
         self._packed += _pack(note)
         self.nearest = min(self.nearest, note.deadline)
 
     def put_first(self, notes: Iterable[Note]) -> None:
-        """Puts some in front of the others."""
+        """Insert notes before all others."""
         first = list(notes)
         self._packed[:0] = b"".join(map(_pack, first))
         self.nearest = min([self.nearest, *(note.deadline for note in first)])
 
     def take(self, count: int) -> list[Note]:
-        """Removes the first ones."""
+        """Remove and return the first notes."""
         found = _unpack(self._packed[: count * _NOTE.size])
         del self._packed[: count * _NOTE.size]
         return found
 
     def expired(self, now: float) -> list[Note]:
-        """Removes those whose time is over."""
+        """Remove and return the notes whose deadline has passed."""
         if self.nearest > now:
             return []
         found, left = bytearray(), bytearray()
@@ -80,7 +80,7 @@ class Notes:
         return _unpack(found)
 
     def doubtful(self) -> list[bytes]:
-        """Ids of those that may have been accepted."""
+        """Return the ids of messages that may have been accepted."""
         return [b"%d-%d" % note[:2] for note in _NOTE.iter_unpack(self._packed) if note[4]]
 
 

@@ -1,10 +1,10 @@
-"""Other relays as one process that delivers to them knows them, and what Redis keeps of that.
+"""State of partner relays in a process that delivers to them, and its copy in Redis.
 
-Whether a relay may be tried is decided from memory. Redis has a copy, `federation:relay:<domain>`:
-it survives restarts, other processes and the pages read it, and workers write there when the relay
-was heard. It is read when a domain is used first, and once a second while something about it may
-change from outside: while it fails, is paused, or an operator changed anything. What went well is
-added up and written once a second.
+Whether a relay may be tried is decided from memory. The copy in Redis, `federation:relay:<domain>`,
+survives restarts and is read by other processes and by the pages; workers write to it when the
+relay was heard. It is read when a domain is first used, and once a second while something about it
+may change from outside: while the relay fails, is paused, or an operator changed anything.
+Successes are added up and written once a second.
 """
 
 from __future__ import annotations
@@ -24,31 +24,33 @@ from relay.ops.redis_client import number
 from relay.queues import keys
 
 MAX_PARTNERS: Final = 10_000
-"""Kept in memory; twins name their relays freely. With more of them the one that was not used for
-the longest time is read from Redis when it is used again; those in use are kept beyond it."""
+"""Maximum number of relays kept in memory, as twins name their relays freely. Above it the least
+recently used one is forgotten, and read from Redis when it is used again; those in use are kept
+even so.
+"""
 LOOKED_AT: Final = 32
-"""Relays looked at for one to forget."""
+"""Relays examined to find one that can be forgotten."""
 READ_AT_ONCE: Final = 64
-"""Relays whose state is read together, in some milliseconds: then messages have their turn."""
+"""Relays whose state is read together, which takes some milliseconds; then messages get a turn."""
 READ_EACH_TIME: Final = 512
-"""Relays that fail whose state one refresh reads; where there are more, they take turns."""
+"""Maximum number of failing relays whose state one refresh reads; if more fail, they take turns."""
 LATENCY_WEIGHT: Final = 0.1
-"""Of a new delivery in the moving average."""
+"""Weight of a new delivery in the moving average."""
 MAX_ERROR_CHARS: Final = 120
 PUT_OFF_S: Final = 1.0
 
 
 class Partner:
-    """One other relay.
+    """One partner relay.
 
     Attributes:
         setbacks: its failures in a row.
-        batch: it takes the batch form.
-        paused: an operator wants nothing sent.
-        blocked: an operator wants nothing to do with it.
-        loaded: its state was read; not any more once it is forgotten.
-        put_off_until: it could not be tried, for reasons of our own, and is not before; 0 where it
-            took messages since.
+        batch: whether it takes the batch form.
+        paused: whether an operator stopped sending to it.
+        blocked: whether an operator blocked it in both directions.
+        loaded: whether its state was read; false again once it is forgotten.
+        put_off_until: unix time until which it is not tried, as an attempt was impossible for a
+            local reason; 0 once it has accepted messages since.
     """
 
     __slots__ = (
@@ -80,19 +82,19 @@ class Partner:
 
     @property
     def open(self) -> bool:
-        """It is known, and nothing that speaks against it."""
+        """Whether its state is known, and nothing keeps messages from being sent to it."""
         against = self.setbacks.failures or self.paused or self.blocked or self.put_off_until
         return self.loaded and not against
 
     def retry_at(self) -> float:
-        """When it may be tried again."""
+        """Return the unix time from which it may be tried again."""
         if self.paused or self.blocked:
             return math.inf
         return max(self.setbacks.retry_at, self.put_off_until)
 
 
 class Partners:
-    """All relays a process delivers to."""
+    """All relays that a process delivers to."""
 
     def __init__(
         self,
@@ -105,12 +107,13 @@ class Partners:
     ) -> None:
         """
         Args:
-            pipe: for commands.
-            clock: unix seconds.
-            random: a number from 0 up to 1.
-            batch: use the batch form where it is offered.
-            tally: counts what relays answered.
-            forget: a relay is about to be forgotten; whether it is not in use.
+            pipe: connection for commands.
+            clock: returns unix seconds.
+            random: returns a number from 0 up to 1.
+            batch: whether to use the batch form where it is offered.
+            tally: counters of the relays' answers.
+            forget: called with a relay that is about to be forgotten; returns whether it is not in
+                use.
         """
         self._pipe = pipe
         self._clock = clock
@@ -119,36 +122,36 @@ class Partners:
         self._forget = forget
         self._partners: dict[str, Partner] = {}
         self._version: Any = None
-        self._refreshed = 0  # of the relays that fail, so many had their turn
+        self._refreshed = 0  # number of failing relays that had their turn
         self._tally = tally
 
     def get(self, domain: str) -> Partner:
-        """The relay of that domain; see that it is `loaded` before it is used."""
+        """Return the relay of that domain; check that it is `loaded` before using it."""
         partner = self._partners.pop(domain, None)
         if partner is None:
             if len(self._partners) >= MAX_PARTNERS:
                 self._make_room()
             partner = Partner(domain)
-        self._partners[domain] = partner  # in the order of their use
+        self._partners[domain] = partner  # moved to the end: ordered by last use
         return partner
 
     def _make_room(self) -> None:
         for partner in list(islice(self._partners.values(), LOOKED_AT)):
             del self._partners[partner.domain]
-            if partner.loaded and self._forget(partner):  # else somebody waits for its state
+            if partner.loaded and self._forget(partner):  # else a lane waits for its state
                 self._flush(partner)
-                partner.loaded = False  # lanes that used it last ask anew
+                partner.loaded = False  # lanes that used it last get it again
                 return
             self._partners[partner.domain] = partner
 
     async def load(self, partners: Iterable[Partner]) -> None:
-        """Reads what Redis knows. Without an answer they count as new."""
+        """Read the state in Redis."""
         await asyncio.gather(*(self._read(partner) for partner in partners))
 
     # --- what happened ------------------------------------------------------------------------
 
     def accepted(self, partner: Partner, took_s: float, ages_s: Sequence[float]) -> None:
-        """A request was answered, and messages of these ages taken."""
+        """Record that a request was answered and messages of these ages were accepted."""
         now = self._clock()
         partner.accepted += len(ages_s)
         self._tally.delivered(partner.domain, ages_s)
@@ -162,14 +165,14 @@ class Partners:
             self.works(partner)
 
     def works(self, partner: Partner) -> None:
-        """The relay gave an answer that makes sense: it is not in the way of anything."""
+        """Record a valid answer, which ends the relay's back-off."""
         if not partner.setbacks.failures:
             return
         partner.setbacks.succeeded()
         self._send("HDEL", keys.partner(partner.domain), "retry_at", "failures")
 
     def failed(self, partner: Partner, started: float, why: str, wait_s: float) -> None:
-        """A try failed."""
+        """Record a failed attempt."""
         partner.changed = True
         self._tally.failed(partner.domain)
         now = self._clock()
@@ -185,16 +188,16 @@ class Partners:
         self._send("HSET", keys.partner(partner.domain), *pairs)
 
     def put_off(self, partner: Partner) -> None:
-        """It could not be tried, and is soon."""
+        """Record that a delivery could not be attempted; it is retried soon."""
         partner.put_off_until = self._clock() + PUT_OFF_S
 
     def declined(self, partner: Partner) -> None:
-        """It did not want a message now; it works."""
+        """Record that a working relay declined a message for now."""
         partner.changed = True
         self._tally.failed(partner.domain)
 
     def offers(self, partner: Partner, batch: bool) -> None:
-        """An answer did, or did not, offer the batch form."""
+        """Record whether an answer offered the batch form."""
         if batch == partner.batch or not self._use_batch:
             return
         partner.batch = batch
@@ -207,10 +210,10 @@ class Partners:
     # --- once a second ------------------------------------------------------------------------
 
     async def refresh(self) -> list[Partner]:
-        """Reads what may have changed.
+        """Read the state that may have changed.
 
         Returns:
-            Those that may be tried earlier than was known.
+            Relays that may be tried earlier than was known.
         """
         version = await self._pipe.call("HGET", keys.CONTROL, "version")
         partners = list(self._partners.values())
@@ -219,15 +222,15 @@ class Partners:
         earlier: list[Partner] = []
         for at in range(0, len(partners), READ_AT_ONCE):
             page = partners[at : at + READ_AT_ONCE]
-            # Those that were forgotten meanwhile are not used again.
+            # Relays that were forgotten meanwhile are not used again.
             before = {partner: partner.retry_at() for partner in page if partner.loaded}
             await self.load(before)
             earlier += [partner for partner, at in before.items() if partner.retry_at() < at]
-        self._version = version  # not before: where Redis went away, all are to be read again
+        self._version = version  # only now: if Redis became unavailable, all have to be read again
         return earlier
 
     def _next_in_doubt(self, partners: list[Partner]) -> list[Partner]:
-        """Those that are not open, some at a time."""
+        """Return the relays that are not open, a limited number at a time."""
         found = [each for each in partners if each.loaded and not each.open]
         if len(found) <= READ_EACH_TIME:
             return found
@@ -236,7 +239,7 @@ class Partners:
         return (found[begin:] + found[:begin])[:READ_EACH_TIME]
 
     def flush(self) -> None:
-        """Writes what went well since the last time."""
+        """Write the successes since the last call."""
         for partner in self._partners.values():
             self._flush(partner)
 
@@ -271,16 +274,16 @@ class Partners:
         # The clock may have been set back.
         partner.put_off_until = min(partner.put_off_until, now + PUT_OFF_S)
         if before != (setbacks.failures, setbacks.retry_at):
-            return  # something happened meanwhile: what was read is older
+            return  # it changed meanwhile: what was read is older
         failures = int(number(state.get(b"failures")))
         setbacks.stored(failures, number(state.get(b"retry_at")), now)
         if failures and number(state.get(b"heard")) > number(state.get(b"last_failure")):
             self.works(partner)
 
     def _send(self, *arguments: resp.Argument) -> None:
-        """What is lost with a connection is a second's worth of figures."""
+        """Send a command. A lost connection loses at most a second's worth of figures."""
         self._pipe.submit(resp.command(*arguments), _ignore)
 
 
 def _ignore(reply: Any) -> None:
-    """Nothing depends on the reply."""
+    """Ignore the reply: nothing depends on it."""

@@ -1,7 +1,7 @@
-"""Which of a twin's relays failed least lately, as all drainers and workers together know it.
+"""Ranks of relays by their recent failures, as all drainers and workers together know them.
 
-The times are in Redis, one sorted set for each domain; the arithmetic is `proto.limits.ranking`. A
-process reads the times of a domain at most once a second, and adds its own at once.
+The times of failures are in Redis, one sorted set for each domain; `proto.limits.ranking` computes
+the ranks. A process reads the times of a domain at most once a second, and adds its own at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from relay.queues import keys
 Submit = Callable[[bytes, Callable[[Any], None]], None]
 
 FRESH_S: Final = 1.0
-"""How long times that were read are used."""
+"""Seconds for which times that were read are used."""
 
 
 class Ranks:
@@ -27,8 +27,8 @@ class Ranks:
     ) -> None:
         """
         Args:
-            submit: sends commands, and hands their reply over.
-            period_s: failures count for so long.
+            submit: sends commands, and calls a function with the reply.
+            period_s: seconds for which a failure counts.
             shuffle: puts a list in random order.
         """
         self._submit = submit
@@ -38,7 +38,7 @@ class Ranks:
         self._serial = 0
 
     def order(self, relays: tuple[str, ...], now: float) -> Iterable[str]:
-        """The relays of a twin, the most reliable first."""
+        """Return the relays of a twin, the most reliable first."""
         if len(relays) < 2:
             return relays
         for relay in relays:
@@ -47,12 +47,12 @@ class Ranks:
         return self._ranking.order(relays, now, self._shuffle)
 
     def failed(self, relay: str, now: float) -> None:
-        """Takes note of a failed try, here and for the others."""
+        """Record a failed attempt, in memory and in Redis."""
         self._ranking.fail(relay, now)
         self._serial += 1
         name = keys.failures(relay)
         period_s = self._ranking.period_s
-        # Members have to differ, also between processes that fail within one microsecond.
+        # Members have to differ, even between processes that fail within one microsecond.
         member = f"{now:.6f}-{id(self):x}-{self._serial}"
         commands = (
             resp.command("ZADD", name, f"{now:.6f}", member),
@@ -64,7 +64,7 @@ class Ranks:
             self._submit(command, _ignore)
 
     def read(self, relay: str, now: float) -> None:
-        """Asks for the times of one relay."""
+        """Request the times of one relay."""
         if len(self._read_at) >= self._ranking.max_names:
             self._read_at.clear()
         self._read_at[relay] = now
@@ -81,4 +81,4 @@ class Ranks:
 
 
 def _ignore(reply: Any) -> None:
-    """What matters is kept in memory as well."""
+    """Ignore the reply: the failure is in memory as well."""

@@ -1,8 +1,9 @@
-"""One blocked read for all shards that a process drains.
+"""One blocking read for all shards that a process drains.
 
-Redis answers it the moment a worker commits a message for another relay. With one read for all
-shards a commit that touches several of them costs one answer, and messages that arrive together go
-out together. Where commits come faster than a read costs next to nothing, it waits for a few.
+Redis answers it as soon as a worker commits a message for another relay. With one read for all
+shards a commit that touches several of them takes one reply, and messages that arrive together are
+sent together. When commits follow each other so fast that reads become a noticeable cost, the
+reader pauses to collect a few.
 """
 
 from __future__ import annotations
@@ -24,54 +25,56 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BLOCK_MS: Final = 500
-"""Redis answers a read that finds nothing after so long."""
+"""Milliseconds after which Redis answers a read that finds nothing."""
 FULL_BLOCK_MS: Final = 100
-"""The same while some shard takes nothing: it is asked again then."""
+"""The same while some shard takes no messages: it is asked again afterwards."""
 RUSH_READS: Final = 8
 RUSH_S: Final = 0.004
-"""So many reads in so short a time: commits are small and many, and some go into one read."""
+"""Seconds within which `RUSH_READS` reads mean that commits are small and many; the reader then
+pauses so that several go into one read.
+"""
 PAUSE_S: Final = 0.001
 ANSWER_S: Final = 5.0
-"""A connection on which an answer is so late is given up."""
+"""Seconds a reply may be late before its connection is given up."""
 REFUSED_S: Final = 1.0
-"""Redis refused the read (it is loading, say): the next attempt."""
+"""Seconds until the next attempt after Redis refused the read, for example while it is loading."""
 UNBLOCK_AGAIN_S: Final = 0.005
-"""The read that was to end had not begun: the next attempt to end it."""
+"""Seconds until the next attempt to unblock a read that had not begun."""
 
 
 class Reader:
-    """Reads the streams of shards, and hands each its new messages."""
+    """Reads the streams of shards, and passes each its new messages."""
 
     def __init__(self, sender: Sender, link: Link) -> None:
         self._sender = sender
         self._link = link
         self._shards: list[Shard] = []
-        self._asleep = asyncio.Event()  # set when there is something to read for
-        self._taking: list[Shard] = []  # those of the read under way
+        self._asleep = asyncio.Event()  # set when a shard may take messages
+        self._taking: list[Shard] = []  # those of the read in flight
         self._reads = 0
-        self._read_at = deque([0.0] * RUSH_READS, RUSH_READS)  # loop times of the last ones
+        self._read_at = deque([0.0] * RUSH_READS, RUSH_READS)  # loop times of the last reads
         self._client: int | None = None
 
     def start(self) -> None:
-        """Begins."""
+        """Start reading."""
         self._link.pipe.start()
         self._sender.spawn(self._run())
 
     async def close(self) -> None:
-        """Ends the connection."""
+        """Close the connection."""
         await self._link.pipe.close()
 
     def add(self, shard: Shard) -> None:
-        """Reads for one shard more."""
+        """Start to read for a shard."""
         self._shards.append(shard)
         self.look()
 
     def remove(self, shard: Shard) -> None:
-        """Reads for it no longer. What is on its way is still handed over."""
+        """Stop reading for a shard. Messages already in flight are still passed to it."""
         self._shards.remove(shard)
 
     def look(self) -> None:
-        """Some shard takes messages that did not when the read under way began."""
+        """Unblock the read in flight if some shard takes messages that did not when it began."""
         self._asleep.set()
         if self._client is None or not self._taking:
             return
@@ -105,7 +108,7 @@ class Reader:
                 now = self._sender.loop.time()
                 rush = now - self._read_at[0] < RUSH_S
                 self._read_at.append(now)
-                # Requests go out before Redis is asked again.
+                # Requests are sent before Redis is asked again.
                 await asyncio.sleep(PAUSE_S if rush else 0)
             except (LinkLost, TimeoutError):
                 self._client = None
@@ -115,7 +118,7 @@ class Reader:
                 log.error("the federation outbox cannot be read: %s", error)
                 await asyncio.sleep(REFUSED_S)
             except Exception:
-                # All shards depend on this loop: it goes on, whatever one message did to it.
+                # All shards depend on this loop: it continues whatever one message causes.
                 log.exception("reading the federation outbox")
                 await asyncio.sleep(REFUSED_S)
 

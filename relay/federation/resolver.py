@@ -1,15 +1,15 @@
-"""Addresses of other relays: public ones only, and the one that was looked at is connected to.
+"""Look-ups of partner relays' addresses that let only public addresses through.
 
 Domains come from twins, so a domain may point anywhere: at this host, at its neighbours, at the
-metadata service of a cloud. A name is looked up once for a connection; what is not public is left
-out of the answer, and the connection is made to an address of that very answer, so a name that
-resolves differently the next time gains nothing. Addresses written as such (also inside of IPv6
-ones) are judged the same way before anything is sent.
+metadata service of a cloud. A name is looked up once for a connection, addresses that are not
+public are removed from the answer, and the connection is made to an address of that very answer. So
+a name that resolves differently the next time gains nothing. Addresses written as such (also inside
+IPv6 addresses) are checked in the same way before anything is sent.
 
-Name servers that do not answer hold a thread for as long as the system asks them, and twins choose
-the names. So a name is asked for once at a time, a twin's new names a few at a time, names of
-relays that have taken messages have threads of their own, and an answer of the last minute will do
-where none comes.
+Name servers that do not answer block a thread until the system's look-up gives up, and twins choose
+the names. So a name is looked up once at a time, a twin's new names a few at a time, names of
+relays that have accepted messages have threads of their own, and an answer of the last minute is
+used if no new one comes.
 """
 
 from __future__ import annotations
@@ -24,47 +24,47 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 THREADS: Final = 32
-"""Look-ups under way: names whose servers do not answer must not hold up the others."""
+"""Maximum number of look-ups in flight: names whose servers are silent must not block others."""
 PROVEN_THREADS: Final = 16
-"""As many more for names of relays that have taken messages."""
+"""Additional look-ups for names of relays that have accepted messages."""
 TWIN_LOOK_UPS: Final = 2
-"""Names at a time that one twin may have looked up, beside those of such relays."""
+"""Maximum number of look-ups in flight for one twin, not counting those of such relays."""
 REMEMBERED_S: Final = 60.0
 MAX_REMEMBERED: Final = 1024
-"""Names whose answer is remembered."""
+"""Maximum number of names whose answer is remembered."""
 PATIENCE_S: Final = 0.5
-"""An answer that is there already is used after so long."""
+"""Seconds to wait for a new answer before a remembered one is used."""
 MAX_ADDRESSES: Final = 8
-"""Used of one answer."""
+"""Maximum number of addresses used of one answer."""
 
 # Well-known prefix of translation to IPv4 (RFC 6052); the address is in the last four bytes.
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
-# Beginning of the host's half of an address that tunnels to IPv4 within a site (RFC 5214), of any
-# network; one of its bits says who gave it.
+# Beginning of the interface identifier of an address that tunnels to IPv4 within a site (RFC 5214),
+# in any network; one of its bits tells whether it is globally unique.
 _ISATAP: Final = 0x00005EFE
 _ANY_GIVER: Final = 0xFDFFFFFF
-# All IPv6 addresses that were given to anybody. Beside them only what has an IPv4 address inside
-# leads anywhere, also in ways of the local network's own.
+# All IPv6 addresses that have been assigned. Outside of it only addresses with an embedded IPv4
+# address lead anywhere, also by translation prefixes of the local network.
 _GIVEN: Final = ipaddress.IPv6Network("2000::/3")
-# Special addresses that the library of the oldest Python takes for global ones.
+# Special addresses that the oldest supported Python's library takes for global ones.
 _SPECIAL: Final = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")))
 
 Found = list[tuple[Any, ...]]
-"""What `getaddrinfo` answers."""
+"""The result of `getaddrinfo`."""
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 LookUp = Callable[..., Found]
 
 
 class ResolverFull(OSError):
-    """No look-up can begin now, which says nothing of the relay."""
+    """No look-up can be started now; this is not a failure of the relay."""
 
 
 class Asker(NamedTuple):
-    """For whom a name is looked up.
+    """The twin and relay that a name is looked up for.
 
     Attributes:
-        twin: that lists the relay.
-        proven: the relay has taken messages before.
+        twin: twin that lists the relay.
+        proven: whether the relay has accepted messages before.
     """
 
     twin: int
@@ -75,7 +75,7 @@ ANYBODY: Final = Asker(0, True)
 
 
 def is_public(address: Address) -> bool:
-    """Whether relays may be at this address; an IPv4 address inside of it must be public too."""
+    """Check whether a relay may have this address; an embedded IPv4 address must be public too."""
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour
         if address in _NAT64:
@@ -91,23 +91,23 @@ def is_public(address: Address) -> bool:
 
 
 class PublicResolver:
-    """Looks names up in threads of its own and lets public addresses through."""
+    """Looks names up in its own threads, and lets only public addresses through."""
 
     def __init__(self, allow_private: bool, look_up: LookUp = socket.getaddrinfo) -> None:
         """
         Args:
-            allow_private: lets all addresses through.
+            allow_private: whether to let all addresses through.
             look_up: the system's `getaddrinfo`.
         """
         self._allow_private = allow_private
         self._look_up = look_up
         self._threads = ThreadPoolExecutor(THREADS + PROVEN_THREADS, thread_name_prefix="resolver")
         self._under_way: dict[str, asyncio.Future[Found]] = {}  # by name
-        self._asked: Counter[int] = Counter()  # of them, by twin, for relays that are not proven
-        self._remembered: dict[str, tuple[float, Found]] = {}  # until which loop time
+        self._asked: Counter[int] = Counter()  # how many, by twin, for relays that are not proven
+        self._remembered: dict[str, tuple[float, Found]] = {}  # expiry (loop time) and answer
 
     def check(self, host: str) -> None:
-        """Judges a host that is written as an address; a name is judged when it is looked up.
+        """Check a host that is written as an address; a name is checked when it is looked up.
 
         Raises:
             OSError: nothing may be sent there.
@@ -117,10 +117,10 @@ class PublicResolver:
             raise OSError(f"{address} is not a public address")
 
     async def resolve(self, host: str, port: int, asker: Asker = ANYBODY) -> list[str]:
-        """The addresses of a host that may be connected to.
+        """Return the addresses of a host that may be connected to.
 
         Raises:
-            ResolverFull: it can't be looked up now.
+            ResolverFull: it cannot be looked up now.
             OSError: there is none.
         """
         address = _literal(host)
@@ -145,7 +145,8 @@ class PublicResolver:
             remembered = []
         look_up = self._under_way.get(host) or self._begin(host, port, asker)
         if look_up is not None:
-            # It goes on when this is cancelled: the thread is taken, so its answer may be used.
+            # It continues when this is cancelled: the thread is in use anyway, so its answer may be
+            # used.
             await asyncio.wait({look_up}, timeout=PATIENCE_S if remembered else None)
             if look_up.done():
                 return look_up.result()
@@ -168,7 +169,7 @@ class PublicResolver:
     def _ask(self, host: str, port: int) -> Found:
         try:
             return self._look_up(host, port, type=socket.SOCK_STREAM)
-        except UnicodeError as error:  # a part of it is empty or has more than 63 characters
+        except UnicodeError as error:  # a label is empty or has more than 63 characters
             raise OSError(f"{host} is not a host name") from error
 
     def _answered(self, host: str, asker: Asker, look_up: asyncio.Future[Found]) -> None:
@@ -186,12 +187,12 @@ class PublicResolver:
         self._remembered[host] = until, look_up.result()
 
     async def close(self) -> None:
-        """Ends the threads without waiting for the look-ups they are in."""
+        """Stop the threads without waiting for look-ups in flight."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _literal(host: str) -> Address | None:
-    """The address a host is written as; None for a name."""
+    """Return the address that a host is written as; None for a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:

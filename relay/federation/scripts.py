@@ -10,10 +10,10 @@ FOLDER = Path(__file__).with_name("lua")
 
 
 def source(name: str) -> str:
-    """The text of one script."""
+    """Return the text of a script."""
     return scripts.source(FOLDER, name)
 
 
 def call(name: str, keys: list[str], *arguments: resp.Argument) -> bytes:
-    """The command that runs a script."""
+    """Return the command that runs a script."""
     return resp.command("EVAL", source(name), len(keys), *keys, *arguments)

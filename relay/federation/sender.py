@@ -1,37 +1,40 @@
-"""How a message leaves for another relay.
+"""How a message is delivered to another relay.
 
 **Into the outbox.** A relay worker that finds a message's destination twin on other relays writes
-it into `federation:out:<shard>` inside its group commit, so it is as safe as any queued message.
-The shard follows from the destination twin. If nobody drains that shard the worker has the Celery
-task `federation.deliver` started, from a thread; what it misses the beat finds within seconds.
+the message to `federation:out:<shard>` inside its group commit, so it is as safe as any queued
+message. The shard follows from the destination twin. If no drainer holds that shard, the worker
+starts the Celery task `federation.deliver` from a thread; a start that fails is made up for by the
+beat within seconds.
 
-**Draining.** The task takes the shard's *lease* (`lease.py`): one drainer at a time, which looks at
-its clock before each request and ends after a minute; its successor takes over. All shards that a
-process drains run on one event loop in one thread (`drainer.py`) and share what is here: a
-connection to Redis, the HTTP connections, the twins, and what is known about other relays. New
-entries are read as they come, blocked in Redis, for each `Shard` (`draining.py`, `shard.py`), so a
-fresh message is on its way within a millisecond.
+**Draining.** The task takes the shard's *lease* (`lease.py`). It is held by one drainer at a time,
+which checks its clock before each request and ends after a minute; its successor takes over. All
+shards that a process drains run on one event loop in one thread (`drainer.py`) and share the
+objects of this module: a connection to Redis, the HTTP connections, the twins, and the state of
+partner relays. New entries are read as they arrive by a blocking read, for each `Shard`
+(`draining.py`, `shard.py`), so a fresh message is on its way within a millisecond.
 
-**Lanes.** Messages to one twin form a `Lane` (`lane.py`). One request at a time is under way for
-it, so its order is kept. The twin is looked up as the workers do, and the relay is chosen by the
-rules of `proto.federation.delivery`: the one that took the last message, else the best by rank
-(`ranks.py`) that is not left alone after failures (`partners.py`). A lane that cannot go on waits,
-keeps its payloads in Redis only, and of most messages no more than a note (`notes.py`). A twin that
-has moved to this relay meanwhile gets its mail into its queue here.
+**Lanes.** Messages to one twin form a `Lane` (`lane.py`). It has one request in flight at a time,
+which keeps its order. The twin is looked up as the workers do, and the relay is chosen by the rules
+of `proto.federation.delivery`: the one that accepted the last message, else the best by rank
+(`ranks.py`) that is not in a back-off after failures (`partners.py`). A lane that cannot proceed
+waits; its payloads stay in Redis only, and of most messages no more than a note is in memory
+(`notes.py`). If a twin has moved to this relay meanwhile, its messages go into its queue here.
 
-**Sending.** At the `Destination` (`destination.py`) lanes queue up. Relays of our kind offer the
-batch form in every answer and then get the first messages of all lanes that are ready in one
-request; to others each message is a POST to `/`, as with the reference relay. Requests go out
-through `http_client.py`, to addresses that `resolver.py` has judged.
+**Sending.** Lanes queue at the `Destination` (`destination.py`). Relays of this implementation
+offer the batch form in every answer, and then get the first messages of all ready lanes in one
+request. For others each message is a POST to `/`, as with the reference relay. Requests are sent by
+`http_client.py`, to addresses that `resolver.py` has checked.
 
-**Settling.** Accepted messages leave the outbox in batches (`settling.py`). Refused ones become
-dead letters, and the sender of a request is told. All else is tried again, at the twin's other
-relays first, until it expires, which is told as well, at that very moment; if it is in a batch
-just then, when that is over and did not deliver it.
+**Settling.** Accepted messages are removed from the outbox in batches (`settling.py`). Refused ones
+become dead letters, and the sender of a request is notified. Everything else is retried, at the
+twin's other relays first, until it expires, which is also notified, at that very moment. If the
+message is then in a request, its expiry waits for the end of that request, and does not happen if
+it is delivered.
 
-**Nothing twice.** A try without an answer may have been accepted. The message is *doubtful* then,
-and goes out marked as a repeat: receivers of our kind remember what they took for ten minutes. The
-marks survive the drainer; where one dies, everything that was in its shard is doubtful.
+**Nothing twice.** An attempt without an answer may have been accepted. The message is then
+*doubtful*, and is sent marked as a repeat: receivers of this implementation remember for ten
+minutes what they accepted. The marks survive the drainer; if a drainer dies, everything in its
+shard is doubtful.
 """
 
 from __future__ import annotations
@@ -75,14 +78,14 @@ log = logging.getLogger(__name__)
 
 REFRESH_S: Final = 1.0
 START_S: Final = 10.0
-"""Redis has to be there in this time when a drainer begins."""
+"""Seconds within which Redis must be available when a drainer starts."""
 
 
 class SenderOptions(NamedTuple):
-    """What is configured.
+    """The configuration of a sender.
 
     Attributes:
-        domains: of this relay, the first one is how it calls itself.
+        domains: names of this relay; it identifies itself by the first.
     """
 
     redis_url: str
@@ -100,7 +103,7 @@ class SenderOptions(NamedTuple):
 
 
 class Link:
-    """A connection to Redis that can be waited for."""
+    """A connection to Redis that can be awaited."""
 
     def __init__(self, address: RedisAddress, name: str, on_usable: Callable[[], None]) -> None:
         self._there = asyncio.Event()
@@ -115,7 +118,7 @@ class Link:
         )
 
     async def usable(self, timeout_s: float) -> bool:
-        """Waits for the connection; whether it is there."""
+        """Wait for the connection, and return whether it is usable."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._there.wait()
@@ -129,18 +132,18 @@ class Link:
 
 
 class Sender:
-    """What the drainers of one process share, on one event loop.
+    """The objects that the drainers of one process share, on one event loop.
 
     Attributes:
-        clock: unix seconds.
-        random: a number from 0 up to 1.
-        stopping: tells that the process wants to end.
-        headers: of every request.
-        relay_id: under which other relays remember deliveries.
+        clock: returns unix seconds.
+        random: returns a number from 0 up to 1.
+        stopping: returns whether the process has to end.
+        headers: headers of every request.
+        relay_id: id under which other relays remember deliveries of this one.
         own_domains: canonical names of this relay.
-        tally: counts what became of messages.
-        trace: notes what becomes of those that are followed.
-        events: records what becomes of all; None where nobody wants that.
+        tally: counts the outcomes of messages.
+        trace: records what happens to traced messages.
+        events: records what happens to all messages; None if that is off.
     """
 
     def __init__(
@@ -154,10 +157,10 @@ class Sender:
         """
         Args:
             options: the settings.
-            source: of twins.
-            stopping: whether drainers have to end.
-            resolver: of domains; the system's unless given.
-            events: started and closed with this.
+            source: source of twins.
+            stopping: returns whether drainers have to end.
+            resolver: resolver of domains; the system's unless given.
+            events: recorder of events, started and closed with the sender.
         """
         self.options = options
         self.loop = asyncio.get_running_loop()
@@ -203,7 +206,7 @@ class Sender:
         self._twins_version: Any = None
 
     async def start(self) -> None:
-        """Connects.
+        """Connect, and start the background tasks.
 
         Raises:
             LinkLost: Redis does not answer.
@@ -222,14 +225,14 @@ class Sender:
         self.spawn(self._refreshing())
 
     async def close(self) -> None:
-        """Ends everything; all shards have ended before."""
+        """Close everything; all shards must have ended before."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.reader.close()
         await self.http.close()
         if self.events is not None:
-            await self.events.close()  # what it wrote last is counted below
+            await self.events.close()  # its last writes are counted below
         if self.pipe.usable:
             self._flush()
             self.trace.flush()
@@ -239,7 +242,7 @@ class Sender:
         await self.pipe.close()
 
     async def drain(self, number: int) -> bool:
-        """Drains one shard for a while; whether there is more for a successor."""
+        """Drain one shard for a while; return whether messages are left for a successor."""
         shard = Shard(self, number)
         self._shards.add(shard)
         try:
@@ -248,26 +251,26 @@ class Sender:
             self._shards.discard(shard)
 
     def destination(self, domain: str) -> Destination:
-        """Where requests to this relay are made."""
+        """Return the destination that makes requests to this relay."""
         found = self._destinations.get(domain)
         if found is None:
             found = self._destinations[domain] = Destination(self, self.partners.get(domain))
         return found
 
     def pump_soon(self, destination: Destination) -> None:
-        """A destination has something to do when everybody else is done for now."""
+        """Schedule a destination to make its requests at the end of this turn of the loop."""
         if not self._due:
             self.loop.call_soon(self.pump)
         self._due.append(destination)
 
     def pump(self) -> None:
-        """Lets destinations make their requests."""
+        """Let the destinations that are due make their requests."""
         due, self._due = self._due, []
         for destination in due:
             destination.pump()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs something beside."""
+        """Run a coroutine in the background."""
         task = self.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -293,7 +296,8 @@ class Sender:
             except (LinkLost, hiredis.ReplyError) as error:
                 log.debug("federation state not refreshed: %s", error)
             except Exception:
-                # Operators reach drainers through this loop alone: it goes on, whatever was read.
+                # Operators' decisions reach drainers by this loop alone: it continues whatever was
+                # read.
                 log.exception("refreshing the federation state")
 
     async def _refresh(self) -> None:
@@ -309,7 +313,7 @@ class Sender:
                 shard.look_again()
 
     def _flush(self) -> None:
-        """Writes the figures; without a connection they are kept until there is one."""
+        """Write the figures; without a connection they are kept until there is one."""
         if not self.pipe.usable:
             return
         self.partners.flush()
@@ -324,8 +328,8 @@ class Sender:
 
 
 async def _nothing() -> None:
-    """A fresh connection needs no preparation."""
+    """Do nothing: a fresh connection needs no preparation."""
 
 
 def _ignore(reply: Any) -> None:
-    """A figure more or less."""
+    """Ignore the reply: a lost figure does not matter."""

@@ -1,11 +1,12 @@
-"""Decisions about other relays. Everything that writes a `RelayNode` goes through here.
+"""Operators' decisions about partner relays. Every write of a `RelayNode` goes through here.
 
-The database is the record. After the commit the relay's field in `relay:control` is made to fit,
-and workers and drainers act on it within a second. Where Redis was away the decision is marked as
-pending, and a worker calls `publish_all` when Redis is back. Rank and back-off are Redis' own, and
-so are dead letters: they are changed there.
+The database is the authority. After the commit the relay's field in `relay:control` is updated, and
+workers and drainers act on it within a second. If Redis is unavailable the decision is marked as
+pending, and a worker calls `publish_all` when Redis is back. Rank, back-off and dead letters are
+only in Redis, and are changed there.
 
-Relays are known by their canonical names (`proto.federation.domains`), whatever they are called by.
+Relays are identified by their canonical names (`proto.federation.domains`), whatever spelling
+callers use.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ logger = logging.getLogger(__name__)
 NO_LETTER: Final = "this dead letter is gone already"
 
 MAX_REQUEUED: Final = 1000
-"""Dead letters that one order sends again: it holds the audit log's lock meanwhile."""
+"""Maximum number of dead letters sent again by one call, which holds the audit log's lock."""
 
 MAX_NODES: Final = 10_000
-"""Rows made for domains that turned up by themselves: twins name theirs freely."""
+"""Maximum number of rows created for domains met in traffic: twins name their relays freely."""
 
 
 def save(node: RelayNode, *, actor: Actor) -> None:
-    """Store one row as a whole, after validation, and tell workers and drainers.
+    """Validate and store one row, and notify workers and drainers.
 
     Raises:
         relay.access.errors.Invalid: a field is out of bounds.
@@ -52,22 +53,22 @@ def save(node: RelayNode, *, actor: Actor) -> None:
 
 
 def trust(domain: str, *, actor: Actor) -> None:
-    """Accept what this relay sends without the signature of its source twin."""
+    """Accept messages of this relay without the signatures of their source twins."""
     _decide(domain, "relay.trust", actor, trusted=True)
 
 
 def distrust(domain: str, *, actor: Actor) -> None:
-    """Check the signatures of what this relay sends again."""
+    """Check the signatures of this relay's messages again."""
     _decide(domain, "relay.distrust", actor, trusted=False)
 
 
 def pause(domain: str, *, actor: Actor) -> None:
-    """Send nothing to this relay for now."""
+    """Stop sending to this relay until it is resumed."""
     _decide(domain, "relay.pause", actor, paused=True)
 
 
 def resume(domain: str, *, actor: Actor) -> None:
-    """Send to this relay again, at once: a back-off it had is over as well.
+    """Send to this relay again at once; this also ends a back-off.
 
     Raises:
         relay.access.errors.Away: Redis does not answer.
@@ -103,10 +104,10 @@ def reset(domain: str, *, actor: Actor) -> None:
 
 
 def forget(domains: Iterable[str], *, actor: Actor) -> int:
-    """Remove these relays' rows and what Redis knows of them. One that is used comes back.
+    """Remove these relays' rows and their state in Redis. A relay that is used again reappears.
 
     Returns:
-        How many rows there were.
+        Number of rows removed.
     """
     names = list(map(fold, domains))
     removed = 0
@@ -142,7 +143,7 @@ def requeue_all(domain: str, *, actor: Actor) -> int:
     """Send the dead letters of a relay again, the oldest first; at most `MAX_REQUEUED` of them.
 
     Returns:
-        How many.
+        Number of letters sent.
 
     Raises:
         relay.access.errors.NotFound: there is none.
@@ -150,7 +151,7 @@ def requeue_all(domain: str, *, actor: Actor) -> int:
     """
     domain = fold(domain)
     with audit.change(actor, "letter.requeue", target=domain) as change:
-        # The script that moves one is the unit; what was moved before an outage stays moved.
+        # Each letter is moved by a script of its own; what was moved before an outage stays moved.
         entries = letters.all_dead_ids(client(), domain)[:MAX_REQUEUED]
         count = sum(dead_letters.requeue(client(), entry) is not None for entry in entries)
         if not count:
@@ -172,10 +173,10 @@ def delete_letter(entry: str, *, actor: Actor) -> None:
 
 
 def discover() -> int:
-    """Make rows for the relays that turned up in traffic.
+    """Create rows for the relays that were met in traffic.
 
     Returns:
-        How many are new.
+        Number of new rows.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -192,9 +193,10 @@ def discover() -> int:
 
 
 def publish_all() -> None:
-    """Make `relay:control` what the database says, whatever it was before.
+    """Overwrite `relay:control` with the decisions in the database.
 
-    What an older release or a backup has under other spellings of a relay comes to its name first.
+    Before that, records that an older release or a backup has under other spellings of a relay are
+    merged under its canonical name.
 
     Raises:
         relay.ops.control.ControlError: Redis does not answer.
@@ -223,14 +225,14 @@ def _store(node: RelayNode, change: audit.Change) -> None:
 
 
 def _told(domain: str) -> dict[str, Any] | None:
-    """A relay's row as the audit log has it."""
+    """Return a relay's row in the form of the audit log."""
     fields = ("trusted", "paused", "blocked", "note")
     row: dict[str, Any] | None = RelayNode.objects.filter(domain=domain).values(*fields).first()
     return row
 
 
 def _end_back_off(domain: str, *, rank: bool) -> dict[str, str | None]:
-    """What there was of a back-off; with `rank`, its failures are forgotten as well."""
+    """End a back-off and return its former state; with `rank`, also delete the relay's failures."""
     names = ("retry_at", "failures")
     with client().pipeline(transaction=True) as pipe:
         pipe.hmget(keys.partner(domain), names)
@@ -238,13 +240,13 @@ def _end_back_off(domain: str, *, rank: bool) -> dict[str, str | None]:
         if rank:
             pipe.delete(keys.failures(domain))
         found = pipe.execute()[0]
-    # The version is what drainers compare: they read the partners' state again.
+    # This changes the version, which makes drainers read the partners' state again.
     control.change({})
     return {name: text(value) if value else None for name, value in zip(names, found, strict=True)}
 
 
 def _publish(domains: list[str]) -> None:
-    """Make these relays' fields what the database says now, also if it was changed once more."""
+    """Publish what the database says now of these relays, even if it has changed once more."""
     put = _fields(RelayNode.objects.filter(domain__in=domains))
     names = [f"{control.RELAY_PREFIX}{domain}" for domain in domains]
     try:

@@ -1,9 +1,9 @@
-"""Settling: the outcome of a message is known, and its entry leaves the outbox.
+"""Settling: once the outcome of a message is known, its entry is removed from the outbox.
 
-What was accepted is gathered for a moment, and while the script before is unanswered, and removed
-by one script. Every other end of a message (dead letter, notice to its
-sender, its twin moved here) is one script of its own. Both change nothing when they are run again,
-so what was not answered when the connection to Redis broke is simply sent again.
+Accepted messages are gathered for a moment, and as long as the script before is unanswered, and are
+removed by one script. Every other end of a message (dead letter, notice to its sender, its twin
+moved here) takes a script of its own. Running either script again changes nothing, so scripts that
+were not answered when the connection to Redis broke are simply sent again.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from relay.queues.held import pack
 log = logging.getLogger(__name__)
 
 MAX_SETTLED: Final = 512
-"""Entries in one script: below a millisecond of Redis' time."""
+"""Maximum number of entries in one script, which takes Redis less than a millisecond."""
 GATHER_S: Final = 0.002
-"""What is accepted in so long a time is settled together. Nobody waits for it, and at the moment of
-an answer Redis and this process have the next message to see to."""
+"""Seconds for which accepted messages are gathered. Settling is not urgent, and when an answer
+arrives Redis and this process have the next message to handle.
+"""
 MAX_DEAD_BYTES: Final = 64 << 20
-"""Memory of all dead letters; above it the older half goes."""
+"""Maximum memory of all dead letters, in bytes; above it the older half is removed."""
 REFUSED_AGAIN_S: Final = 1.0
-"""Redis refused a script (it is loading, say): the next attempt."""
+"""Seconds until the next attempt after Redis refused a script, for example while it is loading."""
 TRIES_S: Final = 86_400
 
 
@@ -42,20 +43,20 @@ class Settler:
     def __init__(self, pipe: RedisPipe, retention_s: int) -> None:
         """
         Args:
-            pipe: for commands.
-            retention_s: how long sessions' queues are kept.
+            pipe: connection for commands.
+            retention_s: seconds for which sessions' queues are kept.
         """
         self._pipe = pipe
         self._loop = asyncio.get_running_loop()
         self._retention_s = retention_s
         self._done: list[tuple[int, Entry]] = []
-        self._waiting: Counter[int] = Counter()  # entries by shard, not known to be settled
+        self._waiting: Counter[int] = Counter()  # unsettled entries by shard
         self._unanswered: list[_Script] = []
-        self._settling = 0  # scripts for what was accepted, without an answer
+        self._settling = 0  # unanswered scripts for accepted messages
         self._settled = asyncio.Event()
 
     def done(self, shard: int, entry: Entry) -> None:
-        """A message was accepted."""
+        """Settle a message that was accepted."""
         entry.over = True
         if not self._done and not self._settling:
             self._loop.call_later(GATHER_S, self._flush)
@@ -70,12 +71,12 @@ class Settler:
         notice: bytes | None = None,
         deliver_to: str = "",
     ) -> None:
-        """A message ends in another way.
+        """Settle a message that ends in another way.
 
         Args:
-            shard: of the message.
+            shard: shard of the message.
             entry: the message.
-            why: reason, for a dead letter; empty for none.
+            why: reason, if it becomes a dead letter; otherwise empty.
             notice: envelope for its sender.
             deliver_to: text of the session key of this relay that gets the message.
         """
@@ -105,7 +106,7 @@ class Settler:
         self._send(_Script(command, Counter({shard: 1}), False))
 
     def note_try(self, shard: int, entries: list[Entry], document: str) -> None:
-        """Keeps a failed try of some messages, for the pages."""
+        """Record a failed attempt of some messages, to be shown on pages."""
         names = []
         for entry in entries:
             entry.tried = True
@@ -114,17 +115,17 @@ class Settler:
         self._pipe.submit(command, _ignore)
 
     def again(self) -> None:
-        """What was not answered is sent again: the connection is there once more."""
+        """Send unanswered scripts again, now that the connection is back."""
         unanswered, self._unanswered = self._unanswered, []
         for script in unanswered:
             self._send(script)
 
     def waiting(self, shard: int) -> int:
-        """Messages of a shard whose settling was not answered."""
+        """Return the number of a shard's messages whose settling was not answered."""
         return self._waiting[shard]
 
     async def quiet(self, shard: int) -> None:
-        """Waits until all of a shard is settled."""
+        """Wait until all messages of a shard are settled."""
         while self._waiting[shard]:
             self._settled.clear()
             await self._settled.wait()
@@ -181,9 +182,9 @@ class _Script(NamedTuple):
     """One run of a script.
 
     Attributes:
-        command: as bytes.
-        counts: how many messages of which shard it settles.
-        accepted: they were accepted.
+        command: encoded command.
+        counts: number of messages it settles, by shard.
+        accepted: whether they were accepted.
     """
 
     command: bytes
@@ -192,4 +193,4 @@ class _Script(NamedTuple):
 
 
 def _ignore(reply: Any) -> None:
-    """Tries are for the pages; the message itself is elsewhere."""
+    """Ignore the reply: attempts are only shown on pages."""

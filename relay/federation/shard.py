@@ -1,8 +1,8 @@
 """The messages of one shard of the outbox, from being read to their end.
 
-New messages are read as they come (`reader.py`) and sorted into lanes, one for each destination
-twin. What of them is in memory is the business of `window.py`; here it is decided what a lane does
-next: go to one of its twin's relays, wait, or end.
+New messages are read as they arrive (`reader.py`) and sorted into lanes, one for each destination
+twin. `window.py` manages what is in memory. This module decides what a lane does next: go to one of
+its twin's relays, wait, or end.
 """
 
 from __future__ import annotations
@@ -33,15 +33,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_LANES: Final = 10_000
-"""Kept for the relay they used last; those with messages are kept anyway."""
+"""Number of lanes above which idle ones are dropped, with the relay they used last; lanes with
+messages are kept anyway.
+"""
 SWEEP_S: Final = 0.25
-"""From one look at all deadlines to the next: with many messages a look takes a while."""
+"""Minimum seconds between two checks of all deadlines: with many messages a check takes a while."""
 SWEEP_PAUSE: Final = 20.0
-"""The same in times that the look took."""
+"""The same, as a multiple of the time that the check took."""
 LOOK_AGAIN_S: Final = 1.0
-"""The source of twins is away: the next look."""
+"""Seconds until the next look-up after the source of twins was unavailable."""
 SOON_S: Final = 1.0
-"""Messages that wait longer are not kept in memory meanwhile."""
+"""Messages that wait for more than this many seconds are not kept in memory meanwhile."""
 LONGEST_WAIT_S: Final = 60.0
 
 
@@ -49,13 +51,13 @@ class Shard:
     """One shard, for the life of one drainer.
 
     Attributes:
-        number: of the shard.
-        prefix: of the ids of its deliveries.
-        lanes: by destination twin.
+        number: number of the shard.
+        prefix: prefix of the ids of its deliveries.
+        lanes: lanes by destination twin.
         stream: the shard's stream in Redis.
-        leaving: nothing is sent any more.
-        lease: of this drainer.
-        answered: set whenever a request is over, while it leaves.
+        leaving: whether the drainer ends, so that nothing more is sent.
+        lease: lease of this drainer.
+        answered: set whenever a request ends while the drainer is leaving.
     """
 
     def __init__(self, sender: Sender, number: int) -> None:
@@ -77,11 +79,11 @@ class Shard:
     # --- life ---------------------------------------------------------------------------------
 
     def idle_s(self) -> float:
-        """How long nothing has come, with nothing left to send."""
+        """Return the seconds since the last message arrived; 0 while any are left to send."""
         return 0.0 if self._window.tracked else time.monotonic() - self._news
 
     def begin_to_leave(self) -> None:
-        """Send nothing more."""
+        """Stop sending."""
         self.leaving = True
         if self._timer is not None:
             self._timer.cancel()
@@ -90,11 +92,11 @@ class Shard:
 
     @property
     def sending(self) -> bool:
-        """Whether a request is under way."""
+        """Whether a request is in flight."""
         return any(lane.sending for lane in self.lanes.values())
 
     def doubtful(self) -> list[bytes]:
-        """Ids of messages that may have been accepted."""
+        """Return the ids of messages that may have been accepted."""
         found = [
             entry.id
             for lane in self.lanes.values()
@@ -106,7 +108,7 @@ class Shard:
         return found
 
     def may_send(self) -> bool:
-        """Whether messages of this shard may be sent now."""
+        """Check whether messages of this shard may be sent now."""
         return not self.leaving and self.lease.held
 
     # --- reading ------------------------------------------------------------------------------
@@ -117,15 +119,15 @@ class Shard:
         return self._window.read_up_to
 
     def takes(self) -> bool:
-        """Whether more messages are to be read now."""
+        """Check whether more messages are to be read now."""
         return self._window.takes(self.lanes.values())
 
     def page(self) -> int:
-        """How many messages are read at once."""
+        """Return the maximum number of messages to read at once."""
         return self._window.page()
 
     def received(self, page: list[Any]) -> None:
-        """Sorts new messages into their lanes."""
+        """Sort new messages into their lanes."""
         if self.leaving:
             return
         self._news = time.monotonic()
@@ -159,7 +161,7 @@ class Shard:
             for number, lane in list(self.lanes.items()):
                 if not lane.entries and lane.stage is Stage.IDLE:
                     del self.lanes[number]
-            # While many twins have messages that wait, each look finds few without any.
+            # While many twins have messages waiting, each check would find few idle lanes.
             self._prune_at = max(MAX_LANES, 2 * len(self.lanes))
         lane = self.lanes[twin] = Lane(self, twin)
         return lane
@@ -167,7 +169,7 @@ class Shard:
     # --- what a lane does next ----------------------------------------------------------------
 
     def advance(self, lane: Lane) -> None:
-        """Looks at what is next for a lane that is not under way anywhere."""
+        """Decide what is next for a lane that has no request in flight."""
         lane.wake()
         lane.stage = Stage.IDLE
         if self.leaving:
@@ -180,7 +182,7 @@ class Shard:
             return
         record = sender.twins.get(lane.twin)
         if record is lane.record and lane.destination is not None and lane.destination.partner.open:
-            # Nothing has changed since its relay took the last message.
+            # Nothing has changed since its relay accepted the last message.
             lane.destination.enqueue(lane)
         elif record is MISSING:
             self._fetch(lane, self._look_up(lane))
@@ -196,7 +198,7 @@ class Shard:
             self._choose(lane, record, now)
 
     def sent(self, lane: Lane) -> None:
-        """The request under way for a lane is over, and what was taken or refused is settled."""
+        """Handle the end of a lane's request, once accepted and refused messages are settled."""
         sent, lane.sending = lane.sending, []
         if not self.leaving:
             now = self._sender.clock()
@@ -206,7 +208,7 @@ class Shard:
         self.advance(lane)
 
     def look_again(self) -> None:
-        """Some relay may be tried earlier than lanes wait for."""
+        """Advance waiting lanes, as some relay may be tried earlier than they expect."""
         for lane in list(self.lanes.values()):
             if lane.stage is Stage.WAITING:
                 self.advance(lane)
@@ -216,7 +218,7 @@ class Shard:
         relays = reachable(record.relays)
         partners = [sender.partners.get(relay) for relay in relays]
         if not all(partner.loaded for partner in partners):
-            sender.ranks.order(relays, now)  # asked first, so the answer is there first
+            sender.ranks.order(relays, now)  # asked first, so that the reply arrives first
             self._fetch(lane, sender.partners.load(p for p in partners if not p.loaded))
             return
         if all(partner.blocked for partner in partners):
@@ -238,7 +240,7 @@ class Shard:
             sender.destination(choice.relay).enqueue(lane)
 
     def _fetch(self, lane: Lane, work: Coroutine[Any, Any, None]) -> None:
-        """Has something fetched, and looks again then."""
+        """Run a read for a lane, then advance the lane."""
         lane.stage = Stage.FETCHING
 
         async def fetch() -> None:
@@ -258,16 +260,16 @@ class Shard:
     # --- ends ---------------------------------------------------------------------------------
 
     def accepted(self, entry: Entry) -> None:
-        """Another relay took the message."""
+        """Settle a message that another relay accepted."""
         self._window.gone(entry)
         self._sender.settler.done(self.number, entry)
 
     def refused(self, entry: Entry) -> None:
-        """Another relay does not want the message, and no relay is asked again."""
+        """End a message that another relay refused; no other relay is tried."""
         self._endings.end(entry, MessageReason.REMOTE_4XX)
 
     def load(self, lane: Lane, then: Callable[[], None]) -> None:
-        """Reads the first messages of a lane again, as far as they are not in memory."""
+        """Read those of a lane's first messages again that are not in memory."""
         self._window.load(lane, then)
 
     def _end_all(self, lane: Lane, reason: MessageReason | None) -> None:
@@ -287,8 +289,10 @@ class Shard:
         self._timer = self._sender.loop.call_later(min(delay_s, LONGEST_WAIT_S), self._sweep)
 
     def _sweep(self) -> None:
-        """Gives up what expired, wherever it waits. What is on its way may be taken all the same:
-        its end is told when the request is over."""
+        """Give up expired messages, wherever they wait.
+
+        Messages in flight may still be accepted: their expiry is handled when the request ends.
+        """
         now, started = self._sender.clock(), time.monotonic()
         following = float("inf")
         for lane in self.lanes.values():

@@ -1,8 +1,8 @@
-"""What older releases and their backups have under several spellings of one relay's name.
+"""Merging of records that older releases and their backups have under several spellings of a name.
 
-Names were compared as bytes once, so one relay may have rows in the database and states in Redis
-under several of them. A start brings them together under the canonical name: what was decided under
-any spelling holds, counts are added, and of times the latest is kept.
+Names used to be compared as bytes, so one relay may have rows in the database and states in Redis
+under several spellings. At the start they are merged under the canonical name: a decision under any
+spelling applies, counts are added, and of times the latest is kept.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _FLAGS: Final = ("trusted", "paused", "blocked")
 
 
 def unite_rows() -> int:
-    """Bring the rows of each relay together.
+    """Merge the rows of each relay.
 
     Returns:
-        How many other spellings there were.
+        Number of other spellings found.
     """
     with transaction.atomic():
         others = [node for node in RelayNode.objects.all() if fold(node.domain) != node.domain]
@@ -51,13 +51,13 @@ def unite_rows() -> int:
 
 
 def unite_states(client: Redis) -> int:
-    """Bring what Redis knows of each relay together.
+    """Merge the states of each relay in Redis.
 
     Args:
-        client: replies as bytes.
+        client: connection whose replies are bytes.
 
     Returns:
-        How many other spellings there were.
+        Number of other spellings found.
     """
     try:
         names = [text(member) for member in client.smembers(keys.PARTNERS)]

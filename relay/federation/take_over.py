@@ -1,8 +1,9 @@
-"""What the reference relay left: its outbox, when this relay was put in its place over one Redis.
+"""Taking over the outbox of the reference relay, when this relay replaces it on the same Redis.
 
-Its stream `relay.federation.stream` holds bare envelopes. Each is moved into our outbox, where it
-is as any other from then on; its sender is the envelope's source, since it came from a session of
-this relay. They are counted for no relay in particular: looking twins up is the drainer's business.
+The stream `relay.federation.stream` of the reference relay holds bare envelopes. Each is moved into
+our outbox, and is from then on like any other message. Its sender is the envelope's source, since
+it came from a session of this relay. The messages are counted for no particular relay, because
+looking up twins is left to the drainer.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ logger = logging.getLogger(__name__)
 
 PAGE: Final = 100
 MOST: Final = 1000
-"""Entries taken over in one look; the next look follows within seconds."""
+"""Entries after which one run stops; the next run follows within seconds."""
 ACCOUNT: Final = ""
 
 
 def take_over(client: Redis) -> int:
-    """Moves what is there; returns how many.
+    """Move the entries of the reference relay's outbox, and return their number.
 
-    What is no envelope is removed: the reference could not send it either.
+    Entries that are not envelopes are removed: the reference relay could not send them either.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.

@@ -1,4 +1,4 @@
-"""The Celery tasks of federation. What they do is in `drainer.py` and `watch.py`."""
+"""The Celery tasks of federation, implemented in `drainer.py` and `watch.py`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name="federation.deliver")  # type: ignore[untyped-decorator]
 def deliver(shard: int) -> None:
-    """Delivers what is in one shard of the outbox, for a minute if it can have a successor.
+    """Deliver the messages of one shard of the outbox, for a minute if a successor can be started.
 
-    Tasks are handed over through Redis. When that is out of memory it takes none, and it may be the
-    outbox that fills it: then this one goes on.
+    Tasks are queued in Redis. If Redis is out of memory it accepts none, and it may be the outbox
+    that fills it: then this task continues.
     """
     try:
         while drainer.drain(shard):
@@ -32,5 +32,5 @@ def deliver(shard: int) -> None:
 
 @shared_task(name="federation.watch")  # type: ignore[untyped-decorator]
 def watch() -> None:
-    """Starts what has to run and does not, and removes what is too old."""
+    """Start drainers that are missing, and remove what is too old."""
     watching.watch()

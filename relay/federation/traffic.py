@@ -1,7 +1,7 @@
-"""How much goes to and comes from each relay now: the growth of its counts over a minute.
+"""Present traffic of each relay: the growth of its counts over a minute.
 
-Redis holds totals. Whoever looks at all relays notes them here, in this process: the operator site
-does so every few seconds, and each page that shows them.
+Redis holds totals. Code that reads the state of all relays records it here, in this process: the
+operator site does so every few seconds, and for each page that shows relays.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Final, NamedTuple
 from relay.federation.live import PartnerState
 
 WINDOW_S: Final = 75.0
-"""A minute, with some room: where looking takes long, it is done every half minute."""
+"""Seconds for which samples are kept: a minute and a margin, as samples may be 30 s apart."""
 APART_S: Final = 4.0
-"""Looks that follow each other closer than that are one: fewer are kept."""
+"""Minimum seconds between two samples; closer ones are dropped."""
 MIN_SPAN_S: Final = 2.0
-"""Counts are written once a second: over less than this their growth says nothing."""
+"""Minimum age in seconds of samples used for rates, as counts are written once a second."""
 
 
 class Traffic(NamedTuple):
-    """Messages a second."""
+    """Messages per second."""
 
     out: float
     into: float
@@ -39,17 +39,17 @@ class _Look(NamedTuple):
 
 
 class Meter:
-    """The looks of the last minute."""
+    """Samples of the last minute."""
 
     def __init__(self) -> None:
         self._looks: deque[_Look] = deque()
         self._lock = threading.Lock()
 
     def note(self, partners: Iterable[PartnerState], now: float | None = None) -> None:
-        """What all relays' counts are.
+        """Record a sample of all relays' counts.
 
         Args:
-            now: by a clock that is not set; that of this process unless given.
+            now: monotonic seconds; the clock of this process unless given.
         """
         at = time.monotonic() if now is None else now
         with self._lock:
@@ -63,10 +63,10 @@ class Meter:
     def rates(
         self, partners: Iterable[PartnerState], now: float | None = None
     ) -> dict[str, Traffic]:
-        """What goes on with relays; those of whom nothing can be said yet are left out.
+        """Return the traffic by relay, without relays for which it is not known yet.
 
         Args:
-            partners: as they are now.
+            partners: the present state of the relays.
         """
         at = time.monotonic() if now is None else now
         with self._lock:
@@ -86,4 +86,4 @@ class Meter:
 
 
 meter: Final = Meter()
-"""That of this process."""
+"""The meter of this process."""

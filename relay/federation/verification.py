@@ -1,11 +1,11 @@
-"""Checking the signatures of what other relays bring, without holding up the worker's loop.
+"""Checks of the signatures of partner relays' messages that do not block the worker's event loop.
 
-One sr25519 check takes some 60 microseconds and holds the interpreter's lock, so a thread would
-not help. Instead the checks of one turn of the loop go as one write to a child process that does
-nothing else (`relay.federation.verifier`), and its verdicts come back as one byte each; the loop
-stays free for everybody else's messages. The child is started when there is something to check,
-and again when it ended; while there is none, or with 0 processes, the loop checks by itself, a few
-at a time. Figures: `docs/decisions/008-inbound-federation.md`.
+One sr25519 check takes some 60 microseconds and holds the interpreter's lock, so a thread would not
+help. Instead the checks of one turn of the loop are sent in one write to a child process that does
+nothing else (`relay.federation.verifier`). Its verdicts come back as one byte each, and the loop
+stays free for other messages. The child is started with the first check, and again after it ended.
+While there is none, or with 0 processes, the loop checks signatures itself, a few at a time.
+Figures: `docs/decisions/008-inbound-federation.md`.
 """
 
 from __future__ import annotations
@@ -25,39 +25,44 @@ from relay.server.child import child_environment, module_command
 log = logging.getLogger(__name__)
 
 WAITING: Final = 16_384
-"""Signatures of one worker that may wait: about a second's work of one process. Whoever asks for
-checks takes them from `Verification.shares` before and gives them back, so that the forged messages
-of one address leave room for those of the others."""
+"""Maximum number of signatures of one worker that may wait: about a second's work of one process.
+Callers take checks from `Verification.shares` before and return them after, so that forged messages
+of one address leave room for those of others.
+"""
 INLINE_TURN: Final = 16
-"""Signatures checked in one turn of the loop: about a millisecond."""
+"""Signatures checked in one turn of the loop, which takes about a millisecond."""
 LONE_S: Final = 0.0005
-"""A signature that comes alone, so long after the last such one, is checked in the loop: that takes
-less time than asking a process, and an eighth of the loop's at most."""
+"""Minimum seconds between single signatures that are checked in the loop: that is faster than
+asking a process, and takes at most an eighth of the loop's time.
+"""
 RESTART_S: Final = 1.0
-"""Pause before a child that ended by itself is started again."""
+"""Seconds until a child that ended by itself is started again."""
 STALL_S: Final = 2.0
-"""A child that has decided nothing for so long, or twice that, is ended: the loop does its work."""
+"""Seconds without a verdict after which a child is ended, at the latest after twice that; the loop
+then does its work.
+"""
 STOP_S: Final = 2.0
 
 
 Check = tuple[bytes, bytes, bytes]
-"""Public key of who should have signed, what was signed (16 bytes), and the signature: one that has
-not 65 bytes does not fit."""
+"""Public key of the expected signer, what was signed (16 bytes), and the signature; a signature
+that is not 65 bytes long is invalid.
+"""
 
 
 class Verification:
     """The checks of one worker.
 
     Attributes:
-        waiting: how many are not decided.
-        shares: of the checks that may wait, by the place that brought the messages.
-        restarts: children that ended by themselves.
+        waiting: number of checks without a verdict.
+        shares: shares of the checks that may wait, by the place that brought the messages.
+        restarts: number of children that ended by themselves.
     """
 
     def __init__(self, processes: int) -> None:
         """
         Args:
-            processes: how many children; with 0 the loop checks.
+            processes: number of children; with 0 the loop checks.
         """
         self.waiting = 0
         self.shares: Shares[str] = Shares(WAITING)
@@ -69,7 +74,7 @@ class Verification:
         self._keepers: list[asyncio.Task[None]] = []
 
     async def verify(self, checks: list[Check]) -> list[bool]:
-        """Which of the signatures fit, in order."""
+        """Return which of the signatures are valid, in order."""
         if self._wanted and not self._keepers:
             self._keepers = [self._loop.create_task(self._keep()) for _ in range(self._wanted)]
         if len(checks) == 1 and not self.waiting:
@@ -89,13 +94,13 @@ class Verification:
             self.waiting -= len(checks)
 
     async def stop(self) -> None:
-        """Ends the children."""
+        """End the children."""
         for keeper in self._keepers:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
 
     async def _keep(self) -> None:
-        """Runs one child, for as long as this task."""
+        """Run one child, and restart it when it ends, until this task is cancelled."""
         while True:
             try:
                 await self._run_child()
@@ -122,7 +127,7 @@ class Verification:
                 await asyncio.to_thread(_end, process)
 
     async def _watch(self, child: Checker) -> None:
-        """Returns when a child has ended, or does nothing any more."""
+        """Wait until a child has ended, or does not make progress any more."""
         seen = -1
         while not (await asyncio.wait({child.ended}, timeout=STALL_S))[0]:
             if child.waiting and child.decided == seen:
@@ -137,7 +142,7 @@ class Checker(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.waiting = 0  # signatures without a verdict
-        self.decided = 0  # with one
+        self.decided = 0  # signatures with a verdict
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transport: asyncio.Transport | None = None
         self._unsent: list[bytes] = []
@@ -148,12 +153,12 @@ class Checker(asyncio.Protocol):
         self._transport = transport  # type: ignore[assignment]
 
     async def verify(self, checks: list[Check]) -> list[bool] | None:
-        """As `Verification.verify`; None where the child ended before its verdicts."""
-        if self.ended.done():  # and whoever keeps it has not noticed yet
+        """Check signatures as `Verification.verify` does; return None if the child has ended."""
+        if self.ended.done():  # but still in the list of children
             return None
         loop = asyncio.get_running_loop()
         if not self._unsent:
-            loop.call_soon(self._flush)  # what other requests of this turn ask goes with it
+            loop.call_soon(self._flush)  # together with the checks of other requests in this turn
         well_formed = [
             len(account) == ACCOUNT_BYTES and len(signature) == SIGNATURE_BYTES
             for account, _, signature in checks
@@ -212,12 +217,12 @@ def _start(connection: socket.socket) -> subprocess.Popen[bytes]:
         module_command(verifier.__name__, []),
         stdin=connection.fileno(),
         env=child_environment(None),
-        process_group=0,  # Ctrl-C in a terminal is for the supervisor
+        process_group=0,  # Ctrl-C in a terminal must reach the supervisor only
     )
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Its socket has ended, and so does it; if not, it is made to."""
+    """Wait for a process whose socket is closed to end, and kill it if it does not."""
     try:
         process.wait(STOP_S)
     except subprocess.TimeoutExpired:

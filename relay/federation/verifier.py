@@ -1,7 +1,8 @@
 """A process that checks signatures and does nothing else (see `relay.federation.verification`).
 
 It reads records of a fixed size from its standard input, a socket, and writes one byte for each in
-the same order: 1 where the signature fits. It ends when its parent does, as the socket ends then.
+the same order: 1 if the signature is valid, else 0. It ends with its parent, which closes the
+socket.
 
     32 bytes   account
     16 bytes   what was signed
@@ -23,11 +24,11 @@ from proto.rmb.bounds import CHALLENGE_BYTES
 _RECORD: Final = struct.Struct(f"{ACCOUNT_BYTES}s{CHALLENGE_BYTES}s{SIGNATURE_BYTES}s")
 RECORD_BYTES: Final = _RECORD.size
 ROUND: Final = 32
-"""Records of one read: their verdicts go out before more are looked at, after some 2 ms."""
+"""Records of one read, which take some 2 ms: their verdicts are sent before more are read."""
 
 
 def fits(account: bytes, digest: bytes, signature: bytes) -> bool:
-    """Whether the holder of the account has signed this."""
+    """Check whether the holder of the account has signed this."""
     try:
         verify(account, digest, signature)
     except SignatureError:
@@ -36,7 +37,7 @@ def fits(account: bytes, digest: bytes, signature: bytes) -> bool:
 
 
 def serve(connection: socket.socket) -> None:
-    """Answers until the other side is gone."""
+    """Answer requests until the peer closes the connection."""
     data = b""
     while True:
         received = connection.recv(ROUND * RECORD_BYTES - len(data))

@@ -1,9 +1,9 @@
 """Starting the task that drains a shard of the outbox, from a relay worker.
 
-A worker that put a message into a shard nobody drains has the task started here, in a thread:
+A worker that wrote a message into a shard without a drainer starts the task here, in a thread:
 talking to Celery's broker blocks, and importing Celery takes most of a second, which a worker that
-never federates does not spend at all. A start that does not work is not lost: the beat starts
-every shard that has messages and no drainer.
+never federates avoids. A failed start loses nothing: the beat starts a drainer for every shard that
+has messages and none.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from relay.queues import keys
 log = logging.getLogger(__name__)
 
 START_S: Final = 1.0
-"""At most one start per shard in this time: a task needs about so long to take its lease."""
+"""Minimum seconds between two starts for one shard: a task needs that long to get its lease."""
 TASK: Final = "federation.deliver"
 JOIN_S: Final = 2.0
-"""How long a stop waits for a start that is under way; the thread ends with the process."""
+"""Seconds that a stop waits for a start in progress; the thread ends with the process."""
 
 
 def start_task(shard: int) -> None:
-    """Puts the task of one shard into its queue. Blocks, and imports Celery."""
+    """Queue the task of one shard. Blocks, and imports Celery."""
     background.hand_over(TASK, shard)
 
 
 class Starter:
-    """Starts tasks for one worker, in one thread that is there once it is needed.
+    """Starts tasks for one worker, in one thread that is created when it is first needed.
 
     Attributes:
-        failures: starts that did not work.
+        failures: number of starts that failed.
     """
 
     def __init__(
@@ -47,13 +47,13 @@ class Starter:
         self.failures = 0
         self._start = start
         self._clock = clock
-        self._again_at: dict[int, float] = {}  # shard -> when it may be started again
+        self._again_at: dict[int, float] = {}  # shard -> time from which it may be started again
         self._waiting: queue.Queue[int | None] = queue.Queue(keys.OUTBOX_SHARDS + 1)
         self._thread: threading.Thread | None = None
         self._failing = False
 
     def wake(self, shard: int) -> None:
-        """Has the task of a shard started; called on the loop, does not wait."""
+        """Start the task of a shard in the background; called on the loop, does not block."""
         now = self._clock()
         if now < self._again_at.get(shard, now):
             return
@@ -67,7 +67,7 @@ class Starter:
             self.failures += 1  # the broker does not answer; the beat starts it when it does
 
     def stop(self) -> None:
-        """Ends the thread; blocks for a moment if it is at work."""
+        """End the thread; blocks for a moment if it is busy."""
         if self._thread is not None:
             try:
                 self._waiting.put_nowait(None)

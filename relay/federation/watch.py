@@ -1,5 +1,7 @@
-"""What is looked at every few seconds: shards nobody drains, mail that the reference relay
-left, dead letters that are too old, relays that are gone.
+"""The checks of federation made every few seconds.
+
+They start drainers for shards without one, take over messages that the reference relay left, and
+remove old dead letters and relays that no longer exist.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ _forgetting = Forgetting()
 
 
 def watch() -> None:
-    """One look.
+    """Run all checks once.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -25,11 +27,11 @@ def watch() -> None:
         background.start("federation.deliver", shard)
     dead_letters.expire(client(), time.time())
     _forgetting.look(client(), time.time())
-    take_over.take_over(client())  # last: what another program left may be anything
+    take_over.take_over(client())  # last: data of another program may cause any error
 
 
 def idle_shards() -> list[int]:
-    """Shards that have messages and no drainer."""
+    """Return the shards that have messages but no drainer."""
     shards = range(keys.OUTBOX_SHARDS)
     with client().pipeline(transaction=False) as pipe:
         for shard in shards:

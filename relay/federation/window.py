@@ -1,9 +1,9 @@
-"""What of one shard is in memory: the envelopes of messages that go on soon, notes of the others.
+"""The part of a shard that is in memory: envelopes of messages that are sent soon, notes of others.
 
-New messages come with their envelopes. Those of lanes that have to wait are let go of, and read
-again when their turn comes. When the window is full, lanes whose relay takes nothing give up their
-place: a relay that is slow or away holds up neither the reading nor the messages of others, and its
-mail takes hardly any memory (`notes.py`).
+New messages arrive with their envelopes. Lanes that have to wait release theirs, and read them
+again when their turn comes. When the window is full, lanes whose relay accepts nothing release
+their envelopes. So a slow or unavailable relay blocks neither the reading nor the messages of
+others, and its queue takes hardly any memory (`notes.py`).
 """
 
 from __future__ import annotations
@@ -26,30 +26,32 @@ if TYPE_CHECKING:
 
 PAGE_MESSAGES: Final = 512
 PAGE_BYTES: Final = 4 << 20
-"""Of one read, by the size of the messages before."""
+"""Target size of one read in bytes, estimated from the mean size of earlier messages."""
 FIRST_MEAN_BYTES: Final = float(PAGE_BYTES // 32)
 LEAST_MEAN_BYTES: Final = 256.0
 WINDOW_MESSAGES: Final = 4096
 WINDOW_BYTES: Final = 16 << 20
-"""Envelopes in memory; above, no more are read."""
+"""Maximum size of the envelopes in memory, in bytes; above it no more are read."""
 STALL_S: Final = 0.1
-"""A relay that took nothing for so long gives up its place in a full window."""
+"""Seconds without an answer of its relay after which a lane makes room in a full window."""
 MAX_TRACKED: Final = 1_000_000
-"""Messages known, nearly all of them by notes of 29 bytes; above, no more are read until some are
-settled. That is forty times what one twin may have waiting for relays that are away."""
+"""Maximum number of messages known, nearly all of them as notes of 29 bytes; above it no more are
+read until some are settled. That is forty times what one twin may have waiting for unavailable
+relays.
+"""
 LOAD_MESSAGES: Final = 64
 LOAD_BYTES: Final = 1 << 20
-"""Of one lane, read again at once."""
+"""Maximum size of a lane's envelopes that are read again at once, in bytes."""
 LOAD_AGAIN_S: Final = 1.0
-"""Redis did not answer: the next attempt."""
+"""Seconds until the next attempt after Redis did not answer."""
 
 
 class Window:
-    """The messages of one shard that its drainer knows.
+    """Messages of one shard that its drainer knows.
 
     Attributes:
-        tracked: how many.
-        read_up_to: id of the last one that was read.
+        tracked: number of messages.
+        read_up_to: id of the last message that was read.
     """
 
     def __init__(self, sender: Sender, stream: bytes) -> None:
@@ -65,11 +67,11 @@ class Window:
     # --- new messages -------------------------------------------------------------------------
 
     def page(self) -> int:
-        """How many messages are read at once."""
+        """Return the maximum number of messages to read at once."""
         return max(1, min(PAGE_MESSAGES, int(PAGE_BYTES / self._mean_bytes)))
 
     def takes(self, lanes: Iterable[Lane]) -> bool:
-        """Whether more messages are to be read now; makes room if there is none for too long."""
+        """Check whether more messages are to be read now; make room if it was full for too long."""
         if self.tracked >= MAX_TRACKED:
             return False
         now = time.monotonic()
@@ -88,12 +90,12 @@ class Window:
         return self._loaded >= WINDOW_MESSAGES or self._loaded_bytes >= WINDOW_BYTES
 
     def entries(self, page: list[Any], lease: Lease) -> Iterator[tuple[int, Entry]]:
-        """The messages of a page with their destination twins, 0 for what is no envelope."""
+        """Yield the messages of a page with their destination twins; 0 if it is not an envelope."""
         retention_s = self._sender.options.retention_s
         parse = Envelope.FromString
         size_bytes = 0
         for entry_id, fields in page:
-            # In the order workers write them. What somebody else wrote is looked at by name.
+            # In the order in which workers write them. Entries of other programs are read by name.
             if len(fields) == 6 and fields[0] == b"_" and fields[2] == b"from":
                 payload, origin, account = fields[1], fields[3], fields[5]
             else:
@@ -125,11 +127,11 @@ class Window:
         self._loaded += len(page)
         self._loaded_bytes += size_bytes
         self.read_up_to = page[-1][0]
-        # Grows at once and shrinks slowly: a page of large messages takes no more than its share.
+        # Grows at once and shrinks slowly, so that pages of large messages stay near the target.
         self._mean_bytes = max(LEAST_MEAN_BYTES, size_bytes / len(page), self._mean_bytes / 2)
 
     def gone(self, entry: Entry) -> None:
-        """A message was settled."""
+        """Record that a message was settled."""
         self.tracked -= 1
         if entry.payload is not None:
             self.let_go(entry)
@@ -140,22 +142,22 @@ class Window:
     # --- envelopes ----------------------------------------------------------------------------
 
     def let_go(self, entry: Entry) -> None:
-        """Keeps no envelope of a message."""
+        """Release the envelope of a message."""
         entry.payload = None
         self._loaded -= 1
         self._loaded_bytes -= entry.size_bytes
 
     def unload(self, lane: Lane) -> None:
-        """Keeps no envelopes of a lane but those that are being sent."""
+        """Release the envelopes of a lane except those that are being sent."""
         sending = set(map(id, lane.sending))
         for entry in lane.entries:
             if entry.payload is not None and not entry.over and id(entry) not in sending:
                 self.let_go(entry)
-        if lane.stage is not Stage.FETCHING:  # those that are being read have to be in the lane
+        if lane.stage is not Stage.FETCHING:  # messages that are being read must stay in the lane
             lane.fold()
 
     def load(self, lane: Lane, then: Callable[[], None]) -> None:
-        """Reads the first messages of a lane again, as far as they are not in memory."""
+        """Read those of a lane's first messages again that are not in memory."""
         if len(lane.entries) < LOAD_MESSAGES:
             lane.recall()
         wanted: list[Entry] = []
@@ -171,13 +173,13 @@ class Window:
         def read(entry: Entry, reply: Any) -> None:
             payload = read_again(entry, reply)
             if entry.over or entry.payload is not None:
-                pass  # it expired meanwhile
+                pass  # it ended meanwhile
             elif payload is not None:
                 entry.payload = payload
                 self._loaded += 1
                 self._loaded_bytes += entry.size_bytes
             elif reply == []:
-                entry.over = True  # somebody else removed it
+                entry.over = True  # removed from the outbox meanwhile
                 self.tracked -= 1
             if entry is wanted[-1]:
                 if isinstance(reply, Exception):
@@ -189,7 +191,7 @@ class Window:
             self._sender.pipe.submit(self.range(entry), partial(read, entry))
 
     def range(self, entry: Entry) -> bytes:
-        """The command that reads one message."""
+        """Return the command that reads one message."""
         return resp.command("XRANGE", self._stream, entry.id, entry.id)
 
 
@@ -197,7 +199,10 @@ _NAMES: Final = (b"_", b"from", b"for")
 
 
 def read_again(entry: Entry, reply: Any) -> bytes | None:
-    """The envelope of a message in what Redis replied for it; None where there is none."""
+    """Return the envelope in the reply to `Window.range`, and set the entry's origin and account.
+
+    None: the reply holds no message.
+    """
     if not isinstance(reply, list) or not reply:
         return None
     fields = reply[0][1]

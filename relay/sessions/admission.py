@@ -1,4 +1,5 @@
-"""Who may join: the checks of a handshake, in the order and with the answers of the reference.
+"""Admission of clients: the checks of a handshake, in the order and with the answers of the
+reference.
 
     no query string                                400  missing jwt
     token unreadable, expired, badly signed        401  invalid jwt: ...
@@ -11,7 +12,7 @@
     twin or address banned                         403
     above capacity or draining                     503
 
-All of it comes before the upgrade, and cheap checks come first: a refusal makes clients redial.
+All checks come before the upgrade, the cheap ones first, because clients that are refused redial.
 """
 
 from __future__ import annotations
@@ -35,18 +36,19 @@ if TYPE_CHECKING:
     from relay.sessions.worker import Worker
 
 BURST_S: Final = 5
-"""An address may use so many seconds of its rate at once: clients behind one address redial
-together after a restart."""
+"""Seconds of its rate that an address may use at once: clients behind one address redial together
+after a restart.
+"""
 
 OF_ADDRESS: Final = (SessionReason.IP_LIMIT, SessionReason.ADDRESS_BANNED)
 """Refusals that count against the address."""
 
 
 class Refusal(Exception):
-    """The handshake is answered with this status and text.
+    """A handshake is refused with this status and text.
 
     Attributes:
-        reason: for the metrics; a missing token or a failed look-up has none of its own.
+        reason: reason for the metrics; a missing token or a failed look-up has none of its own.
     """
 
     def __init__(self, status: int, text: str, reason: SessionReason) -> None:
@@ -57,7 +59,7 @@ class Refusal(Exception):
 
 
 class Admitted(NamedTuple):
-    """A client that has proven whose session it opens."""
+    """The session key and twin of a client whose token is valid."""
 
     key: SessionKey
     twin: TwinRecord
@@ -89,14 +91,14 @@ class Admission:
         self.clocks = TwinClocks()
 
     async def admit(self, query: bytes | None, address: str) -> Admitted:
-        """Judges one handshake.
+        """Check one handshake.
 
         Args:
-            query: the query string, which is the token; None where the URL has none.
-            address: of the client, without a port.
+            query: the query string, which is the token; None if the URL has none.
+            address: address of the client, without a port.
 
         Raises:
-            Refusal: with the answer to give.
+            Refusal: the handshake is refused, with the answer to send.
         """
         token = self.read(query, address)
         twins = self._worker.twins
@@ -108,10 +110,10 @@ class Admission:
         return self.judge(token, record)
 
     def read(self, query: bytes | None, address: str) -> Token:
-        """Judges what can be judged without the twin, and reads the token.
+        """Read the token, and make the checks that do not need the twin.
 
         Raises:
-            Refusal: with the answer to give.
+            Refusal: the handshake is refused, with the answer to send.
         """
         worker = self._worker
         self.admit_connection(address)
@@ -126,8 +128,10 @@ class Admission:
         return token
 
     def flight(self, token: Token) -> Flight | None:
-        """Begin to look the twin of a token up where that needs no more than a future, which may
-        end with `TwinLookupError`; otherwise there is `look_up`.
+        """Start the look-up of a token's twin, if that needs no more than a future.
+
+        Returns:
+            The future, which may end with `TwinLookupError`; None: `look_up` has to be used.
 
         Raises:
             Refusal: too many look-ups wait already.
@@ -138,10 +142,10 @@ class Admission:
             raise look_up_failed() from None
 
     async def look_up(self, token: Token, address: str) -> TwinRecord | None:
-        """Look the twin of a token up, which memory does not know.
+        """Look up the twin of a token that is not in the cache.
 
         Raises:
-            Refusal: with the answer to give.
+            Refusal: the handshake is refused, with the answer to send.
         """
         try:
             return await self._look_ups.look_up(token.twin, place_of(address))
@@ -151,24 +155,24 @@ class Admission:
             raise look_up_failed() from None
 
     def looked_up(self, token: Token, address: str, generation: int) -> None:
-        """Judges again what may have changed during a look-up.
+        """Repeat the checks whose result may have changed during a look-up.
 
         Args:
-            generation: of the twins, at its beginning.
+            generation: generation of the twin cache when the look-up began.
 
         Raises:
-            Refusal: with the answer to give.
+            Refusal: the handshake is refused, with the answer to send.
         """
         if self._worker.twins.generation != generation:
-            self._worker.rights.changed([token.twin])  # looks when the session is open
-        self._check_open()  # others came meanwhile
+            self._worker.rights.changed([token.twin])  # checks again when the session is open
+        self._check_open()  # other clients may have connected meanwhile
         self._check_address(address)
 
     def judge(self, token: Token, record: TwinRecord | None) -> Admitted:
-        """Judges a token by its twin.
+        """Check a token against its twin.
 
         Raises:
-            Refusal: with the answer to give.
+            Refusal: the handshake is refused, with the answer to send.
         """
         worker = self._worker
         if not worker.meters.may_sign_in(token.twin, worker.loop.time()):
@@ -193,13 +197,13 @@ class Admission:
         return Refusal(401, f"invalid jwt: {error}", SessionReason.UNAUTHORIZED)
 
     def admit_connection(self, address: str) -> None:
-        """Judges a connection before anybody signs in.
+        """Check a connection before a client signs in.
 
         Args:
-            address: of the client, without a port.
+            address: address of the client, without a port.
 
         Raises:
-            Refusal: with the answer to give.
+            Refusal: the connection is refused, with the answer to send.
         """
         self._check_address(address)
         now = self._worker.loop.time()
@@ -211,15 +215,17 @@ class Admission:
         """Count a handshake that is refused.
 
         Args:
-            address: of the client, without a port.
+            address: address of the client, without a port.
         """
         self._worker.metrics.refused_handshakes[refused.reason] += 1
         if refused.reason in OF_ADDRESS:
             self._worker.hits.handshake(address)
 
     def _is_one_too_many(self, key: SessionKey) -> bool:
-        """Whether its twin has as many sessions here as it may; one that replaces another is none
-        more."""
+        """Check whether the twin has its maximum number of sessions here.
+
+        A session that replaces another is not an additional one.
+        """
         bound = self._sessions_per_twin
         if not bound or self._worker.meters.connections(key[0]) < bound:
             return False
@@ -227,12 +233,12 @@ class Admission:
         return destination is None or destination.session is None
 
     def _check_address(self, address: str) -> None:
-        """Refuses an address that an operator banned."""
+        """Refuse an address that an operator banned."""
         if self._worker.router.banned_addresses.covers(address):
             raise refusal_for(SessionReason.ADDRESS_BANNED)
 
     def _check_open(self) -> None:
-        """Refuses where nobody more is taken."""
+        """Refuse a client while the worker drains or is at capacity."""
         worker = self._worker
         if worker.draining:
             raise refusal_for(SessionReason.DRAINED)
@@ -241,15 +247,15 @@ class Admission:
 
 
 def look_up_failed() -> Refusal:
-    """The refusal for a twin that nobody could be asked about.
+    """Return the refusal for a twin that could not be looked up.
 
-    Why is in the log: it names nodes and databases, which are nobody's business.
+    The cause is only in the log, as it names nodes and databases.
     """
     return Refusal(500, "twin lookup failed", SessionReason.UNAUTHORIZED)
 
 
 def refusal_for(reason: SessionReason) -> Refusal:
-    """The refusal for a reason of the list."""
+    """Return the refusal for a session reason."""
     end = SESSIONS[reason]
     assert end.http_status is not None
     return Refusal(end.http_status, end.text, reason)

@@ -13,7 +13,7 @@ from relay.sessions import listing
 router = Router(tags=["sessions"])
 
 Protocol = Literal["rmb", "sbd"]
-"""Of `models.PROTOCOLS`."""
+"""Protocols of sessions, from `models.PROTOCOLS`."""
 
 
 class TotalQuery(Schema):

@@ -1,7 +1,7 @@
-"""The ASGI application of a relay worker: the public listener.
+"""The ASGI application of a relay worker, which serves the public listener.
 
-Websockets go to the consumer, messages of other relays to `relay.federation.inbound`; a handful of
-HTTP answers are given here. Everything an operator does is on the other listener.
+Websockets go to the consumer, messages of partner relays to `relay.federation.inbound`, and a few
+HTTP requests are answered here. Everything for operators is on the other listener.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ BANNED: Final[Answer] = (_BANNED.http_status or 403, TEXT, _BANNED.text.encode()
 
 
 class RelayApp:
-    """One worker's application."""
+    """The application of one worker."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class RelayApp:
         self._slot = slot
         self._refused = refused
         self._metrics_readers = [ipaddress.ip_network(net) for net in config.metrics.allow]
-        self._websocket = RmbConsumer()  # of every path; it has no state, so one serves all
+        self._websocket = RmbConsumer()  # for every path; stateless, so one is enough
         self._sbd = SbdEndpoint(places["sbd"]) if config.sbd.enabled else None
         self._mux = MuxEndpoint(config.mux.path, places["mux"]) if config.mux.enabled else None
         self._runtime: Runtime | None = None
@@ -70,7 +70,8 @@ class RelayApp:
         self.post_paths: Final = [path.encode() for path in inbound.paths(config)]
 
     def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> Awaitable[None]:
-        # No coroutine of its own: a websocket's would be there for as long as its session.
+        # Not a coroutine function: a websocket would keep an extra coroutine as long as its
+        # session.
         if scope["type"] == "websocket":
             if self._mux is not None and self._mux.takes(scope):
                 return self._mux(scope, receive, send)
@@ -111,16 +112,16 @@ class RelayApp:
                 return
 
     def take_post(self, post: Post) -> bool:
-        """Takes a small POST to one of `post_paths`; False where it must come by ASGI."""
+        """Take a small POST to one of `post_paths`; return False if it has to come by ASGI."""
         return self._runtime is not None and self._runtime.inbound.take_post(post)
 
     def take_handshake(self, handshake: PlainHandshake) -> None:
-        """Takes a plain handshake that did not come to one of `own_places`."""
-        assert self._runtime is not None  # it is there before the server accepts
+        """Take a plain handshake that did not come to one of `own_places`."""
+        assert self._runtime is not None  # set before the server accepts connections
         self._runtime.arrivals.take(handshake)
 
     async def _federation(self, scope: dict[str, Any], receive: Receive, send: Send) -> bool:
-        """Answers what other relays ask; False where it is something else."""
+        """Answer a request of another relay; return False if it is something else."""
         if scope["method"] != "POST":
             return False
         federation = (await running()).inbound
@@ -130,7 +131,7 @@ class RelayApp:
         return True
 
     def _is_banned(self, scope: dict[str, Any]) -> bool:
-        """Whether a request comes from a banned address, which is counted then."""
+        """Check whether a request comes from a banned address, and count it then."""
         address = (scope.get("client") or ("", 0))[0]
         runtime = self._runtime
         return runtime is not None and runtime.worker.upkeep.control.refuses(address)
@@ -150,7 +151,7 @@ class RelayApp:
         ready = state == "ok"
         reasons = [] if ready else [REASONS.get(state, state)]
         away = self._runtime is not None and self._runtime.source.away
-        # Which node it was and what it said is for the log: anybody may ask here.
+        # Nodes and their errors are only in the log, as this answer is public.
         degraded = ["twins cannot be looked up"] if away else []
         body = json.dumps({"ready": ready, "reasons": reasons, "degraded": degraded}).encode()
         return (200 if ready else 503), JSON, body
@@ -188,12 +189,12 @@ def create_app(
     refused: Mapping[str, int] | None = None,
     places: Mapping[str, Iterable[int | str]] = MappingProxyType({}),
 ) -> RelayApp:
-    """The application of one worker.
+    """Return the application of one worker.
 
     Args:
         config: `rmbsite.config.Config`.
         slot: number of the worker on this host.
-        refused: what the server counts of the handshakes it refuses itself, by its reasons.
+        refused: the server's counts of the handshakes that it refuses itself, by its reasons.
         places: ports and paths of the listeners where only `sbd` or `mux` is served.
     """
     own = {name: frozenset(places.get(name, ())) for name in OWN_LISTENERS}

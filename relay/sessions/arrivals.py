@@ -1,8 +1,9 @@
-"""Clients that sign in by a plain handshake (`relay.server.plain_handshake`), without a task each.
+"""Sign-in of clients by a plain handshake (`relay.server.plain_handshake`), without a task for
+each.
 
-    take -> the twin is known, or a look-up is -> judged -> session opened, key claimed -> accepted
+    take -> twin in the cache or looked up -> judged -> session opened, key claimed -> accepted
 
-Each step is a callback of what it waits for. What is rare takes a task: an old copy of a twin,
+Each step is the callback of what it waits for. Only rare cases use a task: an outdated cached twin,
 look-ups on the chain. The rules are those of `admission` and `takeover`, which the consumers of
 other websockets use as well.
 """
@@ -32,12 +33,12 @@ log = logging.getLogger(__name__)
 
 
 class Arrivals:
-    """Those of one worker."""
+    """The plain handshakes of one worker."""
 
     def __init__(self, worker: Worker, admission: Admission) -> None:
         self.worker = worker
         self.admission = admission
-        self.patience: Final = Deadlines(CLAIM_WAIT_S)  # with claims
+        self.patience: Final = Deadlines(CLAIM_WAIT_S)  # for claims
 
     def take(self, handshake: PlainHandshake) -> None:
         """Sign a client in, or refuse it."""
@@ -46,7 +47,7 @@ class Arrivals:
 
 
 class _Arrival(Opening):
-    """One of them, until it is accepted or refused."""
+    """One client, until it is accepted or refused."""
 
     __slots__ = ("_arrivals", "_generation", "_handshake", "_session", "_token")
 
@@ -60,7 +61,7 @@ class _Arrival(Opening):
         self._generation = 0
 
     def guard(self, step: Callable[[], None]) -> None:
-        """Take a step; a defect must not leave the client without an answer."""
+        """Run a step; answer the client even if the step raises an unexpected exception."""
         try:
             step()
         except Refusal as refusal:
@@ -115,7 +116,7 @@ class _Arrival(Opening):
     # --- Opening ------------------------------------------------------------------------------
 
     def claim_made(self) -> None:
-        """The claim was answered, or takes too long: accepts the client."""
+        """Accept the client, as its claim was answered or takes too long."""
         if self.is_answered:
             return
         self.is_answered = True
@@ -133,14 +134,14 @@ class _Arrival(Opening):
             self._arrivals.worker.end(session, SessionReason.CLIENT_CLOSE)
 
     async def answered(self) -> None:
-        """It is, by `claim_made`."""
+        """Do nothing: `claim_made` has already answered the client."""
 
 
 def _record_of(flight: Flight) -> TwinRecord | None:
-    """What a look-up found.
+    """Return the record that a look-up found.
 
     Raises:
-        Refusal: it failed.
+        Refusal: the look-up failed.
     """
     try:
         if not flight.cancelled():

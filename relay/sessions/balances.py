@@ -1,4 +1,4 @@
-"""What waits of a source or for a twin, as far as a worker knows: counted, and on its way."""
+"""What waits of a source twin or for a destination twin, as a worker knows it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Balance:
     """What waits of a source twin, or for a destination twin.
 
     Attributes:
-        seen_at: loop time as of which Redis counted it.
-        messages, size_bytes, queues, unknown: what Redis counted and what is on its way; the last
-            are queues of sessions not known to have been.
+        seen_at: loop time of the count in Redis.
+        messages, size_bytes, queues, unknown: what Redis counted plus what is in flight; `unknown`
+            is the number of queues of sessions that are not known to have existed.
     """
 
     __slots__ = ("_bounds", "_counted", "_half_bytes", "_half_messages", "messages", "queues",
@@ -35,7 +35,7 @@ class Balance:
 
     @property
     def bounds(self) -> TwinBounds:
-        """What may wait at most."""
+        """Bounds of what may wait."""
         return self._bounds
 
     @bounds.setter
@@ -45,24 +45,24 @@ class Balance:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is on its way."""
+        """Whether nothing is in flight."""
         return self.messages == self._counted.messages
 
     def count(self, held: Held, seen_at: float) -> None:
-        """Note what Redis counted, as of a loop time."""
+        """Record the count in Redis, as of a loop time."""
         self.seen_at = seen_at
         counted, self._counted = self._counted, held
         self.add(*map(sub, held, counted))
 
     def add(self, messages: int, size_bytes: int, queues: int, unknown: int) -> None:
-        """Count what is on its way; negative amounts are not any more."""
+        """Add what is in flight; negative amounts are no longer in flight."""
         self.messages += messages
         self.size_bytes += size_bytes
         self.queues += queues
         self.unknown += unknown
 
     def is_roomy(self) -> bool:
-        """Whether it takes any message: less than half of it is filled."""
+        """Check whether any message has room, as less than half of each bound is used."""
         bounds = self._bounds
         return (
             self.messages < self._half_messages
@@ -72,12 +72,12 @@ class Balance:
         )
 
     def is_full(self, known: bool, new: bool, coming: bool = True) -> bool:
-        """Whether it takes no message.
+        """Check whether there is no room for a message.
 
         Args:
-            known: its session has signed in once.
-            new: it makes one more queue.
-            coming: what is on its way counts.
+            known: whether its session has signed in once.
+            new: whether it creates a queue.
+            coming: whether to count what is in flight.
         """
         bounds = self._bounds
         messages, size_bytes, queues, unknown = self._waiting(coming)
@@ -88,15 +88,17 @@ class Balance:
         return queues >= bounds.queues or (not known and unknown >= bounds.unknown_queues)
 
     def is_half_full(self, coming: bool = True) -> bool:
-        """Whether so much waits that no source may have more than its share."""
+        """Check whether so much waits that no source may exceed its share."""
         return self._fills(2, self._bounds, coming)
 
     def fills_share(self, bounds: TwinBounds, coming: bool = True) -> bool:
-        """Whether as much of this source waits anywhere as may for a twin that is half full.
+        """Check whether this source has used up its share for a twin that is half full.
+
+        What waits of the source anywhere counts.
 
         Args:
-            bounds: of that twin.
-            coming: what is on its way counts.
+            bounds: bounds of that twin.
+            coming: whether to count what is in flight.
         """
         return self._fills(SOURCE_SHARE, bounds, coming)
 
@@ -111,7 +113,7 @@ class Balance:
 
 
 class Flow:
-    """What one batch has of a source for a queue."""
+    """What one batch adds for a source and a queue."""
 
     __slots__ = ("messages", "queues", "size_bytes", "source", "twin", "unknown")
 
@@ -137,7 +139,7 @@ class Coming:
     """What one batch is going to charge, until it is counted or refused.
 
     Attributes:
-        flows: by source twin and queue.
+        flows: flows by source twin and queue.
     """
 
     __slots__ = ("_new", "_waiting", "flows")
@@ -145,7 +147,7 @@ class Coming:
     def __init__(self, new: set[Destination]) -> None:
         """
         Args:
-            new: the worker's set of queues that are being made.
+            new: the worker's set of queues that are being created.
         """
         self._new = new
         self.flows: dict[tuple[int, Destination], Flow] = {}
@@ -154,7 +156,7 @@ class Coming:
     def begin(
         self, source: int, destination: Destination, of_source: Balance, of_twin: Balance
     ) -> Flow:
-        """Begin to count what a source twin sends to a queue."""
+        """Start to count what a source twin sends to a queue."""
         queues = unknown = 0
         if not destination.queued and destination not in self._new:
             self._new.add(destination)
@@ -165,11 +167,11 @@ class Coming:
         return flow
 
     def when_done(self, then: Then) -> None:
-        """Tells when it is decided."""
+        """Call `then` when the batch is counted or refused."""
         self._waiting.append(then)
 
     def batch_done(self) -> None:
-        """It is counted, or refused."""
+        """Remove the batch from what is in flight, as it was counted or refused."""
         for (_, destination), flow in self.flows.items():
             flow.source.add(-flow.messages, -flow.size_bytes, -flow.queues, 0)
             flow.twin.add(-flow.messages, -flow.size_bytes, -flow.queues, -flow.unknown)

@@ -1,4 +1,4 @@
-"""What becomes of the sessions of a worker that died."""
+"""Cleanup of the sessions of a worker that died."""
 
 from __future__ import annotations
 
@@ -19,21 +19,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LEASE_S: Final = 10
-"""Another one frees what a dead worker held, where who began has not gone on for so long."""
+"""Seconds without progress after which another worker takes over the cleanup of a dead worker."""
 PAGE: Final = 500
-"""Directory entries looked at in one step."""
+"""Directory entries examined in one step."""
 LINKS: Final = "relay:links"
-"""Hash: boot id -> ``<run id> <client id>`` of its commit connection. It outlives the heartbeat,
-so that whoever finds a worker dead can end the connection that may still hold a batch of it."""
+"""Hash: boot id -> ``<run id> <client id>`` of its commit connection. It outlives the heartbeat, so
+that the worker that finds another one dead can end the connection that may still hold a batch of
+it.
+"""
 
 
 async def bury(worker: Worker, boot: str) -> None:
-    """Ends the commit connection of a dead worker, then frees what it held.
+    """End the commit connection of a dead worker, then free what it held.
 
-    One worker does it, beside its heartbeat: there may be tens of thousands of sessions.
+    Only one worker does it, in parallel with its heartbeat: there may be tens of thousands of
+    sessions.
 
     Raises:
-        LinkLost: Redis went away; to be tried again.
+        LinkLost: Redis went away; to be retried.
         hiredis.ReplyError: Redis refused.
     """
 
@@ -43,7 +46,7 @@ async def bury(worker: Worker, boot: str) -> None:
     lease = keys.burial(boot)
     if await ask("SET", lease, worker.boot_id, "NX", "EX", LEASE_S) is None:
         return
-    if not await ask("SISMEMBER", keys.WORKERS, boot):  # another one was done meanwhile
+    if not await ask("SISMEMBER", keys.WORKERS, boot):  # another worker finished it meanwhile
         await ask("DEL", lease)
         return
     link = await ask("HGET", LINKS, boot)

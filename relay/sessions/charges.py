@@ -1,4 +1,4 @@
-"""What the sweep does about what queues are charged (`relay.queues.charging`)."""
+"""The sweep's handling of what queues are charged for (`relay.queues.charging`)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from relay.sessions.worker import Worker
 
 SCANNED: Final = 500
-"""Keys looked at in one command."""
+"""Keys examined by one command."""
 FULL_PERCENT: Final = 50
-"""Filled by so much of a bound, a twin is named to those who watch for full ones."""
+"""Percentage of a bound from which a twin is listed as nearly full."""
 FULLEST: Final = 50
-"""Twins named, the fullest first."""
+"""Maximum number of twins listed, the fullest first."""
 
 
 async def give_back(worker: Worker) -> None:
     """Give back what was charged for messages that left their queues without being read.
 
-    Whose those were is not known. The counts are looked through, as they may be there without the
-    queue.
+    Their sources are not known. The counts are scanned instead of the queues, as they may exist
+    without a queue.
     """
     life_s = 2 * worker.commit.policy.retention_s
     async for names in _scan(worker, keys.share("")):
@@ -36,7 +36,7 @@ async def give_back(worker: Worker) -> None:
 
 
 async def name_fullest(worker: Worker, life_s: int) -> None:
-    """Name the twins that come near a bound, for `life_s`."""
+    """Publish the twins that are close to a bound, for `life_s` seconds."""
     fullest: list[tuple[float, str, Held]] = []
     for prefix in (keys.SENT, keys.RECEIVED):
         async for names in _scan(worker, prefix):

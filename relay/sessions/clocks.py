@@ -1,7 +1,7 @@
-"""How far the clocks of the twins that signed in last are from this machine's.
+"""Differences between this machine's clock and those of the twins that signed in last.
 
-One that is wrong belongs to a twin. Where those of most are, in the same direction, it is this
-machine's: `rmb_doctor` says so.
+A single wrong clock is the twin's. If most differ in the same direction, this machine's clock is
+wrong, and `rmb_doctor` reports it.
 """
 
 from __future__ import annotations
@@ -11,22 +11,21 @@ from typing import Final
 
 TWINS: Final = 64
 WRONG_S: Final = 30
-"""A difference that matters: tokens live for a minute."""
+"""Seconds from which a difference matters: tokens live for a minute."""
 
 
 class TwinClocks:
-    """Those of one worker."""
+    """The clock differences of one worker's twins."""
 
     def __init__(self) -> None:
-        self._off_s: dict[int, int] = {}  # the twin that was seen last is the last
+        self._off_s: dict[int, int] = {}  # in the order in which the twins were last seen
 
     def seen(self, twin: int, off_s: int) -> None:
-        """Note a token.
+        """Record a token.
 
         Args:
-            twin: whose it is.
-            off_s: how far its times are ahead of the clock here, where they cannot be right;
-                negative: behind.
+            twin: twin that signed it.
+            off_s: seconds that its times are certainly ahead of the local clock; negative: behind.
         """
         self._off_s.pop(twin, None)
         self._off_s[twin] = off_s

@@ -1,7 +1,7 @@
-"""What operators and other processes have changed: bans, limits, kicks, drains, twins.
+"""Changes made by operators and other processes: bans, limits, kicks, drains, twins.
 
-The changes are versioned state in the hash ``relay:control``; a worker reads it whenever the
-version is a new one, so it does not matter whether it was told.
+The changes are versioned state in the hash ``relay:control``. A worker reads it whenever the
+version changes, so a lost notification does no harm.
 """
 
 from __future__ import annotations
@@ -31,24 +31,28 @@ class Control:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self.started_s = worker.wall_s()
-        self.relays: dict[str, frozenset[str]] = {}  # domain -> what was decided about that relay
+        self.relays: dict[str, frozenset[str]] = {}  # domain -> decisions about that relay
         self.known = False  # whether it was read at all
         self.listeners: list[Callable[[Mapping[str, str], BannedNetworks], None]] = []
-        """Other protocols: get all fields, and the banned networks."""
+        """Functions of other protocols, called with all fields and the banned networks."""
         self._version: bytes | None = None
         self._twins_version: bytes | None = None
-        self._networks: frozenset[str] = frozenset()  # of banned addresses, as texts
+        self._networks: frozenset[str] = frozenset()  # banned, as texts
 
     def twins_news(self, payload: bytes) -> None:
-        """Twins changed: the version that makes, and ``<id>,<id>`` or ``*`` for all."""
+        """Handle a notification that twins changed.
+
+        Args:
+            payload: the new version, if any, and ``<id>,<id>`` or ``*`` for all twins.
+        """
         version, _, names = payload.rpartition(b" ")
         ids = None if names == b"*" else [int(number) for number in names.split(b",")]
         self._twins_changed(ids)
         if version and int(version) == int(self._twins_version or 0) + 1:
-            self._twins_version = version  # nothing was missed
+            self._twins_version = version  # no notification was missed
 
     def twins_version(self, version: bytes | None) -> None:
-        """The version of the twins as of now; one that was not announced makes all stale."""
+        """Handle the present version of the twins: invalidate all twins if it was not announced."""
         if version != self._twins_version:
             if self._twins_version is not None or version is not None:
                 self._twins_changed(None)
@@ -60,10 +64,10 @@ class Control:
         self._worker.rights.changed(ids)
 
     async def version_seen(self, version: bytes | None) -> None:
-        """The version of the control state as of now: a new one has the state read and applied.
+        """Handle the present version of the control state: read and apply the state if it is new.
 
         Raises:
-            LinkLost: it could not be read; the version then stays an old one.
+            LinkLost: it could not be read; the known version stays the old one.
         """
         if version == self._version:
             self.known = True
@@ -83,7 +87,7 @@ class Control:
         overrides: dict[int, Limit] = {}
         waiting: dict[int, TwinBounds] = {}
         default = worker.options.limit
-        kicks: dict[str, int] = {}  # session key -> the highest epoch that goes
+        kicks: dict[str, int] = {}  # session key -> highest epoch to be ended
         twin_kicks: dict[int, int] = {}
         relays: dict[str, frozenset[str]] = {}
         traces: dict[str, str] = {}
@@ -106,7 +110,7 @@ class Control:
                 elif kind == "kick_twin":
                     twin_kicks[int(subject)] = _epoch(value)
                 elif kind == "relay":
-                    # Of an older release there may be several spellings of one relay.
+                    # An older release may have stored several spellings of one relay.
                     domain = fold(subject)
                     relays[domain] = relays.get(domain, frozenset()).union(value.split())
                 elif kind == "trace":
@@ -134,7 +138,7 @@ class Control:
             tell(fields, worker.router.banned_addresses)
 
     def refuses(self, address: str) -> bool:
-        """Whether an address without a port is banned; counts what came from it then."""
+        """Check whether an address without a port is banned, and count the handshake then."""
         worker = self._worker
         if not worker.router.banned_addresses.covers(address):
             return False
@@ -143,7 +147,7 @@ class Control:
         return True
 
     def _ban_addresses(self, networks: frozenset[str]) -> None:
-        """Refuse what comes from these networks, and end the sessions that came from new ones."""
+        """Refuse connections from these networks, and end the sessions from new ones."""
         worker = self._worker
         if networks == self._networks:
             return

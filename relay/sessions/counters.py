@@ -1,4 +1,4 @@
-"""What a worker counts, for /metrics: plain numbers, added to on the hot path."""
+"""Counters of a worker for /metrics: plain numbers, incremented on the hot path."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ class Counters:
         self.delivery_s = 0.0
         self.delivery_buckets = [0] * (len(DELIVERY_BOUNDS_S) + 1)
         self.sessions_opened = 0
-        self.sessions_filled = 0  # times a socket took no more than a session may have in memory
+        self.sessions_filled = 0  # times a socket stalled a session at its memory bound
         self.redis_reconnects = 0
-        self.redis_restarts = 0  # or fail-overs: another run id
-        self.went_back = 0  # times it provably lost writes
+        self.redis_restarts = 0  # or fail-overs: the run id changed
+        self.went_back = 0  # times that Redis provably lost writes
         self.check_found = 0
         self.limit_hits = 0
         self.slowed = 0
@@ -75,7 +75,7 @@ class Counters:
         self.refused_by_server: Mapping[str, int] = {}  # by the server's own reasons
 
     def committed(self, took_s: float) -> None:
-        """One batch was answered."""
+        """Record that one batch was answered."""
         self.batches += 1
         self.commit_s += took_s
         for index, bound in enumerate(COMMIT_BOUNDS_S):
@@ -85,17 +85,17 @@ class Counters:
         self.commit_buckets[-1] += 1
 
     def delivered(self, took_s: float, messages: int) -> None:
-        """Messages that came together were written to sessions that keep up.
+        """Record messages that arrived together and were written to sessions that keep up.
 
         Args:
-            took_s: what the first of them took; each counts with it.
-            messages: how many they were.
+            took_s: seconds that the first of them took; all are counted with it.
+            messages: number of messages.
         """
         self.delivery_s += took_s * messages
         self.delivery_buckets[bisect_left(DELIVERY_BOUNDS_S, took_s)] += messages
 
     def series(self) -> dict[str, float]:
-        """All of them by their series in the Prometheus text."""
+        """Return all counters by their series in the Prometheus text format."""
         named: dict[str, float] = {
             "relay_message_rx": self.rx,
             "relay_message_rx_bytes": self.rx_bytes,
@@ -135,7 +135,10 @@ class Counters:
         return named
 
     def _refused(self) -> Counter[str]:
-        """Handshakes refused by us and by the server; what is none to it is a protocol error."""
+        """Return the handshakes refused by the relay and by the server.
+
+        Reasons of the server that are not session reasons count as protocol errors.
+        """
         refused = Counter(self.refused_handshakes)
         for reason, count in self.refused_by_server.items():
             refused[_SESSION_REASONS.get(reason, SessionReason.PROTOCOL_ERROR)] += count

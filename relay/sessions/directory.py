@@ -1,4 +1,4 @@
-"""Where Redis names the sessions that are held: a hash for each protocol.
+"""The directory of held sessions in Redis: one hash for each protocol.
 
 relay:sessions    <twin>, <twin>:<sid>    -> epoch, boot id, since, address
 sbd:keys          the 32 bytes of a key   -> boot id, epoch
@@ -20,12 +20,12 @@ HASHES: Final[Mapping[str, str]] = {RMB: keys.SESSIONS, SBD: keys.SBD_KEYS}
 
 
 class Entry(NamedTuple):
-    """Who holds a session.
+    """The holder of a session.
 
     Attributes:
-        epoch: 0 where the entry is malformed.
-        worker: its boot id.
-        address: of the client, if the entry has it.
+        epoch: epoch of the session; 0 if the entry is malformed.
+        worker: boot id of the worker.
+        address: address of the client, if the entry has it.
     """
 
     epoch: int
@@ -34,12 +34,12 @@ class Entry(NamedTuple):
 
 
 def protocol_of(key: str) -> str:
-    """The protocol of a session's key, as operators write it."""
+    """Return the protocol of a session's key, as operators write it."""
     return SBD if key.startswith(f"{SBD}:") else RMB
 
 
 def field(key: str) -> bytes:
-    """The field of a session's key; one that no session has where the key is malformed."""
+    """Return the field of a session's key; if the key is malformed, one that no session has."""
     if protocol_of(key) == RMB:
         return key.encode("utf-8", "replace")
     try:

@@ -1,13 +1,15 @@
 """Guests: sessions signed in here although their twin does not list this relay.
 
-Local wins: a message to a guest goes to its stream here and not to its twin's relay. Every worker
-therefore mirrors who the guests of all workers are, by message and, in case one was lost, by a
-version each second. When a guest's last session is gone, what is left in its stream goes to its
-twin's relay after `LINGER_S`. Who sees it leave does that; where nobody was left to, because the
-worker was stopped, the others (or the next one to start) find a guest without a session.
+Local delivery takes precedence: a message to a guest goes to its stream here and not to its twin's
+relay. Every worker therefore mirrors the guests of all workers, by notifications and, in case one
+was lost, by a version read each second. When a guest's last session has ended, the messages left in
+its stream go to its twin's relay after `LINGER_S`. The worker that sees the guest leave moves them;
+if it was stopped before, the other workers (or the next one to start) find a guest without a
+session.
 
-A script moves it, and only while the directory has no session of the guest. Who signs in claims the
-directory before reading the stream, so a message is in one of the two places for ever after.
+A script moves the messages, and only while the directory has no session of the guest. A session
+that signs in claims the directory before it reads the stream, so a message is always in exactly one
+of the two places.
 """
 
 from __future__ import annotations
@@ -42,46 +44,46 @@ log = logging.getLogger(__name__)
 
 LINGER_S: Final = 5.0
 HEARD_S: Final = 1.0
-"""Within this time every worker knows that a guest has left."""
+"""Seconds within which every worker knows that a guest has left."""
 AGAIN_S: Final = 1.0
-"""Pause before mail is moved that Redis refused to move, or the outbox has no room for."""
+"""Seconds until moving messages is retried, after Redis refused it or the outbox was full."""
 PAGE: Final = 64
 """Messages moved in one step: 64 MiB at most."""
 LEASE_S: Final = 60
-"""How long nobody else moves a guest's mail on; one that died over it is followed after that."""
+"""Seconds for which no other worker moves a guest's messages, even if the first one dies."""
 ASKED: Final = 500
-"""Directory entries asked for in one command."""
+"""Directory entries requested by one command."""
 CHANNEL: Final = keys.GUESTS.encode()
 
 
 class Guests:
-    """The guests of all workers, as this one knows them."""
+    """The guests of all workers, as this worker knows them."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self.everywhere: set[str] = set()  # session keys, as text
         self._version: bytes | None = None
-        # Whose mail a task of this worker moves on, and whether they left once more meanwhile.
+        # Guests whose messages a task of this worker moves, and whether they left again meanwhile.
         self._leaving: dict[str, bool] = {}
 
     def arrived(self, destination: Destination) -> None:
-        """A guest signed in here."""
+        """Record that a guest signed in here."""
         self._tell(destination.text, "SADD", "+")
 
     def left(self, destination: Destination) -> None:
-        """A guest's session here is over; unless another follows, its mail moves on."""
+        """Record that a guest's session ended; its messages move on unless another one follows."""
         under_way = destination.text in self._leaving
         self._leaving[destination.text] = under_way
-        if not under_way:  # one looks once more when it is through
+        if not under_way:  # else the running task repeats when it is done
             self._worker.spawn(self._leave(destination))
 
     def at_home(self, session: Session) -> None:
-        """A guest's twin lists this relay now: its mail stays here when the session is over."""
+        """Record that a guest's twin lists this relay now, so its messages stay here."""
         session.guest = False
         self._tell(session.destination.text, "SREM", "-")
 
     def news(self, payload: bytes) -> None:
-        """Another worker tells of a guest: ``+key`` or ``-key``."""
+        """Handle a notification about a guest: ``+key`` or ``-key``."""
         text = payload[1:].decode()
         if payload[:1] == b"+":
             self.everywhere.add(text)
@@ -90,7 +92,7 @@ class Guests:
         self._worker.router.generation += 1
 
     def version_seen(self, version: bytes | None) -> None:
-        """The version as of now: a new one has the mirror read again."""
+        """Handle the present version: read the mirror again if it is new."""
         if version == self._version:
             return
 
@@ -100,7 +102,7 @@ class Guests:
                 self.everywhere = {text.decode() for text in reply}
                 self._worker.router.generation += 1
                 for session in self._worker.sessions:
-                    # Redis may have lost the set, or somebody took its worker for dead.
+                    # Redis may have lost the set, or another worker took this one for dead.
                     if session.guest and session.held:
                         destination = session.destination
                         if destination.text not in self.everywhere:
@@ -118,7 +120,7 @@ class Guests:
             self._worker.commit.add_extra(resp.command(*command), lambda reply: None)
 
     async def look_for_left(self) -> None:
-        """Finds guests whose session is in no directory: nobody was there to see them leave.
+        """Find guests without a session in the directory, whose departure no worker has handled.
 
         Raises:
             LinkLost: Redis went away.
@@ -148,7 +150,7 @@ class Guests:
                 if await self._is_back(destination) or not await self._lease(destination):
                     return
                 if await self._move_on(destination):
-                    # Only now: should this worker die, others still see what is to be done.
+                    # Only now: if this worker dies before, others still find the guest.
                     self._tell(destination.text, "SREM", "-")
                     await asyncio.sleep(HEARD_S)
                     await self._move_on(destination)
@@ -161,12 +163,15 @@ class Guests:
                 await asyncio.sleep(AGAIN_S)
 
     async def _is_back(self, destination: Destination) -> bool:
-        """Whether the guest has a session again, here or on another worker."""
+        """Check whether the guest has a session again, here or on another worker."""
         command = resp.command("HEXISTS", keys.SESSIONS, destination.text)
         return bool(await self._worker.request(command))
 
     async def _lease(self, destination: Destination) -> bool:
-        """Whether this worker moves the mail on; operators leave it alone meanwhile."""
+        """Take the lease to move the guest's messages, and return whether this worker has it.
+
+        Operators cannot change the queue meanwhile.
+        """
         name, boot_id = keys.guest_lease(destination.text), self._worker.boot_id
         taken = resp.command("SET", name, boot_id, "NX", "EX", LEASE_S)
         if await self._worker.request(taken) is not None:
@@ -174,7 +179,7 @@ class Guests:
         return bool(await self._worker.request(resp.command("GET", name)) == boot_id.encode())
 
     async def _move_on(self, destination: Destination) -> bool:
-        """Moves what is left in the stream to the outbox; False: the guest has a session again."""
+        """Move the messages left in the stream to the outbox; return False if the guest is back."""
         worker, shard = self._worker, destination.key[0] % keys.OUTBOX_SHARDS
         while True:
             entries = await worker.request(
@@ -202,14 +207,14 @@ class Guests:
             if not drained:
                 worker.router.start_drainer(shard)
             for each, answer in zip(fitting, answers, strict=True):
-                if answer is not None:  # else it was gone
+                if answer is not None:  # else the entry did not exist any more
                     self._moved(each, account, total, answer)
-            if len(fitting) < len(mail):  # the outbox is full: what has been taken is kept
+            if len(fitting) < len(mail):  # the outbox is full: accepted messages are kept
                 account.look(worker.loop.time(), worker.commit.submit)
                 await asyncio.sleep(AGAIN_S)
 
     def _moved(self, mail: _Mail, account: Account, total: int, answer: Any) -> None:
-        """Takes note of what became of an entry, as `leave.lua` says."""
+        """Record what became of an entry, by the reply of `leave.lua`."""
         worker = self._worker
         if mail.reason is MessageReason.UNPARSABLE:
             worker.drop(None, None, mail.reason)
@@ -230,7 +235,7 @@ class _Mail(NamedTuple):
     envelope: Envelope
     size_bytes: int
     reason: MessageReason | None
-    """Why it only leaves the stream; None: it goes to the outbox."""
+    """Why it is only removed from the stream; None if it goes to the outbox."""
 
     @classmethod
     def of(cls, entry_id: bytes, fields: list[bytes], now_s: float) -> _Mail:
@@ -242,12 +247,12 @@ class _Mail(NamedTuple):
         return cls(entry_id, envelope, len(payload), MessageReason.EXPIRED if late else None)
 
     def arguments(self) -> tuple[bytes, str, int, int]:
-        """What `leave.lua` takes of it."""
+        """Return its arguments for `leave.lua`."""
         key = from_message(self.envelope.source)
         packed = 0 if self.reason is not None else pack(1, self.size_bytes)
         return self.id, keys.key_text(key) if key[0] else "", key[0], packed
 
 
 def _fits(account: Account, mail: _Mail) -> bool:
-    """Whether the outbox takes it, or does not have to."""
+    """Check whether the outbox has room for an entry, or does not get it."""
     return mail.reason is not None or account.takes(mail.envelope.source.twin)

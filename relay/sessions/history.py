@@ -1,9 +1,9 @@
-"""The history a worker writes of its sessions: database rows, in batches, from a thread.
+"""The history of a worker's sessions: database rows, written in batches by a thread.
 
-The event loop only notes what happened, under a lock held for a dictionary access. The thread folds
-all news of a session into one row, writes about once a second, and tries again while the database
-is busy or away. Nothing here is needed to deliver a message: when too much waits it is dropped and
-counted.
+The event loop only records what happened, under a lock held for a dictionary access. The thread
+combines all news of a session into one row, writes about once a second, and retries while the
+database is busy or unavailable. Delivery of messages does not depend on it: when too much waits,
+news are dropped and counted.
 
     history = SessionHistory(boot_id, slot)
     history.start()
@@ -36,28 +36,29 @@ from relay.sessions.models import RMB, Peer, Session, moment
 logger = logging.getLogger(__name__)
 
 PROGRESS_INTERVAL_S: Final = 15.0
-"""How often a worker reports the counters of sessions whose counters changed."""
+"""Seconds between a worker's reports of the counters that changed."""
 
 FLUSH_S: Final = 1.0
-"""Pause between two writes, and after a failed one."""
+"""Seconds between two writes, and after a failed one."""
 
 BATCH_ROWS: Final = 1000
-"""Rows in one transaction: short ones, so that the workers' writes take turns."""
+"""Maximum number of rows in one transaction: short ones let the workers' writes take turns."""
 
 INSERTED_ROWS: Final = 40
-"""New rows in one statement, with less than 999 values, which SQLite takes everywhere. A statement
-for each has this thread take the interpreter back from the event loop each time."""
+"""New rows in one statement, with less than 999 values, which every SQLite accepts. With a
+statement for each row this thread would take the interpreter from the event loop each time.
+"""
 
 MAX_WAITING: Final = 200_000
-"""Sessions with news not written yet, a few hundred bytes each."""
+"""Maximum number of sessions with unwritten news, a few hundred bytes each."""
 
 
 class SessionOpened(NamedTuple):
     """A session that is held from now on.
 
     Attributes:
-        connection, stream: number of the connection and id of the stream that carry it; None: a
-            websocket of its own does.
+        connection, stream: number of the connection and id of the stream that carry it; None if it
+            has a websocket of its own.
     """
 
     key: SessionKey | Peer
@@ -70,7 +71,7 @@ class SessionOpened(NamedTuple):
 
 
 class SessionProgress(NamedTuple):
-    """The counters of a session, from its beginning."""
+    """The counters of a session since its beginning."""
 
     key: SessionKey | Peer
     epoch: int
@@ -85,7 +86,7 @@ class SessionProgress(NamedTuple):
 
 @dataclass(slots=True)
 class _News:
-    """What is not written yet of one session."""
+    """Unwritten news of one session."""
 
     opened: SessionOpened | None = None
     progress: SessionProgress | None = None
@@ -112,10 +113,10 @@ _ORIGIN: Final = (
 
 
 class SessionHistory:
-    """Writes the rows of one worker's sessions. Methods but `stop` never block.
+    """Writes the rows of one worker's sessions. Only `stop` and `flush` block.
 
     Attributes:
-        dropped: records that were given up because too many waited.
+        dropped: number of records given up because too many waited.
     """
 
     def __init__(
@@ -123,8 +124,8 @@ class SessionHistory:
     ) -> None:
         """
         Args:
-            boot_id: of the worker.
-            slot: of the worker.
+            boot_id: boot id of the worker.
+            slot: slot of the worker.
             clock: unix time in seconds.
         """
         self.dropped = 0
@@ -141,21 +142,21 @@ class SessionHistory:
         self._thread.start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """Write what waits and end the thread. Blocks: not for the event loop."""
+        """Write what waits and end the thread. Blocks: not to be called on the event loop."""
         self._stopping.set()
         self._thread.join(timeout_s)
 
     def opened(self, session: SessionOpened) -> None:
-        """Note a session that began."""
+        """Record a session that began."""
         self._note((session.key, session.epoch), _News(opened=session))
 
     def progress(self, sessions: Iterable[SessionProgress]) -> None:
-        """Note the counters of sessions in which something happened since the last call."""
+        """Record the counters of sessions that changed since the last call."""
         for each in sessions:
             self._note((each.key, each.epoch), _News(progress=each))
 
     def closed(self, session: SessionProgress, reason: str) -> None:
-        """Note a session that ended, with its last counters."""
+        """Record a session that ended, with its last counters."""
         news = _News(progress=session, closed_at=self._clock(), reason=reason)
         self._note((session.key, session.epoch), news)
 
@@ -188,7 +189,7 @@ class SessionHistory:
             connection.close()
 
     def _guarded(self, work: Callable[[], bool]) -> None:
-        """A defect in one batch must not end the history of a worker that runs for months."""
+        """Run one step of the thread, and log an exception instead of ending the thread."""
         try:
             work()
         except Exception:
@@ -198,7 +199,7 @@ class SessionHistory:
         """Write what waits, in the calling thread.
 
         Returns:
-            Whether all of it was written; what was not waits for the next call.
+            Whether all of it was written; the rest waits for the next call.
         """
         with self._lock:
             batch, self._news = self._news, {}
@@ -221,7 +222,7 @@ class SessionHistory:
             self._note(identity, news)
 
     def _write(self, part: dict[_Identity, _News]) -> None:
-        # By `_is_peer`, then by identity as it is stored: a statement must not write a row twice.
+        # By `_is_peer`, then by stored identity: a statement must not write a row twice.
         begun: defaultdict[bool, dict[tuple[Any, ...], tuple[Any, ...]]] = defaultdict(dict)
         changed: defaultdict[bool, list[tuple[Any, ...]]] = defaultdict(list)
         for identity, news in part.items():
@@ -255,7 +256,10 @@ class SessionHistory:
 
 @cache
 def _insert_statement(peer: bool, count: int) -> str:
-    """Rows; written a second time when the answer to a commit was lost, hence "or update"."""
+    """Return the statement that inserts rows, or updates them if they exist.
+
+    Rows are written a second time when the answer to a commit was lost.
+    """
     quote = connection.ops.quote_name
     names = (*_OWNER, *_ORIGIN, *_CHANGING)
     columns = ", ".join(map(quote, names))
@@ -272,7 +276,10 @@ def _insert_statement(peer: bool, count: int) -> str:
 
 @cache
 def _update_statement(peer: bool) -> str:
-    """Counters and end of one row. It opens a row again that was taken for a lost worker's."""
+    """Return the statement that updates counters and end of one row.
+
+    It reopens a row that was closed because its worker was taken for dead.
+    """
     quote = connection.ops.quote_name
     values = ", ".join(f"{quote(name)} = %s" for name in _CHANGING)
     where = " AND ".join(f"{quote(name)} = %s" for name in (_PEER_IDENTITY if peer else _IDENTITY))
@@ -310,12 +317,12 @@ def _changing(identity: _Identity, news: _News) -> tuple[Any, ...]:
 
 
 def _storable_moment(unix_s: float | None) -> Any:
-    """A time as the database's driver takes it."""
+    """Return a time in the form that the database's driver takes."""
     if unix_s is None:
         return None
     return connection.ops.adapt_datetimefield_value(moment(unix_s))
 
 
 def _storable(text: str) -> str:
-    """PostgreSQL stores no NUL, and one such text would hold up its whole batch."""
+    """Replace NUL characters: PostgreSQL cannot store them, and one would block its whole batch."""
     return text.replace("\0", "\ufffd")

@@ -1,8 +1,8 @@
-"""Who runs into limits: counted in the worker that refuses, told with its heartbeat.
+"""Twins and addresses that exceed limits, counted by the worker that refuses them.
 
-Nothing happens while nobody does. A refusal costs one addition in a dictionary; each second what
-came together is added to sorted sets in Redis, one for each minute, in which only the heaviest
-stay (`lua/hits.lua`). `relay.limits.hits` reads them.
+While there are no refusals nothing is done. A refusal costs one addition in a dictionary. With each
+heartbeat, once a second, the counts are added to sorted sets in Redis, one for each minute, in
+which only the heaviest stay (`lua/hits.lua`). `relay.limits.hits` reads them.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ if TYPE_CHECKING:
     from relay.sessions.worker import Worker
 
 MAX_NOTED: Final = 1000
-"""Names counted between two heartbeats; further ones are in the metrics only."""
+"""Maximum number of names counted between two heartbeats; further ones are in the metrics only."""
 KEPT: Final = 500
-"""Names in the set of one minute. Of a minute's refusals, whoever had more than a five-hundredth is
-among them, and is told at most by that part too high."""
+"""Maximum number of names in the set of one minute. It contains every name with more than a
+five-hundredth of the minute's refusals, and overstates a count by at most that fraction.
+"""
 KEPT_S: Final = 2 * 3600
 
 
 def host_of(address: str) -> str:
-    """The host in `host:port` or `[host]:port`; an address without a port is all host."""
+    """Return the host in `host:port` or `[host]:port`; an address without a port is all host."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit() or (":" in host and not host.startswith("[")):
         return address
@@ -36,16 +37,16 @@ def host_of(address: str) -> str:
 
 
 class Hits:
-    """What a worker counts between two heartbeats, by kind (`keys.HIT_KINDS`) and name."""
+    """Counts of a worker between two heartbeats, by kind (`keys.HIT_KINDS`) and name."""
 
     def __init__(self) -> None:
         self._counts: dict[str, Counter[str | int]] = {kind: Counter() for kind in keys.HIT_KINDS}
 
     def message(self, twin: int, address: str) -> None:
-        """A message of a twin was over its limit.
+        """Count a message of a twin that was over its limit.
 
         Args:
-            address: of the connection it came by, with its port; empty where another relay
+            address: address of the connection it came by, with its port; empty if a partner relay
                 brought it.
         """
         self._note("twin", twin, 1)
@@ -53,7 +54,7 @@ class Hits:
             self._note("address", host_of(address), 1)
 
     def handshake(self, address: str) -> None:
-        """An address had too many handshakes, or is banned."""
+        """Count a handshake from an address that had too many of them, or is banned."""
         self._note("handshake", address, 1)
 
     def _note(self, kind: str, name: str | int, count: int) -> None:
@@ -62,10 +63,10 @@ class Hits:
             counts[name] += count
 
     async def publish(self, worker: Worker) -> None:
-        """Adds what there is to the sets of this minute.
+        """Add the counts to the sets of this minute.
 
         Raises:
-            LinkLost: Redis went away; it is told with the next heartbeat.
+            LinkLost: Redis went away; the counts are kept for the next heartbeat.
         """
         minute = int(worker.wall_s()) // 60
         for kind, counts in self._counts.items():

@@ -1,7 +1,7 @@
 """The pub/sub connection of a worker: wakes and evictions of sessions, and news for all workers.
 
 One subscription to a channel may serve several sessions of a worker (an evicted one and its
-successor), so listeners are counted; each gets its own confirmation.
+successor), so listeners are counted; each waits for the confirmation itself.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from relay.queues import keys
 log = logging.getLogger(__name__)
 
 REFUSED_S: Final = 0.2
-"""Pause before everything is subscribed to again on a new connection."""
+"""Seconds until the connection is replaced after Redis refused a subscription."""
 
 GATHER_S: Final = 0.005
-"""How long after a command the next one is sent at the earliest. Sessions claim their keys when
-their subscriptions are confirmed: in a rush they do so together, and Redis takes half of the time
-for each. The first one does not wait."""
+"""Minimum seconds between two commands. Sessions claim their keys when their subscriptions are
+confirmed. In a rush this makes them do so together, which halves the time that Redis takes for
+each. The first command is not delayed.
+"""
 
 Listener = Callable[[bytes], None]
 
@@ -33,12 +34,11 @@ class HubOwner(Protocol):
     """The worker, as far as its pub/sub connection needs it."""
 
     def resubscribed(self) -> None:
-        """The connection was away and every subscription is confirmed again: news may have
-        been missed."""
+        """Handle a reconnect: every subscription is confirmed, but news may have been missed."""
 
 
 class Hub:
-    """Channels and who listens to them."""
+    """Channels and their listeners."""
 
     def __init__(
         self, connect: Connect, opening: list[tuple[str | int, ...]], owner: HubOwner
@@ -66,7 +66,7 @@ class Hub:
         )
 
     async def subscribe(self, channel: bytes, listener: Listener) -> None:
-        """Adds a listener; returns when Redis has confirmed the subscription."""
+        """Add a listener, and wait until Redis has confirmed the subscription."""
         listeners = self._listeners.setdefault(channel, [])
         listeners.append(listener)
         if channel in self._confirmed:
@@ -78,7 +78,7 @@ class Hub:
         await future
 
     def unsubscribe(self, channel: bytes, listener: Listener) -> None:
-        """Removes a listener; the last one takes the subscription with it."""
+        """Remove a listener; with the last one the subscription ends."""
         listeners = self._listeners.get(channel, [])
         if listener in listeners:
             listeners.remove(listener)
@@ -88,14 +88,17 @@ class Hub:
             self._write(channel, False)
 
     def follow(self, run_id: str) -> None:
-        """Has the same Redis tell the news that messages are committed to: where they have become
-        two, as after a change of roles, the connection is opened anew."""
+        """Reconnect if the news come from another Redis than the one that messages are committed
+        to.
+
+        That happens after a change of roles.
+        """
         if self.pipe.usable and self._run_id != run_id:
             log.warning("news came from another redis than the one messages go to")
             self.pipe.drop()
 
     def _write(self, channel: bytes, subscribe: bool) -> None:
-        """Collects what one turn of the loop, or of a rush some more, wants into one command."""
+        """Collect the changes of one turn of the loop, or of several in a rush, in one command."""
         self._news.pop(channel, None)
         self._news[channel] = subscribe
         if self._scheduled:
@@ -119,10 +122,10 @@ class Hub:
                 self.pipe.send(resp.command(word, *channels))
 
     async def _up(self) -> None:
-        """Nothing is in doubt here: what was missed is read from the streams.
+        """Check that Redis is ready. Nothing is in doubt: missed news are read from the streams.
 
-        While Redis loads it refuses everything: better this than every subscription. It is a read,
-        as PING is refused while the disk of Redis is full.
+        While Redis loads it refuses everything: better this command than every subscription. It is
+        a read, as PING is refused while the disk of Redis is full.
         """
         await self.pipe.call("EXISTS", keys.UNUSED)
         self._run_id = resp.info(await self.pipe.call("INFO", "server")).get("run_id", "")
@@ -142,19 +145,19 @@ class Hub:
 
     def _pushed(self, reply: Any) -> None:
         if isinstance(reply, Exception):
-            if str(reply).startswith(DISK_FULL):  # a ping of the pipe: a sign of life
+            if str(reply).startswith(DISK_FULL):  # the reply to a ping of the pipe: Redis is alive
                 return
             log.warning("redis refused a subscription: %s", reply)
             self._loop.call_later(REFUSED_S, self.pipe.drop)
             return
-        if reply == b"PONG":  # nothing is subscribed to; else the pong is a push like any other
+        if reply == b"PONG":  # without subscriptions; otherwise the pong is a push like any other
             return
         kind, channel = reply[0], reply[1]
         if kind == b"message":
             for listener in list(self._listeners.get(channel, ())):
                 try:
                     listener(reply[2])
-                except ValueError as error:  # somebody else's: the subscriptions go on
+                except ValueError as error:  # of another program: the subscriptions continue
                     log.warning("malformed message on channel %r: %.200s", channel, error)
         elif kind == b"subscribe":
             if channel in self._listeners:
@@ -168,6 +171,6 @@ class Hub:
                     self._again = None
                     self._owner.resubscribed()
         elif kind == b"unsubscribe" and channel in self._listeners:
-            # Somebody listens again since this was asked for.
+            # A listener was added since this was requested.
             self._confirmed.discard(channel)
             self._write(channel, True)

@@ -1,10 +1,10 @@
 """Sessions as operators list them: those held now, and the history.
 
-The live truth is the directory in Redis, which has no order; the database has a row of each session
-about a second after it began. So a page is made from rows, in any order, and each is shown only if
-the directory still names it with the same epoch. That costs one query and two commands for a page,
-however many sessions there are. Rates are in Redis only: in their order a page costs a walk over
-the active sessions.
+The authority for held sessions is the directory in Redis, which has no order. The database has a
+row of each session about a second after it began. So a page is made from rows, in any order, and a
+row is shown only if the directory still names its session with the same epoch. That takes one query
+and two commands for a page, however many sessions there are. Rates are in Redis only: a page
+ordered by them takes a scan of the active sessions.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _RATES: Final = {
 }
 ORDERS: Final = (*_FIELDS, *_RATES)
 _Name = tuple[int | str, int]
-"""Twin or key of a client, and epoch: names a row."""
+"""Twin or key of a client, and epoch: identifies a row."""
 NULLABLE: Final = ("twin",)
-"""Fields to order by that are null in rows of SBD."""
+"""Orders whose field is null in rows of SBD."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +59,20 @@ class LiveSession:
     Attributes:
         key: `<twin>`, `<twin>:<sid>` or `sbd:<key>`.
         protocol: one of `models.PROTOCOLS`.
-        twin: None where it is not of RMB.
-        sid: None where it has none, which is not the same as an empty one.
-        peer: public key of a client of SBD; None for one of RMB.
-        epoch: of the connection.
-        worker, slot: boot id of the worker that holds it, and its place on its host.
-        connection, stream: number of the connection and id of the stream that carry it; None: a
-            websocket of its own does.
-        messages_in, ...: since it was opened, up to 15 s old.
-        backlog: messages on their way to the client at the last look.
+        twin: twin id; None if the session is not of RMB.
+        sid: session id; None if it has none, which differs from an empty one.
+        peer: public key of a client of SBD; None for RMB.
+        epoch: epoch of the connection.
+        worker, slot: boot id of the worker that holds it, and its slot on its host.
+        connection, stream: number of the connection and id of the stream that carry it; None if it
+            has a websocket of its own.
+        messages_in, ...: counts since it was opened, up to 15 s old.
+        backlog: messages on their way to the client at the last count.
         drops: messages from or to it that ended undelivered.
-        slowed: pauses in reading from it, because its messages were refused.
-        rate_in, rate_out: messages a second over the last `rates.WINDOW_S`, from its client and
+        slowed: pauses in reading from it because its messages were refused.
+        rate_in, rate_out: messages per second over the last `rates.WINDOW_S`, from its client and
             to it.
-        byte_rate_in, byte_rate_out: the same, bytes.
+        byte_rate_in, byte_rate_out: the same in bytes per second.
     """
 
     key: str
@@ -114,22 +114,22 @@ def live(
     limit: int = 100,
     cursor: str = "",
 ) -> Page[LiveSession]:
-    """One page of the sessions that are held now.
+    """Return one page of the sessions that are held now.
 
     Args:
-        twin: those of one twin.
-        sid: those with this session id.
+        twin: only sessions of this twin.
+        sid: only sessions with this session id.
         protocol: one of `models.PROTOCOLS`.
-        peer: those of the SBD clients whose key begins so.
-        worker: those of the worker with this boot id.
-        address: those from this address, with its port or without.
+        peer: only sessions of SBD clients whose key begins with this text.
+        worker: only sessions of the worker with this boot id.
+        address: only sessions from this address, with or without its port.
         carrier: one of `models.CARRIERS`.
         order: one of `ORDERS`, with a minus for the largest or newest first.
-        limit: items on the page.
-        cursor: of the page before.
+        limit: maximum number of items on the page.
+        cursor: cursor of the previous page.
 
     Raises:
-        Invalid: order, limit or cursor are none.
+        Invalid: the order, limit or cursor is not valid.
         Away: Redis or the database does not answer.
     """
     name, descending = paging.one_of(order, ORDERS)
@@ -197,7 +197,7 @@ def _page(found: Page[Session], published: Published) -> Page[LiveSession]:
 
 
 def total(protocol: str = "") -> int:
-    """How many sessions are held now, by the directory; of one protocol or of all.
+    """Return the number of sessions held now, by the directory; of one protocol or of all.
 
     Raises:
         Away: Redis does not answer.
@@ -226,13 +226,13 @@ def history(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> QuerySet[Session]:
-    """Sessions that were, and those that are, by what the database knows.
+    """Return former and present sessions, as the database knows them.
 
     Args:
         twin, sid, protocol, peer, address, worker, carrier: as in `live`.
-        reason: of their end.
-        open: only those without an end, or only the others.
-        since, until: when they were opened.
+        reason: reason of their end.
+        open: whether only sessions without an end are returned, or only the others.
+        since, until: bounds of the time they were opened.
 
     Raises:
         Invalid: there is no such protocol or carrier.
@@ -253,13 +253,13 @@ def history(
 
 
 def open_of(twins: Iterable[int]) -> dict[int, int]:
-    """How many sessions each of some twins has, by what the database knows; none: not named."""
+    """Return the number of open sessions in the database by twin, without twins that have none."""
     rows = Session.objects.filter(closed_at=None, twin__in=list(twins)).order_by()
     return dict(rows.values_list("twin").annotate(Count("pk")))
 
 
 def _of(rows: QuerySet[Session], protocol: str = "", peer: str = "") -> QuerySet[Session]:
-    """Rows of a protocol, and of clients whose key begins so.
+    """Return the rows of a protocol, and of clients whose key begins with `peer`.
 
     Raises:
         Invalid: there is no such protocol.
@@ -274,7 +274,7 @@ def _of(rows: QuerySet[Session], protocol: str = "", peer: str = "") -> QuerySet
 
 
 def _carried(rows: QuerySet[Session], carrier: str) -> QuerySet[Session]:
-    """Rows of sessions on one carrier.
+    """Return the rows of sessions on one carrier.
 
     Raises:
         Invalid: there is no such carrier.
@@ -285,7 +285,10 @@ def _carried(rows: QuerySet[Session], carrier: str) -> QuerySet[Session]:
 
 
 def _from(address: str) -> Q:
-    """Rows hold an address with its port: `host:port`, `[host]:port`, or a name without one."""
+    """Return the condition for rows with an address.
+
+    Rows hold it with its port: `host:port`, `[host]:port`, or a name without one.
+    """
     return (
         Q(remote=address)
         | Q(remote__startswith=f"{address}:")
@@ -296,7 +299,7 @@ def _from(address: str) -> Q:
 def _parts(
     rows: QuerySet[Session], field: str, descending: bool, after: tuple[Any, ...], count: int
 ) -> Iterator[Part[Session]]:
-    """Yield rows in the order of a field, from behind a place."""
+    """Yield rows in the order of a field, after a position."""
     sign = "-" if descending else ""
     rows = rows.order_by(f"{sign}{field}", f"{sign}pk")
     while True:
@@ -313,7 +316,7 @@ def _parts(
 
 
 def _place(row: Session, field: str) -> tuple[Any, int]:
-    """Where a row stands, as a cursor has it; 0 for no twin."""
+    """Return the position of a row as it is in cursors; 0 stands for no twin."""
     value = getattr(row, field)
     return (value.timestamp() if field == "opened_at" else value or 0), row.pk
 
@@ -326,7 +329,7 @@ def _moment(unix_s: float) -> datetime:
 
 
 def _held(rows: list[Session]) -> list[Session]:
-    """Those of the rows that the directory names."""
+    """Return those of the rows that the directory names."""
     held: set[int] = set()
     for protocol, name in directory.HASHES.items():
         own = [row for row in rows if row.protocol == protocol]

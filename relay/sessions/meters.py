@@ -1,10 +1,10 @@
 """Rate limits of the twins that are signed in at this worker.
 
-One meter serves all connections of a twin here. What it counted goes to the shared counter of the
-twin's window inside a group commit, and the reply is the sum over all workers. The first message of
-a connection or window is reported at once, then every `SHARE`th part of the limit, and within a
-second in any case. So a limit is exact for one worker; over several, each worker beyond the first
-may overrun it by that part and by what it admits within one commit.
+One meter serves all connections of a twin here. What it counts is added to the shared counter of
+the twin's window inside a group commit, and the reply is the sum over all workers. The first
+message of a connection or window is reported at once, then each `SHARE`th part of the limit, and
+the rest within a second. So a limit is exact for one worker. With several, each additional worker
+may exceed it by that part and by what it admits within one commit.
 """
 
 from __future__ import annotations
@@ -22,19 +22,21 @@ if TYPE_CHECKING:
     from relay.queues.commit import CommitLog
 
 COUNT_BITS: Final = 24
-"""One Redis integer holds both counters: messages in the low bits (16 million per window), bytes
-above them (512 GiB per window)."""
+"""Bits of the message counter. One Redis integer holds both counters: messages in the low bits (16
+million per window), bytes above them (512 GiB per window).
+"""
 _COUNT_MASK: Final = (1 << COUNT_BITS) - 1
 UNLIMITED: Final = Limit()
 
 SHARE: Final = 128
-"""Part of a limit that a worker may admit without a report. One for each message of a thousand busy
-twins cost the worker and Redis a tenth of their time."""
+"""Fraction of a limit that a worker may admit without a report. A report for each message of a
+thousand busy twins would take the worker and Redis a tenth of their time.
+"""
 _NEVER: Final = 1 << 62
 
 
 class Meter:
-    """The limit of one twin, and what it used of it."""
+    """The limit of one twin, and its use."""
 
     __slots__ = (
         "_book",
@@ -56,21 +58,21 @@ class Meter:
         self.twin = twin
         self.window = WindowCount()
         self.change(limit)
-        self.connections = 0  # of the twin
-        self.users = 0  # these, and who counts what it sends through other relays
-        self.pace = Pace()  # of what it sends in vain
-        self.expiring = -1  # the window whose counter was given its time to live
+        self.connections = 0  # of the twin here
+        self.users = 0  # connections, and counters of what it sends by other relays
+        self.pace = Pace()  # for its messages that are refused
+        self.expiring = -1  # the window whose counter has a time to live
         self.hit_window = -1  # the window whose first refusal was logged
 
     def change(self, limit: Limit) -> None:
-        """Puts a limit into force."""
+        """Apply a limit."""
         self.limit = limit
         self.limited = limit != UNLIMITED
         self._step_messages = limit.messages // SHARE if limit.messages else _NEVER
         self._step_bytes = limit.size_bytes // SHARE if limit.size_bytes else _NEVER
 
     def count(self, size_bytes: int, now_s: float) -> MessageReason | None:
-        """Counts a message; a reason means that it is refused."""
+        """Count a message; return the reason if it is refused."""
         excess = self.window.admit(size_bytes, self.limit, now_s)
         self._counted()
         if excess is None:
@@ -80,19 +82,23 @@ class Meter:
         return MessageReason.LIMIT_SIZE
 
     def count_all(self, messages: int, size_bytes: int, now_s: float) -> bool:
-        """Counts messages if all of them are within the limit; if not, none is counted yet."""
+        """Count messages if all of them are within the limit; otherwise count none.
+
+        Returns:
+            Whether they were counted.
+        """
         if not self.window.admit_all(messages, size_bytes, self.limit, now_s):
             return False
         self._counted()
         return True
 
     def uncount(self, size_bytes: int, window: int) -> None:
-        """Takes back a message that was counted in a window, and was not stored."""
+        """Take back a message that was counted in a window and was not stored."""
         self.window.uncount(size_bytes, window)
         self._counted()
 
     def is_roomy(self, messages: int, size_bytes: int, now_s: float) -> bool:
-        """Whether so much more leaves half of the limit free, as far as is known."""
+        """Check whether this many more messages leave half of the limit free, as far as known."""
         return not self.limited or self.window.is_roomy(messages, size_bytes, self.limit, now_s)
 
     def _counted(self) -> None:
@@ -107,11 +113,11 @@ class Meter:
             self._book.later[self] = None
 
     def forgotten(self, window: int, monotonic_s: float) -> bool:
-        """Whether nothing that it knows counts any more."""
+        """Check whether nothing that the meter holds matters any more."""
         return self.window.window != window and self.pace.due_s <= monotonic_s
 
     def first_hit(self) -> bool:
-        """Whether this is the first refusal of the window: one log line each."""
+        """Check whether this is the first refusal of the window, which gets the only log line."""
         first = self.hit_window != self.window.window
         self.hit_window = self.window.window
         return first
@@ -124,12 +130,12 @@ class MeterBook:
         self.default = default
         self.overrides: dict[int, Limit] = {}
         self.due: dict[Meter, None] = {}  # to be reported with the next batch
-        self.later: dict[Meter, None] = {}  # with less, reported within a second
+        self.later: dict[Meter, None] = {}  # with less to report, which is done within a second
         self._meters: dict[int, Meter] = {}
-        self._unused: dict[Meter, None] = {}  # of this window
+        self._unused: dict[Meter, None] = {}  # kept until their window is over
 
     def acquire(self, twin: int, *, connection: bool = True) -> Meter:
-        """The meter of a twin, for one more connection of it, or for what comes another way."""
+        """Return the meter of a twin, for one more connection of it or for another user."""
         meter = self._meters.get(twin)
         if meter is None:
             meter = self._meters[twin] = Meter(self, twin, self._limit(twin))
@@ -139,14 +145,14 @@ class MeterBook:
         return meter
 
     def connections(self, twin: int) -> int:
-        """How many connections a twin has here."""
+        """Return the number of connections of a twin here."""
         meter = self._meters.get(twin)
         return 0 if meter is None else meter.connections
 
     def release(self, meter: Meter, *, connection: bool = True) -> None:
-        """One connection of the twin has ended, or nothing more comes the other way.
+        """Release a meter, as a connection has ended or another user is done.
 
-        What it used is known until its window is over: whoever comes back does not begin anew.
+        What the twin used is kept until its window is over, so reconnecting does not reset it.
         """
         meter.users -= 1
         meter.connections -= connection
@@ -158,38 +164,41 @@ class MeterBook:
             self._meters.pop(meter.twin, None)
 
     def knows(self, twin: int) -> bool:
-        """Whether the twin has a connection here, or had one a moment ago."""
+        """Check whether the twin has a connection here, or had one a moment ago."""
         return twin in self._meters
 
     def limits(self, twin: int) -> bool:
-        """Whether a twin has a limit at all."""
+        """Check whether a twin has a limit."""
         return self._limit(twin) != UNLIMITED
 
     def is_roomy(self, twin: int, messages: int, size_bytes: int, now_s: float) -> bool:
-        """Whether so much more of a twin leaves half of its limit free, as far as is known."""
+        """Check whether this many more messages of a twin leave half of its limit free."""
         meter = self._meters.get(twin)
         if meter is None:
             return not self.limits(twin)
         return meter.is_roomy(messages, size_bytes, now_s)
 
     def change(self, default: Limit, overrides: dict[int, Limit]) -> None:
-        """Puts changed limits into force, for connections that are there too."""
+        """Apply changed limits, to existing connections as well."""
         self.default = default
         self.overrides = overrides
         for twin, meter in self._meters.items():
             meter.change(self._limit(twin))
 
     def may_sign_in(self, twin: int, monotonic_s: float) -> bool:
-        """Whether a twin may open a connection: not while it pays for input that ended others."""
+        """Check whether a twin may open a connection.
+
+        It may not while it is too far ahead of its rate because of input that ended other sessions.
+        """
         meter = self._meters.get(twin)
         return meter is None or meter.pace.ahead_s(monotonic_s) <= BURST_S
 
     def report_all(self, now_s: float, monotonic_s: float = math.inf) -> None:
-        """Has everything reported with the next batch; called every second.
+        """Schedule everything to be reported with the next batch; called every second.
 
         Args:
             now_s: unix time.
-            monotonic_s: of the loop's clock.
+            monotonic_s: time of the loop's clock.
         """
         self.due.update(self.later)
         self.later.clear()
@@ -199,13 +208,13 @@ class MeterBook:
             self._meters.pop(meter.twin, None)
 
     def commit(self, log: CommitLog) -> None:
-        """Puts the reports that are due into the batch that fills."""
+        """Add the reports that are due to the batch that is being filled."""
         for meter in list(self.due):
             increment = meter.window.take()
             if increment is not None or not meter.window.new_messages:
                 del self.due[meter]
             if increment is None:
-                continue  # the former report is not answered yet
+                continue  # the previous report is not answered yet
             window = increment.window
             name = keys.limit(meter.twin, window)
             amount = (increment.size_bytes << COUNT_BITS) + increment.messages

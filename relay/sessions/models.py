@@ -1,6 +1,6 @@
-"""The history of sessions. Written by `relay.sessions.history` only, in batches.
+"""The history of sessions, written by `relay.sessions.history` only, in batches.
 
-The live truth is the directory in Redis: a row may be some seconds behind it.
+The authority for held sessions is the directory in Redis: a row may be some seconds behind it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from django.db import models
 from proto.identity.bounds import MAX_TWIN
 from relay.queues.keys import SessionKey, key_text
 
-# Part of a unique index, whose entries PostgreSQL bounds at 2.7 kB.
+# In a unique index, whose entries PostgreSQL limits to 2.7 kB.
 MAX_SID_CHARS = 1024
 MAX_REMOTE_CHARS = 64
 MAX_USER_AGENT_CHARS = 200
@@ -26,15 +26,15 @@ PROTOCOLS = (RMB, SBD)
 WEBSOCKET = "websocket"
 STREAMS = "streams"
 CARRIERS = (WEBSOCKET, STREAMS)
-"""What carries a session: a websocket of its own, or a stream of a connection."""
+"""What can carry a session: a websocket of its own, or a stream of a connection."""
 
 
 class Peer(NamedTuple):
-    """A client that is no twin.
+    """A client that is not a twin.
 
     Attributes:
-        protocol: that it speaks.
-        name: of it there; of SBD its public key in base64url without padding.
+        protocol: protocol that it speaks.
+        name: its name in the protocol; for SBD its public key in base64url without padding.
     """
 
     protocol: str
@@ -49,7 +49,7 @@ class Peer(NamedTuple):
 class Session(models.Model):
     """One connection of a twin or of another client, from its claim to its end."""
 
-    # Rows without a twin are found by the index of `peer_session_once`: it costs RMB nothing.
+    # Rows without a twin are found by the index of `peer_session_once`, which costs RMB nothing.
     protocol = models.CharField(max_length=8, default=RMB)
     twin = models.PositiveBigIntegerField("twin id", null=True, blank=True, db_index=True)
     peer = models.CharField(
@@ -137,10 +137,10 @@ class Session(models.Model):
 
 
 def moment(unix_s: float) -> datetime:
-    """A point in time for a row."""
+    """Return a point in time for a row."""
     return datetime.fromtimestamp(unix_s, UTC)
 
 
 def unix_us(at: datetime) -> int:
-    """Whole microseconds since 1970."""
+    """Return whole microseconds since 1970."""
     return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

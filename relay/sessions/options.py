@@ -1,4 +1,4 @@
-"""What a worker is told when it is made, and what it needs from around it."""
+"""The options of a worker, and the interfaces that it needs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Twins(Protocol):
 
 
 class History(Protocol):
-    """The database's record of sessions, as far as a worker needs it; nothing of it waits."""
+    """The database's record of sessions, as far as a worker needs it; no method blocks."""
 
     def opened(self, session: Session) -> None: ...
 
@@ -56,7 +56,7 @@ class SessionBounds(NamedTuple):
 
 
 class WorkerOptions(NamedTuple):
-    """What a worker is told when it is made."""
+    """The options of a worker."""
 
     boot_id: str
     domains: frozenset[str]

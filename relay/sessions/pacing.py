@@ -1,10 +1,11 @@
 """Back-pressure on connections whose messages are refused.
 
-A refusal costs a worker about as much as a delivery, and a client that is told at once sends the
-next message at once. So each message in vain (a refusal, or a ping) is charged to its twin and to
-the worker by virtual scheduling (GCRA): it moves the time by which all of them would have come at
-the allowed rate. A connection that is ahead of that time by more than a burst is not read until it
-has come. Messages that pass give time back, so a client that stops is read at full speed again.
+A refusal costs a worker about as much as a delivery, and a client that is notified at once sends
+the next message at once. So each message in vain (a refusal, or a ping) is charged to its twin and
+to the worker by virtual scheduling (GCRA): it advances the time by which all of them would have
+arrived at the allowed rate. A connection that is ahead of its rate by more than a burst is not read
+until that time has come. Messages that pass give time back, so a client that stops is read at full
+speed again.
 
 All connections of a twin at a worker share one `Pace`: twenty of them get no more than one.
 """
@@ -16,18 +17,20 @@ from typing import Final
 from proto.rmb.reasons import SessionReason
 
 VAIN_PER_S: Final = 2_000
-"""Messages in vain that a worker takes of one twin per second."""
+"""Messages in vain that a worker accepts of one twin per second."""
 BURST_S: Final = 0.25
-"""What a twin may be ahead of its rate before it is read slower: 500 messages."""
+"""Seconds that a twin may be ahead of its rate before it is read more slowly: 500 messages."""
 WORKER_VAIN_PER_S: Final = 5_000
-"""Messages in vain that a worker takes of all twins per second: a twentieth of its time or so."""
+"""Messages in vain that a worker accepts of all twins per second: about a twentieth of its time."""
 WORKER_BURST_S: Final = 0.1
 LONGEST_SHARE: Final = 32
-"""What a twin waits for the worker's sake is at most so many times what its own rate asks for: one
-refused message does not wait for the thousands of others."""
+"""Maximum pause for the worker's sake, as a multiple of the pause that the twin's own rate
+requires: one refused message does not wait for the thousands of others.
+"""
 END_COST: Final = 400
-"""Messages in vain that input counts for which ends its session: the twin has to sign in again, and
-may do so five times a second."""
+"""Messages in vain charged for input that ends its session: the twin has to sign in again, and may
+do so five times a second.
+"""
 
 REFUSED_INPUT: Final = frozenset(
     {
@@ -37,17 +40,19 @@ REFUSED_INPUT: Final = frozenset(
         SessionReason.PROTOCOL_ERROR,
     }
 )
-"""What a client sent ended its session."""
+"""Reasons of sessions that were ended by the client's input."""
 ANSWER_COST: Final = 1 / 8
-"""Messages in vain that a refused response counts for: nobody is told of it, and who floods a twin
-with requests and does not read the answers must not slow that twin down."""
+"""Messages in vain charged for a refused response: no notice is sent for it, and a client that
+floods a twin with requests and does not read the answers must not slow that twin down.
+"""
 
 
 class Pace:
-    """When a twin, or a worker, would have sent all it sent in vain at the allowed rate.
+    """The time by which a twin, or a worker, would have sent all its messages in vain at the
+    allowed rate.
 
     Attributes:
-        due_s: that time, of a monotonic clock; 0 where nothing is to be paid off.
+        due_s: that time, of a monotonic clock; 0 if nothing is left to be paid off.
     """
 
     __slots__ = ("due_s",)
@@ -56,30 +61,31 @@ class Pace:
         self.due_s = 0.0
 
     def charge(self, cost_s: float, now_s: float) -> float:
-        """Add to what was sent in vain; return how far it is ahead of the allowed rate, in seconds.
+        """Add to what was sent in vain, and return the seconds that it is ahead of the allowed
+        rate.
 
         Args:
-            cost_s: negative for messages that passed.
-            now_s: a monotonic clock.
+            cost_s: seconds to add; negative for messages that passed.
+            now_s: time of a monotonic clock.
         """
         ahead_s = max(0.0, self.ahead_s(now_s) + cost_s)
         self.due_s = now_s + ahead_s if ahead_s else 0.0
         return ahead_s
 
     def ahead_s(self, now_s: float) -> float:
-        """How far it is ahead of the allowed rate."""
+        """Return the seconds that it is ahead of the allowed rate."""
         return max(0.0, self.due_s - now_s)
 
 
 def pause_s(twin: Pace, worker: Pace, vain: float, passed: float, now_s: float) -> float:
-    """Charge what one read brought; return for how long its connection is not read.
+    """Charge the messages of one read, and return the seconds for which its connection is not read.
 
     Args:
-        twin: of the sender.
-        worker: of all senders.
-        vain: messages that were refused, and pings.
-        passed: the others.
-        now_s: a monotonic clock.
+        twin: pace of the sender.
+        worker: pace of all senders.
+        vain: number of messages that were refused, and pings.
+        passed: number of the others.
+        now_s: time of a monotonic clock.
     """
     ahead_s = twin.charge((vain - passed) / VAIN_PER_S, now_s)
     own_s = max(0.0, ahead_s - BURST_S)

@@ -1,4 +1,4 @@
-"""What waits in a sender for a fact, and the facts."""
+"""Messages that wait in a sender for a fact, and the facts."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ if TYPE_CHECKING:
 
 
 class Fact(NamedTuple):
-    """What was asked for a destination.
+    """The answer to what was asked for a destination.
 
     Attributes:
-        failed: its twin could not be looked up.
-        present: some worker holds it; for the one fail-fast message that asked, None otherwise.
-        room: what is known of its queue, or of the outbox, was found out just now.
+        failed: whether its twin could not be looked up.
+        present: whether a worker holds it; only for the fail-fast message that asked, otherwise
+            None.
+        room: whether the state of its queue, or of the outbox, was read just now.
     """
 
     failed: bool = False
@@ -28,13 +29,13 @@ UNASKED: Final = Fact()
 class Parked:
     """A message (or ping) that waits, in the order of arrival.
 
-    It has no parsed envelope: the one at hand would keep a block of others, another one would cost
-    as much as all else that is done with the message, and few are asked for it.
+    It has no parsed envelope: the existing one would keep a block of others in memory, another one
+    would cost as much as everything else done with the message, and it is rarely needed.
     """
 
     __slots__ = ("destination", "fail_fast", "payload")
 
     def __init__(self, destination: Destination | None, payload: bytes, fail_fast: bool) -> None:
-        self.destination = destination  # None: a ping, which waits for all before it
+        self.destination = destination  # None: a ping, which waits for everything before it
         self.payload = payload
         self.fail_fast = fail_fast

@@ -1,7 +1,7 @@
-"""Read the rates that workers publish (`relay.sessions.rates`), for sites and commands.
+"""Reading the rates that workers publish (`relay.sessions.rates`), for sites and commands.
 
-Reading all of them is a walk over the active sessions and queues in bounded steps, between which
-Redis serves other clients: some 150 ms for 50,000 of them.
+Reading all of them scans the active sessions and queues in bounded steps, between which Redis
+serves other clients: some 150 ms for 50,000 of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _KEY: Final = re.compile(rb"[0-9]{1,20}(:|$)|sbd:")
 
 
 class Flow(NamedTuple):
-    """Messages a second, in and out."""
+    """Messages per second, in and out."""
 
     rate_in: float = 0.0
     rate_out: float = 0.0
@@ -32,7 +32,7 @@ class Flow(NamedTuple):
         return self.rate_in + self.rate_out
 
     def rounded(self) -> Flow:
-        """Round for display: published rates have seven digits."""
+        """Return it rounded for display, as published rates have seven digits."""
         return Flow(*map(_rounded, self))
 
 
@@ -40,8 +40,8 @@ class Published(NamedTuple):
     """The rates of active sessions and queues.
 
     Attributes:
-        sessions: by session key.
-        filled: messages a second that workers store in queues they do not deliver from, by
+        sessions: rates by session key.
+        filled: messages per second that workers store in queues they do not deliver from, by
             session key.
     """
 
@@ -54,12 +54,12 @@ class Published(NamedTuple):
         return Rates(*map(_rounded, rates)) if known == epoch else Rates()
 
     def queue(self, key: str) -> Flow:
-        """Return what is stored in a queue and what is delivered from it."""
+        """Return the rates at which a queue is filled and delivered from."""
         _, _, out, _, _, stored = self.sessions.get(key, _IDLE)
         return Flow(stored + self.filled.get(key, 0.0), out).rounded()
 
     def twins(self) -> dict[int, Flow]:
-        """Sum the messages of each active twin over its sessions."""
+        """Return the sum of each active twin's messages over its sessions."""
         found: dict[str, Flow] = {}
         idle = Flow()
         for key, rates in self.sessions.items():
@@ -78,8 +78,8 @@ def read(client: Redis, wanted: Collection[str] | None = None) -> Published:
     """Read the latest rates.
 
     Args:
-        client: replies as bytes.
-        wanted: keys of sessions; all where it is None.
+        client: connection whose replies are bytes.
+        wanted: keys of sessions; None for all.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -122,7 +122,7 @@ def owner_of(key: str) -> int | str:
 
 def _all(client: Redis, names: Iterable[str]) -> Iterator[Mapping[bytes, bytes]]:
     for name in names:
-        fields: dict[bytes, bytes] = {}  # a scan may name a field twice
+        fields: dict[bytes, bytes] = {}  # a scan may return a field twice
         cursor: Any = 0
         while True:
             cursor, step = _step(client, name, cursor)

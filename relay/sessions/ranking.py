@@ -1,7 +1,8 @@
-"""Make pages of database rows in the order of their rates, which are in Redis.
+"""Pages of database rows in the order of their rates, which are in Redis.
 
-Active rows come in the order of their rates, found by name; all others have a rate of 0 and come in
-the order of their ids. Rates change between two pages, so a row may come twice or be missed.
+Active rows come in the order of their rates, and are found by name. All others have a rate of 0 and
+come in the order of their ids. Rates change between two pages, so a row may appear twice or be
+missed.
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ Record = TypeVar("Record", bound=Model)
 Name = TypeVar("Name", bound=Hashable)
 
 Part = tuple[tuple[Any, ...], list[Record]]
-"""Some rows, and the place behind them."""
+"""Some rows, and the position after them."""
 
 Place = Callable[[Record], tuple[Any, ...]]
 
 NAMES: Final = 400
-"""Rows asked for in one query: SQLite takes a thousand values."""
+"""Rows requested by one query: SQLite takes a thousand values."""
 MAX_DIGITS: Final = 18
 MAX_LOOKS: Final = 50
-"""Queries for one page. If filters leave too little of so many parts, the page has fewer items than
-it could."""
+"""Maximum number of queries for one page. If filters leave too few rows of that many parts, the
+page has fewer items than it could.
+"""
 
 
 def page(
@@ -45,11 +47,11 @@ def page(
     """Make a page of the first rows of some parts.
 
     Args:
-        parts: the rows from where the page begins.
-        place: where a row stands.
-        order: of the list.
-        wanted: rows of the page.
-        keep: chooses the rows that are shown.
+        parts: rows from the beginning of the page on.
+        place: returns the position of a row.
+        order: order of the list.
+        wanted: number of rows on the page.
+        keep: selects the rows that are shown.
     """
     found: list[Record] = []
     behind: tuple[Any, ...] = ()
@@ -69,11 +71,11 @@ class Ranking(Generic[Record, Name]):
     """Rows by rate.
 
     Attributes:
-        rows: filtered, in no order.
-        rates: above 0, by name.
+        rows: filtered rows, in no order.
+        rates: rates above 0, by name.
         named: filters rows by names.
-        name: of a row; as text it breaks ties.
-        descending: the highest rate comes first.
+        name: returns the name of a row, whose text breaks ties.
+        descending: whether the highest rate comes first.
     """
 
     rows: QuerySet[Record]
@@ -83,19 +85,19 @@ class Ranking(Generic[Record, Name]):
     descending: bool
 
     def place(self, row: Record) -> tuple[float, str]:
-        """Return where a row stands: its rate and its name, or 0 and its id."""
+        """Return the position of a row: its rate and its name, or 0 and its id."""
         name = self.name(row)
         return (self.rates[name], str(name)) if name in self.rates else (0.0, str(row.pk))
 
     def parts(self, cursor: str, order: str, count: int) -> Iterator[Part[Record]]:
-        """Yield the rows behind a cursor, in order.
+        """Yield the rows after a cursor, in order.
 
         Args:
-            cursor: of this order, or empty.
-            count: rows of a part, about.
+            cursor: cursor of this order, or empty.
+            count: approximate number of rows in a part.
 
         Raises:
-            Invalid: the cursor is none of this list.
+            Invalid: the cursor does not belong to this list.
         """
         rate, text = paging.decode(cursor, order, float, str) or (None, "")
         if rate == 0 and not (text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS):

@@ -1,10 +1,10 @@
-"""Measure the rates of a worker's sessions and queues all the time, and publish them in Redis.
+"""Continuous measurement of the rates of a worker's sessions and queues, published in Redis.
 
 Sessions count their messages and bytes anyway; a queue also counts the messages stored in it. A
-worker reads the counters of each session once per window: the rate is what they grew by, divided
-by the time that really passed. The ticks of the worker share these readings, and each tick sends
-the changes to Redis in a few commands, so that 50,000 idle sessions cause none. Messages cost
-nothing but their counters.
+worker reads the counters of each session once per window: the rate is their growth divided by the
+time that really passed. The readings are spread over the ticks of the worker, and each tick sends
+the changes to Redis in a few commands, so that 50,000 idle sessions cause none. A message costs
+nothing but its counters.
 
     relay:rates:<boot id>    <session key>          -> rates of a session that this worker holds
                              sbd:<key>              -> rates of an SBD connection
@@ -31,14 +31,15 @@ if TYPE_CHECKING:
     from relay.sessions.worker import Worker
 
 WINDOW_S: Final = 2
-"""Seconds over which rates are measured: a load that begins in one is shown in full after the
-next."""
+"""Seconds over which rates are measured: a load that begins in one window is shown in full after
+the next one.
+"""
 LIFE_S: Final = 5 * WINDOW_S
-"""How long the rates of a worker outlive it; it renews them once per window."""
+"""Seconds after which the rates of a stopped worker expire; it renews them once per window."""
 PARTS: Final = 16
-"""Ticks that share the readings of a window; a window has some more, for late ones."""
+"""Ticks that share the readings of a window; a window has a few more, to allow for late ones."""
 PART: Final = 250
-"""Sessions read in one tick at least."""
+"""Minimum number of sessions read in one tick."""
 
 _PACKED: Final = struct.Struct("<Q5f")
 
@@ -48,7 +49,7 @@ class Rates(NamedTuple):
 
     Attributes:
         messages_in, bytes_in: from the client of a session.
-        messages_out, bytes_out: to it.
+        messages_out, bytes_out: to the client.
         stored: messages stored in its queue.
     """
 
@@ -60,7 +61,7 @@ class Rates(NamedTuple):
 
 
 Packed = tuple[int, float, float, float, float, float]
-"""Epoch of a connection, and `Rates`; the epoch is 0 where the session is not held."""
+"""Epoch of a connection, and `Rates`; the epoch is 0 if the session is not held."""
 
 
 def pack(epoch: int, rates: tuple[float, ...]) -> bytes:
@@ -69,7 +70,7 @@ def pack(epoch: int, rates: tuple[float, ...]) -> bytes:
 
 
 def unpack(value: bytes) -> Packed | None:
-    """Decode the value of a field; None where somebody else wrote it."""
+    """Decode the value of a field; return None if another program wrote it."""
     return _PACKED.unpack(value) if len(value) == _PACKED.size else None
 
 
@@ -77,7 +78,7 @@ class RateMeter:
     """The rates of one worker.
 
     Attributes:
-        filled: queues whose messages of late were not delivered from memory; values are unused.
+        filled: queues with recent messages that were not delivered from memory; values are unused.
         peers: SBD connections by key.
     """
 
@@ -86,14 +87,14 @@ class RateMeter:
         self.peers: Mapping[bytes, Connection] = {}
         self._worker = worker
         self._name = keys.rates(worker.boot_id)
-        self._round_at = worker.loop.time()  # when this round of readings began
-        self._round_s = float(WINDOW_S)  # from the round before to this one
+        self._round_at = worker.loop.time()  # begin of this round of readings
+        self._round_s = float(WINDOW_S)  # from the begin of the previous round to that of this one
         self._part = PART
         self._sessions: list[Session] = []  # to be read in this round
         self._peers: list[Connection] = []
         self._queues: list[Destination] = []
         self._filling: dict[bytes, None] = {}  # fields of the queues in this round
-        self._seen: dict[Session | Connection, list[float]] = {}  # when, and what its counters were
+        self._seen: dict[Session | Connection, list[float]] = {}  # time, and counters then
         self._published: dict[str | bytes, bytes] = {}
         self._changed: dict[str | bytes, bytes] = {}
         self._gone: dict[str | bytes, None] = {}
@@ -119,14 +120,14 @@ class RateMeter:
             self._publish()
 
     def ended(self, session: Session) -> None:
-        """Forget the rates of a session that is over."""
+        """Forget the rates of a session that has ended."""
         self._seen.pop(session, None)
         if session.destination.session is None:
             session.destination.stored = 0
             self._remove(session.destination.text)
 
     def peer_ended(self, peer: Connection) -> None:
-        """Forget the rates of an SBD connection that is over."""
+        """Forget the rates of an SBD connection that has ended."""
         if self._seen.pop(peer, None) is not None:
             self._remove(peer.text)
 
@@ -156,13 +157,13 @@ class RateMeter:
         self._compare(session, destination.text, stored, now)
 
     def _compare(self, session: Session | Connection, text: str, stored: int, now: float) -> None:
-        """Publish what the counters of a session grew by since its last reading."""
+        """Publish the growth of a session's counters since its last reading."""
         messages_in, messages_out = session.messages_in, session.messages_out
         seen = self._seen.get(session)
         if seen is None:
             counted = [now, messages_in, messages_out, session.bytes_in, session.bytes_out]
             self._seen[session] = counted
-            self._remove(text)  # of the connection before
+            self._remove(text)  # of the previous connection
             return
         at, before_in, before_out, bytes_in, bytes_out = seen
         seen[0] = now
@@ -227,7 +228,7 @@ class RateMeter:
             self._lost()
 
     def _lost(self) -> None:
-        """Publish everything again: Redis may have lost it."""
+        """Publish everything again, as Redis may have lost it."""
         self._begins = True
         self._published.clear()
         self._changed.clear()
@@ -235,7 +236,7 @@ class RateMeter:
 
 
 def _taken(waiting: list[Any], count: int) -> list[Any]:
-    """Take the last items off a list."""
+    """Remove and return the last items of a list."""
     taken = waiting[-count:]
     del waiting[-count:]
     return taken

@@ -1,4 +1,4 @@
-"""How a worker did lately, for its heartbeat: commit times of the last minute, and memory."""
+"""Recent figures of a worker for its heartbeat: commit times of the last minute, and memory."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ from typing import Final
 from relay.sessions.counters import COMMIT_BOUNDS_S, Counters
 
 BEATS: Final = 60
-"""Heartbeats that are looked back: about a minute."""
+"""Heartbeats that the figures cover: about a minute."""
 SLOWER_S: Final = 10.0
-"""Told for a quantile above the last bound."""
+"""Value reported for a quantile above the last bound."""
 _STATM: Final = "/proc/self/statm"
 
 
 class Recent:
-    """The counters of a minute ago beside those of now."""
+    """The counters of a minute ago, compared with those of now."""
 
     def __init__(self, counters: Counters, memory: Callable[[], int] | None = None) -> None:
         """
         Args:
-            counters: of the worker.
-            memory: gives the bytes its process has in use; `memory_bytes` where it is None.
+            counters: counters of the worker.
+            memory: returns the memory in use by its process, in bytes; `memory_bytes` if it is
+                None.
         """
         self._counters = counters
         self._memory = memory or memory_bytes
         self._before: deque[list[int]] = deque([list(counters.commit_buckets)], maxlen=BEATS)
 
     def report(self) -> dict[str, str | int | float]:
-        """Fields of the heartbeat; called once for each."""
+        """Return fields of the heartbeat; called once for each."""
         now = list(self._counters.commit_buckets)
         counts = [after - before for after, before in zip(now, self._before[0], strict=True)]
         self._before.append(now)
@@ -42,11 +43,11 @@ class Recent:
 
 
 def quantile(counts: list[int], part: float) -> float | None:
-    """The bound below which this part of the commits took; None without any.
+    """Return the bucket bound below which this part of the commits took; None without commits.
 
     Args:
-        counts: by bucket, those of `COMMIT_BOUNDS_S` and one above.
-        part: from 0 to 1.
+        counts: counts by bucket, those of `COMMIT_BOUNDS_S` and one above.
+        part: number from 0 to 1.
     """
     wanted = part * sum(counts)
     if not wanted:
@@ -60,7 +61,7 @@ def quantile(counts: list[int], part: float) -> float | None:
 
 
 def memory_bytes() -> int:
-    """Memory of this process that is in use; 0 where the system does not say."""
+    """Return the memory in use by this process, in bytes; 0 if the system does not report it."""
     try:
         with open(_STATM, "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,11 +1,11 @@
-"""The one place where a worker tells what happens to messages and sessions.
+"""The interface by which a worker reports what happens to messages and sessions.
 
-Each accept, delivery, queueing, drop, open and close passes here with the session, the parsed
-envelope and the reason, once. This recorder keeps nothing; one that does (traces of messages,
-events for analytics) subclasses it and is handed to the worker (`Worker.record`), and the hot path
-is not touched again. A worker asks only one that keeps something (`Worker.recording`), and then
-about a whole batch, or all that one look at a socket found, in one call. One that does not follow
-single messages (`follows`) is not asked about each step of each of them.
+Each accept, delivery, queueing, drop, open and close is reported here once, with the session, the
+parsed envelope and the reason. This recorder keeps nothing. One that does (traces of messages,
+events for analytics) subclasses it and is passed to the worker (`Worker.record`), without changes
+to the hot path. A worker calls only a recorder that keeps something (`Worker.recording`), with one
+call for a whole batch, or for everything that one look at a socket found. A recorder that does not
+follow single messages (`follows`) is not called for each step of each of them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 TOLD_TRIMS: Final = 2000
-"""Messages that a recorder is told of before one sweep removes them, unless it wants more."""
+"""Messages of one sweep that are reported to a recorder before removal, unless it wants more."""
 
 
 class _Everybody:
-    """Has every twin in it."""
+    """A container of every twin."""
 
     def __contains__(self, twin: object) -> bool:
         return True
@@ -41,28 +41,28 @@ EVERYBODY: Final = _Everybody()
 
 
 class Recorder:
-    """Does nothing with what it is told. Calls come from the event loop and must not block.
+    """Ignores everything. Calls come from the event loop and must not block.
 
     Attributes:
-        follows: whether it is told when a message is `accepted`, `waits`, is `written` that does
-            not come from a stream, is `acknowledged` and `removed`.
-        told_trims: how many messages of one sweep it is told of.
+        follows: whether it is called when a message is `accepted`, `waits`, is `written` without
+            coming from a stream, is `acknowledged` and `removed`.
+        told_trims: maximum number of messages of one sweep that are reported to it.
     """
 
     follows: bool = False
     told_trims: int = TOLD_TRIMS
 
     def opened(self, session: Session) -> None:
-        """A session is held from now on (its take-over is through)."""
+        """Record that a session is held from now on (its take-over is complete)."""
 
     def closed(self, session: Session, reason: SessionReason) -> None:
-        """A connection is over."""
+        """Record that a connection has ended."""
 
     def followed(self, sender: SessionKey) -> Container[int]:
-        """Which twins' messages from this sender matter to one that `follows`.
+        """Return the twins whose messages from this sender matter to a recorder that `follows`.
 
-        That others for a session here are `accepted` it is not told: this is asked once for all
-        that a socket brought.
+        `accepted` is not called for other messages to sessions here. This method is called once for
+        everything that a socket brought.
         """
         return EVERYBODY
 
@@ -74,24 +74,34 @@ class Recorder:
         size_bytes: int,
         batch: Batch,
     ) -> None:
-        """A message of a session here, or of another relay, passed the checks and is on its way
-        into a queue or the outbox: it is the last one of that kind in its batch."""
+        """Record that a message passed the checks and is on its way into a queue or the outbox.
+
+        It comes from a session here or from a partner relay, and is the last one of its kind (queue
+        or outbox) in its batch.
+        """
 
     def waits(
         self, sender: Sender, destination: Destination, payload: bytes, envelope: Envelope
     ) -> None:
-        """A message of a session here waits until something is known of its destination, or behind
-        one to the same that does: it is told of again when that has come."""
+        """Record that a message of a session here waits for a fact about its destination.
+
+        It may also wait behind another one to the same destination. It is reported again when the
+        fact is known.
+        """
 
     def trimmed(self, entry_id: bytes, payload: bytes, reason: Reason) -> None:
-        """A message leaves its queue because nobody fetched it in time, or for newer ones:
-        `dropped` tells how many did."""
+        """Record that a message leaves its queue because it was not fetched in time, or for newer
+        ones.
+
+        `dropped` reports how many did.
+        """
 
     def committed(self, batch: Batch, ids: list[Any] | None) -> None:
-        """Redis has a batch: tells `queued` of each message in it.
+        """Record that Redis has a batch, by calling `queued` for each message in it.
 
-        `ids` are those of its items and then other replies, in the place of an id an error where a
-        message was not stored. None: they are unknown, and so is each message to this recorder.
+        `ids` begins with the ids of its items, with an error in the place of an id if a message was
+        not stored; other replies follow. None: the ids are unknown, and then this recorder ignores
+        the batch.
         """
         for (destination, payload, sender), entry_id in zip(batch.items, ids or (), strict=False):
             if type(entry_id) is bytes:
@@ -100,7 +110,7 @@ class Recorder:
     def queued(
         self, destination: Destination, sender: Origin | None, envelope: Envelope, entry_id: bytes
     ) -> None:
-        """A message is committed to the stream of its destination."""
+        """Record that a message is committed to the stream of its destination."""
 
     def written(
         self,
@@ -109,10 +119,10 @@ class Recorder:
         ids: list[bytes],
         envelopes: list[Envelope] | None,
     ) -> None:
-        """Messages were written to a session's socket: tells `delivered` of each.
+        """Record messages written to a session's socket, by calling `delivered` for each.
 
-        With their envelopes they come from its stream; without, they were in a batch that was told
-        to be committed just before.
+        With `envelopes` they come from its stream. Without, they were in a batch for which
+        `committed` was called just before.
         """
         for number, (payload, entry_id) in enumerate(zip(payloads, ids, strict=True)):
             envelope = envelopes[number] if envelopes else Envelope.FromString(payload)
@@ -121,44 +131,51 @@ class Recorder:
     def delivered(
         self, session: Session, envelope: Envelope, size_bytes: int, entry_id: bytes
     ) -> None:
-        """A message was written to its session's socket."""
+        """Record that a message was written to its session's socket."""
 
     def unwritten(self, session: Session, payloads: list[bytes]) -> None:
-        """Messages of the batch that was just committed did not fit into the socket of their
-        session, which is in memory mode: they are read from its stream later."""
+        """Record that messages of the batch just committed did not fit into their session's socket.
+
+        The session is in memory mode; they are read from its stream later.
+        """
 
     def acknowledged(self, session: Session, entries: list[Removal]) -> None:
-        """The peer's TCP has the bytes of these messages."""
+        """Record that the peer's TCP has received the bytes of these messages."""
 
     def removed(self, session: Session, entries: list[Removal]) -> None:
-        """Acknowledged messages are no longer in the stream."""
+        """Record that acknowledged messages are no longer in the stream."""
 
     def federated(
         self, sender: Sender | None, envelope: Envelope, entry_id: bytes | None, size_bytes: int
     ) -> None:
-        """A message is committed to the outbox for another relay; the id may be unknown."""
+        """Record that a message is committed to the outbox of partner relays; its id may be
+        None.
+        """
 
     def declined(self, envelope: Envelope, reason: Reason, relay: str) -> None:
-        """A message that another relay brought is not taken now, and may come again."""
+        """Record that a message of a partner relay is refused for now, and may come again."""
 
     def limited(self, key: SessionKey, envelope: Envelope | None, reason: Reason) -> None:
-        """A twin is over its limit with this message, which is refused."""
+        """Record that a message is refused because its twin is over a limit."""
 
     def turned_away(self, envelope: Envelope | None, reason: Reason, relay: str) -> None:
-        """A message that another relay brought is refused for good."""
+        """Record that a message of a partner relay is refused for good."""
         self.dropped(None, envelope, reason)
 
     def notified(self, envelope: Envelope, reason: Reason) -> None:
-        """The sender of a request that ended undelivered is told so."""
+        """Record that the sender of a request that ended undelivered is notified."""
 
     def dropped(self, sender: Sender | None, envelope: Envelope | None, reason: Reason) -> None:
-        """A message ends undelivered. Without an envelope it did not parse, or was not looked at
-        (old entries that left a full queue, or one nobody fetched in time: told once for each).
-        One of another relay that is to come again has not ended."""
+        """Record that a message ends undelivered.
+
+        It has no envelope if it did not parse, or was not examined (old entries that left a full
+        queue, or one that was not fetched in time: called once for each). A message of a partner
+        relay that is to come again has not ended.
+        """
 
 
 class Recorders(Recorder):
-    """Tells two recorders what it is told; what a recorder tells itself it does not pass on."""
+    """Passes every call on to two recorders, except calls that a recorder makes itself."""
 
     def __init__(self, one: Recorder, other: Recorder) -> None:
         self.follows = one.follows or other.follows

@@ -1,4 +1,4 @@
-"""Tells the session history (database rows) and the log what happens to a worker's sessions."""
+"""Reports what happens to a worker's sessions to the history (database rows) and the log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 def connection_of(session: Session) -> dict[str, str]:
-    """What a log line about a session tells machines: which of its connections, and from where."""
+    """Return the fields of a log line that identify a session's connection and its address."""
     return {
         "connection": f"{session.destination.text}@{session.epoch}",
         "remote": session.address,
@@ -22,14 +22,14 @@ def connection_of(session: Session) -> dict[str, str]:
 
 
 class HistoryReporter:
-    """Notes opens, closes and changed counters; nothing here waits for the database."""
+    """Records opens, closes and changed counters; no method waits for the database."""
 
     def __init__(self, history: SessionHistory) -> None:
         self._history = history
         self._reported: dict[Session, int] = {}  # session -> its counters' sum when last reported
 
     def opened(self, session: Session) -> None:
-        """The session is held from now on."""
+        """Record that the session is held from now on."""
         self._reported[session] = 0
         if log.isEnabledFor(logging.DEBUG):
             text = session.destination.text
@@ -51,7 +51,7 @@ class HistoryReporter:
         )
 
     def closed(self, session: Session, reason: SessionReason) -> None:
-        """The session is over; one that never held its key has no row."""
+        """Record that the session has ended; one that never held its key has no row."""
         if self._reported.pop(session, None) is None:
             return
         if log.isEnabledFor(logging.DEBUG):
@@ -60,7 +60,7 @@ class HistoryReporter:
         self._history.closed(_progress(session), reason)
 
     def progress(self, sessions: Iterable[Session]) -> None:
-        """Notes the counters of sessions in which something happened since the last call."""
+        """Record the counters of sessions that changed since the last call."""
         changed = []
         for session in sessions:
             total = session.messages_in + session.messages_out + session.drops

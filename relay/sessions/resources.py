@@ -1,4 +1,4 @@
-"""Sessions as a resource: those that are connected now, the history, and ending them."""
+"""Sessions as a resource: those connected now, the history, and ending them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from relay.sessions.models import (
 from relay.sessions.rates import WINDOW_S
 
 CONNECTIONS: Final = "connections"
-"""Name of the address of the list of connections."""
+"""URL name of the list of connections."""
 MAX_KEY_CHARS: Final = MAX_SID_CHARS + 11
 KEY_FORMS: Final = "`<twin>`, `<twin>:<session id>` or `sbd:<public key>`."
 _OLD: Final = "Up to 15 s old"
@@ -80,7 +80,7 @@ Either = LiveSession | Session
 
 
 def worker_names() -> dict[str, str]:
-    """Return `host/number` by boot id; nothing while Redis is away, which the table says."""
+    """Return `host/number` by boot id; empty while Redis does not answer, as the table reports."""
     try:
         return {each.boot_id: f"{each.host}/{each.slot}" for each in ops.list_workers()}
     except Away:
@@ -88,7 +88,7 @@ def worker_names() -> dict[str, str]:
 
 
 def connection_url(worker: str, number: int) -> str:
-    """Return where the connection with a number at a worker is shown."""
+    """Return the URL of the page of the connection with a number at a worker."""
     return reverse("console:connection", args=[worker, number])
 
 

@@ -1,7 +1,7 @@
-"""What a session does with what it had when Redis went back in time.
+"""How a session reads its stream again after Redis went back in time.
 
-Its stream is read again from the start. An entry is skipped only if this connection had the very
-same one, by id *and* content: Redis may have given the id to another message since.
+It reads from the start. An entry is skipped only if this connection had the very same one, by id
+*and* content: Redis may have given the id to another message since.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Had = dict[bytes, tuple[int, int]]
 
 
 def take_what_it_had(session: Session) -> Had:
-    """Empties the session's memory of its entries into one place."""
+    """Move all entries that the session holds in memory into one dictionary, and return it."""
     had: Had = {entry_id: (content, -1) for entry_id, content in session.removals}
     had.update((entry_id, (content, -1)) for entry_id, content in session.removing.items())
     had.update((entry_id, (content, end)) for end, entry_id, content in session.inflight)
@@ -31,7 +31,7 @@ def take_what_it_had(session: Session) -> Had:
 
 
 def is_had(session: Session, entry_id: bytes, fields: list[bytes]) -> bool:
-    """Whether the entry is the very one this connection has; then its removal goes on."""
+    """Check whether the connection has this very entry; if so, its removal continues."""
     assert session.had is not None
     content, position = session.had.pop(entry_id)
     payload = entry_payload(fields)
@@ -47,7 +47,7 @@ def is_had(session: Session, entry_id: bytes, fields: list[bytes]) -> bool:
 
 
 def remove_if_same(session: Session, entries: list[Any], content: int) -> None:
-    """Has an entry removed if it is the one whose content this connection had."""
+    """Schedule the removal of an entry if its content is what this connection had."""
     for entry_id, fields in entries:
         payload = entry_payload(fields)
         if not content or (payload is not None and fingerprint(payload) == content):
@@ -55,6 +55,6 @@ def remove_if_same(session: Session, entries: list[Any], content: int) -> None:
 
 
 def settle(session: Session) -> None:
-    """The stream has been read to its end: what is left of what it had is gone from Redis."""
+    """Forget what the session had, as its stream was read to the end: the rest is not in Redis."""
     session.had = None
     session.inflight.sort()

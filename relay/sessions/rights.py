@@ -1,12 +1,14 @@
-"""What an open session rests on: its twin exists, has the account that signed in, and lists this
-relay unless the session is a guest's.
+"""Revalidation of open sessions when twins change.
 
-    news of changed twins, or of missed ones: all -> `changed` -> look-ups -> `Worker.end`
+A session requires that its twin exists, has the account that signed in, and lists this relay unless
+the session is a guest's.
+
+    notification of changed twins, or of missed ones: all -> `changed` -> look-ups -> `Worker.end`
 
 A session whose twin lost one of these ends within a second, as by a ban. Its client may sign in
-with what is true now: a twin of other relays as a guest. While the source of twins does not answer
-the last known twins count, and are looked up again. A guest whose twin lists this relay now becomes
-a member.
+under the present conditions: as a guest, if the twin is now on other relays. While the source of
+twins does not answer, the last known twins count, and are looked up again. A guest whose twin lists
+this relay now becomes a member.
 """
 
 from __future__ import annotations
@@ -25,9 +27,9 @@ if TYPE_CHECKING:
     from relay.sessions.worker import Worker
 
 PART: Final = 256
-"""Twins looked up together: one fetch of the cache."""
+"""Number of twins looked up together, in one fetch of the cache."""
 AGAIN_S: Final = 10.0
-"""Pause before twins are looked up again that the source could not be asked about."""
+"""Seconds until twins are looked up again for which the source did not answer."""
 
 
 class Rights:
@@ -40,7 +42,7 @@ class Rights:
         self._checking = self._waiting = False
 
     def changed(self, twins: Iterable[int] | None) -> None:
-        """Twins may not be what they were; None for all."""
+        """Check the sessions of twins that may have changed; None for all."""
         if twins is None:
             twins = [session.destination.key[0] for session in self._worker.sessions]
         self._due.update(twins)

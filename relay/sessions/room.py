@@ -1,14 +1,15 @@
-"""Whether a queue takes one more message, as far as one worker knows, and asking where it does not.
+"""Whether a queue has room for one more message, as far as one worker knows, and asking if it does
+not.
 
 Three things have bounds: the queue of a session, all queues of a destination twin, and what one
-source twin has waiting in all queues. Each group commit asks how full the queues are that it writes
-to, and charges their twins (`relay.queues.charging`). Until it is answered, what it charges counts
-as well; a message that has no room for that alone waits for the answer.
+source twin has waiting in all queues. Each group commit asks how full the queues that it writes to
+are, and charges their twins (`relay.queues.charging`). What it charges counts before it is answered
+as well; a message without room for that reason alone waits for the answer.
 
-What is full gets no more messages and so no more answers, and what was full once may be empty by
-now: a refusal is never based on an answer older than `FRESH_S`. Where there is none, Redis is asked
-first, and the message waits for that. While somebody is refused all the time the answer is renewed
-beside that.
+A full queue gets no more messages and therefore no more answers, and may be empty by now. So a
+refusal is never based on an answer older than `FRESH_S`: without a newer one, Redis is asked first
+and the message waits for the reply. While messages are refused continuously, the answer is renewed
+in the background.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ if TYPE_CHECKING:
     from relay.sessions.worker import Worker
 
 NOTICE_SHARE: Final = 16
-"""This part of a queue at most is errors that relays made, whoever says so."""
+"""Errors that relays made get at most this fraction of a queue, whichever relay they claim."""
 GIVEN_BACK: Final = 64
-"""Queues in one request."""
+"""Maximum number of queues in one request."""
 FORGET_S: Final = 60.0
-"""What waits of a twin is forgotten when nothing was heard of it for so long."""
+"""Seconds without news of a twin after which what waits of it is forgotten."""
 BALANCES: Final = 20_000
-"""Twins of which it is remembered; above it all are forgotten that nothing is on its way of."""
+"""Maximum number of twins remembered; above it all are forgotten that have nothing in flight."""
 
 
 class Room:
@@ -47,22 +48,22 @@ class Room:
         self._worker = worker
         queue = worker.options.queue
         self._half_messages, self._half_bytes = queue.max_messages / 2, queue.max_bytes / 2
-        self._asking: dict[tuple[Destination, int], list[Then]] = {}  # and who waits for it
-        self._bounds: Mapping[int, TwinBounds] = {}  # of twins with some of their own
-        self._sources: dict[int, Balance] = {}  # of twins something of which waits
-        self._twins: dict[int, Balance] = {}  # ... and for which something does
+        self._asking: dict[tuple[Destination, int], list[Then]] = {}  # callbacks by request
+        self._bounds: Mapping[int, TwinBounds] = {}  # of twins with bounds of their own
+        self._sources: dict[int, Balance] = {}  # what waits of source twins
+        self._twins: dict[int, Balance] = {}  # what waits for destination twins
         self._read: list[str] = []  # queues that were read to their end in this turn
-        self._new: set[Destination] = set()  # queues that are being made
-        self._coming: tuple[Batch, Coming] | None = None  # of the batch that fills
+        self._new: set[Destination] = set()  # queues that are being created
+        self._coming: tuple[Batch, Coming] | None = None  # of the batch that is being filled
 
     def give_back(self, destination: Destination) -> None:
-        """A queue was read to its end: has its twins charged nothing for it any more."""
+        """End the charges of twins for a queue that was read to its end."""
         if not self._read:
             self._worker.loop.call_soon(self._give_back_all)
         self._read.append(destination.text)
 
     def _give_back_all(self) -> None:
-        """After a restart thousands of queues are read at once: they share a request."""
+        """Send the ends of charges; after a restart thousands of queues share a request."""
         worker = self._worker
         kept_s = 2 * worker.options.queue.retention_s
         now = worker.loop.time()
@@ -76,7 +77,7 @@ class Room:
     def refusal(
         self, destination: Destination, source: int, size_bytes: int
     ) -> MessageReason | None:
-        """Why a queue does not take one more message of a source twin, as of the last answer."""
+        """Return why a queue has no room for a message of a source twin, as of the last answer."""
         queued, queued_bytes = destination.queued, destination.queued_bytes
         session = destination.session
         if session is not None and session.memory_mode:
@@ -104,9 +105,9 @@ class Room:
         return None
 
     def notice_refusal(self, destination: Destination, size_bytes: int) -> MessageReason | None:
-        """As `refusal`, for an error that another relay made: nobody has signed it.
+        """Return as `refusal` for an error that another relay made, which has no signature.
 
-        Whoever makes them up gets a small part of the queue, and displaces nothing with it.
+        Forged errors get only a small part of the queue, and displace nothing with it.
         """
         session = destination.session
         if session is not None and session.memory_mode:
@@ -120,7 +121,7 @@ class Room:
     def _twin_refusal(
         self, destination: Destination, source: int, coming: bool = True
     ) -> MessageReason | None:
-        """Why one of two twins has no room for a message that would wait."""
+        """Return why one of two twins has no room for a message that would wait."""
         sent, received = self._sources.get(source), self._twins.get(destination.key[0])
         if (sent is None or sent.is_roomy()) and (received is None or received.is_roomy()):
             return None
@@ -141,7 +142,7 @@ class Room:
         return None
 
     def note(self, batch: Batch, destination: Destination, source: int, size_bytes: int) -> None:
-        """A message that will wait is in a batch: it counts from now on."""
+        """Count a message in a batch that will wait."""
         if self._coming is None or self._coming[0] is not batch:
             self._coming = batch, Coming(self._new)
             batch.waiters.append(self._coming[1])
@@ -161,10 +162,10 @@ class Room:
         return balance
 
     def holds(self, destination: Destination, source: int, asked: bool = False) -> bool:
-        """Whether a refusal may be based on what is known; an answer that ages is renewed.
+        """Check whether a refusal may be based on what is known; an answer that ages is renewed.
 
         Args:
-            asked: Redis was asked just now.
+            asked: whether Redis was asked just now.
         """
         if self._is_pending(destination, source):
             return False
@@ -184,7 +185,7 @@ class Room:
         return True
 
     def _is_pending(self, destination: Destination, source: int) -> bool:
-        """Whether only what is on its way has no room left for more."""
+        """Check whether there is no room only because of what is in flight."""
         return (
             self._coming is not None
             and not self._coming[0].done
@@ -193,7 +194,7 @@ class Room:
         )
 
     def change(self, bounds: Mapping[int, TwinBounds]) -> None:
-        """Puts bounds of single twins into force."""
+        """Apply the bounds of single twins."""
         self._bounds = bounds
         for balances in (self._sources, self._twins):
             for twin, balance in balances.items():
@@ -203,17 +204,17 @@ class Room:
         return self._bounds.get(twin, self._worker.options.queue.twin)
 
     def charged(self, name: str, held: Held, now: float) -> None:
-        """What waits of a twin, by the name of its hash, as of a loop time."""
+        """Record what waits of a twin, by the name of its hash, as of a loop time."""
         balances = self._sources if name.startswith(keys.SENT) else self._twins
         balance = self._balance(balances, _twin_of(name))
         balance.count(held, now)
 
     def filled_percent(self, name: str, held: Held) -> float:
-        """How much of a twin's bounds is filled, of the one that is filled most."""
+        """Return the percentage to which a twin's bounds are filled, for the fullest one."""
         return held.filled_percent(self._bounds_of(_twin_of(name)))
 
     def forget(self) -> None:
-        """Forgets twins that nothing was heard of lately."""
+        """Forget twins without recent news."""
         oldest = self._worker.loop.time() - FORGET_S
         for balances in (self._sources, self._twins):
             everything = len(balances) >= BALANCES
@@ -224,12 +225,13 @@ class Room:
     # --- asking -------------------------------------------------------------------------------
 
     def ask(self, destination: Destination, source: int, then: Then) -> None:
-        """Asks what `refusal` goes by, then tells; who asks the same meanwhile shares the answer.
+        """Ask Redis for what `refusal` depends on, then call `then`; equal requests share the
+        reply.
 
-        Batches ask as well, but none has a message for a queue that refuses all.
+        Batches ask as well, but none has a message for a queue that refuses all of them.
         """
         if self._coming is not None and self._is_pending(destination, source):
-            self._coming[1].when_done(then)  # it is the last of those on their way
+            self._coming[1].when_done(then)  # that batch is the last one in flight
             return
         waiting = self._asking.get((destination, source))
         if waiting is not None:
@@ -242,7 +244,7 @@ class Room:
         def answered(reply: Any) -> None:
             if isinstance(reply, list):
                 self._answered(destination, source, reply, now)
-            else:  # nobody can tell: messages are queued rather than lost
+            else:  # unknown: messages are queued rather than lost
                 destination.queued = destination.queued_bytes = 0
                 destination.shares = None
                 for name in names:
@@ -283,21 +285,21 @@ class Room:
 
     @staticmethod
     def _names(destination: Destination, source: int) -> tuple[str, str]:
-        """The hashes of both twins of a message."""
+        """Return the hashes of both twins of a message."""
         return keys.sent(source), keys.received(destination.key[0])
 
 
 def _twin_of(name: str) -> int:
-    """The twin of a hash of what waits; 0 for a name that another program made."""
+    """Return the twin of a hash of what waits; 0 for a name that another program made."""
     number = name.rpartition(":")[2]
     return int(number) if number.isdecimal() else 0
 
 
 def _share(destination: Destination, source: int) -> int:
-    """What a source has in a queue, packed."""
+    """Return what a source has in a queue, packed."""
     shares = destination.shares
     return shares[source].packed if shares is not None and source in shares else 0
 
 
 def _nothing() -> None:
-    """The answer is for those who come later."""
+    """Do nothing: the answer is for later messages."""

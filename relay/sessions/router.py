@@ -1,8 +1,8 @@
-"""What a worker knows about where messages go, and the two ways out of it: a queue or the outbox.
+"""A worker's knowledge of where messages go, and the ways out of it: a queue or the outbox.
 
-The decision itself is `proto/rmb/routing.py`; here are its facts (who is connected, the twins, the
-guests, how full queues are), fetching those that are missing, and remembering decisions that hold
-for every message to a key until something changes.
+`proto/rmb/routing.py` makes the decision. This module provides its facts (which sessions are
+connected, the twins, the guests, how full queues are), fetches missing ones, and remembers
+decisions that hold for every message to a key until something changes.
 """
 
 from __future__ import annotations
@@ -38,19 +38,23 @@ class Router:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self.generation = 0  # decisions remembered under another number are made again
+        self.generation = 0  # decisions remembered for another generation are made again
         self.banned: dict[int, str] = {}  # twin -> the operator's reason
         self.banned_addresses = BannedNetworks()
-        self.start_drainer: Callable[[int], None] = lambda shard: None  # of a shard without one
+        self.start_drainer: Callable[[int], None] = lambda shard: None  # for a shard without one
         self._accounts = Accounts(worker.options.outbox)
         self._twin_accounts: dict[int, Account] = {}  # destination twin -> its account
         self._accounts_generation = -1
-        self._looks: dict[int, list[Callable[[bool], None]]] = {}  # twin -> who waits for it
+        self._looks: dict[int, list[Callable[[bool], None]]] = {}  # twin -> callbacks
 
     def facts(
         self, destination: Destination, fail_fast: bool, present: bool | None, failed: bool = False
     ) -> Facts:
-        """What is known about where messages to a key go; `failed`, its twin's look-up has."""
+        """Return what is known of where messages to a key go.
+
+        Args:
+            failed: whether the look-up of its twin has failed.
+        """
         number = destination.key[0]
         if destination.session is not None:
             return Facts(held_here=True)
@@ -65,7 +69,7 @@ class Router:
     def decide(
         self, destination: Destination, fail_fast: bool, present: bool | None, failed: bool = False
     ) -> Route:
-        """Where one message to a key goes, as far as is known now."""
+        """Return where one message to a key goes, as far as is known now."""
         if not fail_fast and destination.generation == self.generation:
             assert destination.decided is not None
             return destination.decided
@@ -77,7 +81,7 @@ class Router:
         return decision
 
     def look_up(self, twin: int, then: Callable[[bool], None]) -> None:
-        """Fetches a twin, then tells whether that failed; concurrent look-ups of one are one."""
+        """Look up a twin, then call `then` with whether that failed; equal look-ups are merged."""
         waiting = self._looks.get(twin)
         if waiting is not None:
             waiting.append(then)
@@ -97,13 +101,13 @@ class Router:
                 then(failed)
 
     def ask_presence(self, destination: Destination, then: Callable[[bool], None]) -> None:
-        """Asks whether any worker is subscribed to a key's wakes, which its holder is."""
+        """Ask Redis whether a worker is subscribed to a key's wakes, as its holder is."""
 
         def answered(reply: Any) -> None:
             if isinstance(reply, list) and len(reply) == 2:
                 then(int(reply[1]) > 0)
             else:
-                then(True)  # cannot tell: the message is queued rather than lost
+                then(True)  # unknown: the message is queued rather than lost
 
         self._worker.commit.submit(resp.command("PUBSUB", "NUMSUB", destination.wake), answered)
 
@@ -115,16 +119,16 @@ class Router:
         envelope: Envelope,
         asked: bool = False,
     ) -> Batch | None:
-        """Hands a message to the outbox for other relays, inside the group commit.
+        """Put a message into the outbox for partner relays, inside the group commit.
 
         Args:
-            asked: whether there is room was found out just now. Without it a message of a sender
-                must not come here where `outbox_holds` says no.
+            asked: whether the room was checked just now. Otherwise a message with a sender must not
+                be passed in if `outbox_holds` returns False.
         """
         worker = self._worker
         commit = worker.commit
         twin = destination.key[0]
-        # Mail that a guest left has a sender as well, what the relay itself made has none.
+        # Messages left by a guest have a source as well; those made by the relay itself have none.
         key = from_message(envelope.source) if sender is None else sender.key
         source, origin = key[0], keys.key_text(key) if key[0] else ""
         account = self.account(twin)
@@ -160,19 +164,19 @@ class Router:
         return batch
 
     def outbox_holds(self, twin: int, source: int) -> bool:
-        """Whether what the outbox says of a message holds: it is taken, or may be refused."""
+        """Check whether the state of the outbox is usable: it has room, or a refusal is allowed."""
         account = self.account(twin)
         if account.takes(source):
             return True
         return account.holds(source, self._worker.loop.time(), self._worker.commit.submit)
 
     def ask_outbox(self, twin: int, then: Callable[[], None]) -> None:
-        """Asks whether the outbox takes messages to a twin, then tells."""
+        """Ask Redis whether the outbox has room for messages to a twin, then call `then`."""
         worker = self._worker
         self.account(twin).look(worker.loop.time(), worker.commit.submit, then)
 
     def account(self, twin: int) -> Account:
-        """The account of a destination twin; one of no relays where the twin is not known now."""
+        """Return the account of a destination twin; that of no relays if the twin is unknown."""
         if self._accounts_generation != self.generation:
             self._accounts_generation = self.generation
             self._twin_accounts.clear()
@@ -186,7 +190,7 @@ class Router:
         return account
 
     def send_notice(self, destination: Destination, notice: bytes, failed: bool = False) -> None:
-        """Brings a notice to a sender wherever it is: to its socket here, else by its stream."""
+        """Send a notice to a sender wherever it is: to its socket here, else by its stream."""
         session = destination.session
         if session is not None and session.sender is not None:
             session.sender.notify(notice)

@@ -1,4 +1,4 @@
-"""The websocket routes: clients put any path in their URL, so every path is the relay's."""
+"""The websocket routes: every path is the relay's, as clients put any path in their URL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker of this process, and what it is made of outside of tests and simulation."""
+"""The worker of this process, and its surroundings outside of tests and simulation."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STOP_S = 10.0
-"""How long a stop waits for sessions to give up their keys after the drain."""
+"""Seconds that a stop waits for sessions to give up their keys after the drain."""
 SCHEMA_AGAIN_S: Final = 1.0
-"""Redis did not tell its layout: the next look."""
+"""Seconds until the layout of Redis is read again after a failure."""
 
 
 class Runtime:
@@ -114,7 +114,7 @@ class Runtime:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Starts the worker. Redis may be away: then the worker is there, and not ready."""
+        """Start the worker. If Redis is unavailable, the worker runs but is not ready."""
         self._freezer = SessionFreezer(lambda: self.worker.metrics.sessions_opened)
         self._history.start()
         if self.events is not None:
@@ -135,7 +135,7 @@ class Runtime:
         ]
 
     async def stop(self) -> None:
-        """Drains the sessions, flushes what they leave, ends everything."""
+        """Drain the sessions, flush what they leave, and stop everything."""
         try:
             async with asyncio.timeout(self.config.relay.drain_s + STOP_S):
                 await self.worker.drained()
@@ -185,7 +185,7 @@ class Runtime:
                 self.sbd.sessions.progress()
 
     async def _nudges(self) -> None:
-        """Operators' changes by channel layer: faster than the comparison each second."""
+        """Handle operators' changes on the channel layer: faster than comparing versions."""
         layer = get_channel_layer()
         if layer is None:
             return
@@ -199,9 +199,9 @@ class Runtime:
                     await layer.receive(name)
                     self.worker.upkeep.refresh()
             except (OSError, TimeoutError, RedisError):
-                await asyncio.sleep(1.0)  # the worker's own connection tells
+                await asyncio.sleep(1.0)  # the worker's own connection reports it
             except Exception as error:
-                if not told:  # once for each time that it is away
+                if not told:  # once for each outage
                     log.info("channel layer: %s", error)
                     told = True
                 await asyncio.sleep(1.0)
@@ -223,14 +223,14 @@ class Runtime:
 
 
 def _events(config: Any, worker: Worker, slot: int | str) -> WorkerEvents:
-    """Has a worker record events. Not imported where nobody wants that."""
+    """Return the recorder of a worker's events; imported only if it is used."""
     from relay.analytics.worker_events import WorkerEvents
 
     return WorkerEvents(config, worker, f"worker-{slot}")
 
 
 def worker_options(config: Any, boot_id: str, slot: int | str) -> WorkerOptions:
-    """A worker's options from the settings."""
+    """Return a worker's options from the settings."""
     relay, queue = config.relay, config.queue
     return WorkerOptions(
         boot_id=boot_id,
@@ -270,13 +270,13 @@ _starting: asyncio.Lock | None = None
 
 
 def install(runtime: Runtime | None) -> None:
-    """Makes a started runtime the one of this process."""
+    """Make a started runtime the one of this process."""
     global _runtime
     _runtime = runtime
 
 
 async def running() -> Runtime:
-    """The runtime of this process.
+    """Return the runtime of this process.
 
     A server without the lifespan protocol (``runserver``) starts it with its first connection.
     """

@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).with_name("lua")
 KNOWN: Final = 1_000
-"""Sessions of a twin that are remembered to have signed in..."""
+"""Maximum number of sessions of a twin that are remembered to have signed in."""
 KNOWN_S: Final = 7 * 86_400
-"""... and for how long after the twin's last one did."""
+"""Seconds for which they are remembered after the twin's last sign-in."""
 _EPOCH: Final = re.compile(rb"[0-9]{1,20}")
 
 
 def entry_epoch(entry: bytes | None) -> int:
-    """The epoch of a directory entry; 0 where there is none in it, as the scripts have it."""
+    """Return the epoch of a directory entry; 0 if it has none, as in the scripts."""
     found = _EPOCH.match(entry or b"")
     return int(found[0]) if found else 0
 
 
 def claims(boot_id: str, each: Sequence[tuple[str, float, str]]) -> bytes:
-    """Takes session keys over; replies epoch and former entry (or "") of each in one list.
+    """Take session keys over; replies the epoch and former entry (or "") of each in one list.
 
     Args:
         each: session key, since, and remote.
@@ -40,7 +40,7 @@ def claims(boot_id: str, each: Sequence[tuple[str, float, str]]) -> bytes:
 
 
 def hold(text: str, epoch: int, boot_id: str, since: float, remote: str) -> bytes:
-    """Enters a holder again where it is missing; replies the epoch that holds the key."""
+    """Enter a holder again if its entry is missing; replies the epoch that holds the key."""
     return resp.command(
         "EVAL",
         scripts.source(FOLDER, "hold"),
@@ -56,27 +56,27 @@ def hold(text: str, epoch: int, boot_id: str, since: float, remote: str) -> byte
 
 
 def release(text: str, epoch: int) -> bytes:
-    """Ends a hold; replies 1 where the entry was this holder's."""
+    """End a hold; replies 1 if the entry was this holder's."""
     return resp.command("EVAL", scripts.source(FOLDER, "release"), 1, keys.SESSIONS, text, epoch)
 
 
 def leave(
     stream: bytes, text: str, shard: int, account: Account, mail: Sequence[str | bytes | int]
 ) -> bytes:
-    """Moves mail of a guest to the outbox; see there for what it is given and replies."""
+    """Move messages of a guest to the outbox; arguments and reply are described in `leave.lua`."""
     source = scripts.source(FOLDER, "leave")
     where = (keys.SESSIONS, keys.outbox(shard), account.key, keys.lease(shard))
     return resp.command("EVAL", source, 5, stream, *where, text, account.text, *mail)
 
 
 def fullest(streams: Sequence[bytes], messages: int, size_bytes: int) -> bytes:
-    """Looks for queues that hold so much; replies name, messages and bytes of each."""
+    """Find queues that hold this much; replies the total, then name, messages and bytes of each."""
     source = scripts.source(FOLDER, "fullest")
     return resp.command("EVAL", source, len(streams), *streams, messages, size_bytes)
 
 
 def outlive(streams: Sequence[bytes], life_s: int) -> bytes:
-    """Gives queues their time to live, and removes empty ones that nobody holds."""
+    """Set the time to live of queues, and remove empty ones that no session holds."""
     source = scripts.source(FOLDER, "outlive")
     texts = [stream.removeprefix(keys.stream("")) for stream in streams]
     number = len(streams) + 1
@@ -84,7 +84,7 @@ def outlive(streams: Sequence[bytes], life_s: int) -> bytes:
 
 
 def hits(kind: str, minute: int, kept: int, life_s: int, counts: Mapping[str | int, int]) -> bytes:
-    """Adds to the counts of who ran into limits in a minute."""
+    """Add to the counts of names that ran into limits in a minute."""
     pairs = [part for pair in counts.items() for part in pair]
     source = scripts.source(FOLDER, "hits")
     return resp.command("EVAL", source, 1, keys.hits(kind, minute), kept, life_s, *pairs)

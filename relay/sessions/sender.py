@@ -1,10 +1,10 @@
-"""The sending half of a connection: what its client sends, routed in order.
+"""The sending half of a connection: messages of its client, routed in order.
 
-Messages are routed the moment they arrive, without a task or an await. One that needs a fact from
-elsewhere (its destination twin, whether an absent session is held by another worker) is *parked*;
-later ones of this connection to the same key wait behind it, others go on. Notices (pongs, relay
-errors) leave in order too: a pong is a barrier, so it waits until every earlier message of the
-connection is decided and committed, and what comes after it waits behind it.
+Messages are routed the moment they arrive, without a task or an await. A message that needs a fact
+from elsewhere (its destination twin, whether another worker holds an absent session) is *parked*.
+Later ones of this connection to the same key wait behind it, others proceed. Notices (pongs, relay
+errors) stay in order too: a pong is a barrier that waits until every earlier message of the
+connection is decided and committed, and later notices wait behind it.
 """
 
 from __future__ import annotations
@@ -36,27 +36,28 @@ if TYPE_CHECKING:
     from relay.sessions.worker import Worker
 
 LOOK_UPS: Final = 64
-"""Facts one connection may wait for; above it the connection is not read."""
+"""Facts that one connection may wait for; above it the connection is not read."""
 PARKED_BYTES: Final = 1 << 20
-"""Messages one connection may have waiting for facts; above it the connection is not read."""
+"""Bytes of messages that may wait for facts; above it the connection is not read."""
 PARKED_SLICE: Final = 256
-"""Messages routed in one turn of the loop when their facts are there: some milliseconds."""
+"""Parked messages routed in one turn of the loop, which takes some milliseconds."""
 AWAY_BYTES: Final = 256 << 10
-"""What one connection may send while Redis is away, with what each message takes beside its bytes,
-before it is not read: some, so that its websocket pings are still answered."""
+"""Bytes, with the overhead of each message, that one connection may send while Redis is unavailable
+before it is not read: more than none, so that its websocket pings are still answered.
+"""
 NOTICES: Final = 1024
 """Notices that may wait behind a barrier; above it the connection is not read."""
 NOTICE_BYTES: Final = 1 << 20
-"""The same: a pong brings back what its ping had in it."""
+"""The same in bytes: a pong returns the content of its ping."""
 READY_BYTES: Final = 64 << 10
-"""Notices that one write has: a system call for each would cost more than the rest of a refusal."""
+"""Bytes of notices in one write: a system call for each would cost more than the refusal itself."""
 
 
 class Sender:
-    """Routes what one connection sends."""
+    """Routes the messages of one connection."""
 
-    mark = None  # its messages are new: it has sent them itself
-    gone = False  # what it sent before it went is stored
+    mark = None  # messages of its client are never repeats
+    gone = False  # messages sent before a disconnect are stored
 
     __slots__ = (
         "_asked",
@@ -96,31 +97,31 @@ class Sender:
         self.session = session
         self.meter = meter  # of the twin, shared by all its connections here
         self.ended = False
-        self.examine: Callable[[bytes], Examined] | None = None  # made when messages come
-        self._source = b""  # the address they come from; empty in the pure form, which parses all
+        self.examine: Callable[[bytes], Examined] | None = None  # created when messages arrive
+        self._source = b""  # serialized source address; empty if not compiled, as all is parsed
         self._batch: Batch | None = None  # the last batch with a message of this connection
         self._notices: list[tuple[Batch | None, bytes]] = []
         self._notice_bytes = 0
         self._parked: list[Parked] = []
         self._parked_bytes = 0
         self._asked: dict[Destination, None] = {}  # keys a fact is being fetched for
-        self._facts: dict[Destination, Fact] | None = None  # fetched, not yet acted upon
-        self._away_bytes = 0  # sent since Redis went away
+        self._facts: dict[Destination, Fact] | None = None  # fetched, but not yet used
+        self._away_bytes = 0  # sent since Redis is unavailable
         self._paused = False
-        self._ready: list[bytes] | None = None  # notices of this turn, written in its end
+        self._ready: list[bytes] | None = None  # notices of this turn, written at its end
         self._ready_bytes = 0
         self._vain = 0.0  # refused messages and pings that are not charged yet
         self.slowed: asyncio.TimerHandle | None = None  # until then the connection is not read
 
     @property
     def waits_for(self) -> Iterable[Destination]:
-        """Keys a fact is being fetched for."""
+        """Keys for which a fact is being fetched."""
         return self._asked
 
     # --- messages -----------------------------------------------------------------------------
 
     def messages_received(self, messages: list[bytes]) -> None:
-        """Routes what one read of the socket brought."""
+        """Route the messages of one read of the socket."""
         if self.ended:
             return
         worker = self.worker
@@ -140,11 +141,11 @@ class Sender:
         self._ready = []
         limited = self.meter.limited
         now_s = worker.wall_s() if limited else 0.0
-        # Counts them one by one, where that makes a difference.
+        # Set only if the limit may be exceeded, so that messages are counted one by one.
         meter = self.meter if limited and not self.meter.count_all(count, total, now_s) else None
         for payload in messages:
             key = destination_of(payload, source, bounds) if source else None
-            envelope: Envelope | None = None  # most need none
+            envelope: Envelope | None = None  # most messages need none
             reason: MessageReason | None = None
             detail: str | None = None
             if key is None:
@@ -197,9 +198,9 @@ class Sender:
         envelope: Envelope | None,
         fact: Fact,
     ) -> None:
-        """Decides about one message whose destination is not simply connected here.
+        """Route a message whose destination is not simply connected here.
 
-        Without an envelope, as what was parked has none, it is parsed where it is asked for.
+        The envelope of a parked message is None, and is parsed if it is needed.
         """
         worker = self.worker
         router = worker.router
@@ -232,7 +233,7 @@ class Sender:
                 return
             told = envelope or Envelope.FromString(payload)
             outgoing = router.federate(destination, payload, self, told, asked=True)
-            if outgoing is not None:  # a pong after a refused message waits for those before it
+            if outgoing is not None:  # a pong after a refused message waits for earlier ones
                 self._batch = outgoing
                 if worker.following:
                     worker.recorder.accepted(self, destination, told, len(payload), outgoing)
@@ -254,7 +255,7 @@ class Sender:
     def _wait_for_fact(
         self, destination: Destination, payload: bytes, fail_fast: bool, envelope: Envelope | None
     ) -> None:
-        """Parks a message whose destination is about to be asked something about."""
+        """Park a message whose destination needs a fact that is about to be requested."""
         self._wait(destination, payload, fail_fast, envelope)
         self._asked[destination] = None
         if len(self._asked) >= LOOK_UPS:
@@ -274,15 +275,14 @@ class Sender:
             self._pause()
 
     def _answer(self, destination: Destination, fact: Fact) -> None:
-        """A fact has come. Look-ups end many at a time, so what waits is gone through once for all
-        that come in this turn."""
+        """Record a fact. Parked messages are scanned once for all facts of one turn of the loop."""
         if self._facts is None:
             self._facts = {}
             self.worker.loop.call_soon(self._route_parked)
         self._facts[destination] = fact
 
     def _route_parked(self) -> None:
-        """Routes what waited, up to the next message that must wait, and a slice at most."""
+        """Route parked messages, one slice at most; those that still lack a fact stay parked."""
         facts, self._facts = self._facts or {}, None
         self._ready = []
         self._asked = {each: None for each in self._asked if each not in facts}
@@ -304,7 +304,7 @@ class Sender:
                 before = len(self._parked)
                 fact = facts.get(destination, UNASKED)
                 if fact.present is not None:
-                    facts[destination] = UNASKED  # it was this message that asked
+                    facts[destination] = UNASKED  # only for the message that asked
                 self._route(destination, entry.payload, entry.fail_fast, None, fact)
                 if len(self._parked) > before:
                     waiting.add(destination)
@@ -317,10 +317,10 @@ class Sender:
             self._resume()
 
     def _park_rest(self, parked: list[Parked], facts: dict[Destination, Fact]) -> None:
-        """Leaves what waits no longer to the next turn, with the facts it needs."""
+        """Leave the remaining parked messages to the next turn, with the facts they need."""
         for entry in parked:
             self._park_entry(entry)
-        self._asked.update(dict.fromkeys(facts))  # what comes meanwhile waits behind it
+        self._asked.update(dict.fromkeys(facts))  # messages that arrive meanwhile wait behind it
         self._facts = facts
         self.worker.loop.call_soon(self._route_parked)
 
@@ -333,9 +333,9 @@ class Sender:
     def _refuse_input(
         self, envelope: Envelope | None, reason: MessageReason, detail: str | None
     ) -> bool:
-        """Whether the session has ended with it."""
+        """Refuse a message, and return whether that ended the session."""
         if reason is MessageReason.UNPARSABLE:
-            self._write_ready()  # the socket closes behind what it is told
+            self._write_ready()  # earlier notices are written before the socket closes
             self.worker.drop(self, None, reason)
             self.worker.end(self.session, SessionReason.UNPARSABLE)
         else:
@@ -345,18 +345,18 @@ class Sender:
     def refuse(
         self, envelope: Envelope | None, reason: MessageReason, detail: str | None = None
     ) -> None:
-        """Ends a message undelivered: counted, and for a request the sender is told."""
+        """End a message undelivered: count it, and notify the sender of a request."""
         notice = self._refusal(envelope, reason, detail)
         if notice is not None:
             self.notify(notice)
 
     def not_stored(self) -> None:
-        """Only a message of another relay can have been stored before."""
+        """Do nothing: only a message of a partner relay can have been stored before."""
 
     def refuse_stored(self, envelope: Envelope, reason: MessageReason) -> None:
-        """Ends a message of the batch that is being decided.
+        """End a message of the batch that is being decided.
 
-        Its notice goes before those that wait for the batch: a pong must not pass it.
+        Its notice is sent before those that wait for the batch: a pong must not overtake it.
         """
         notice = self._refusal(envelope, reason, None)
         if notice is not None and not self.ended:
@@ -388,7 +388,7 @@ class Sender:
         self.notify(notices.pong(ping), None if batch is None or batch.done else batch)
 
     def notify(self, notice: bytes, after: Batch | None = None) -> None:
-        """Sends a notice, behind those that wait and, as a barrier, behind a batch."""
+        """Send a notice, after those that wait and, as a barrier, after a batch."""
         if self.ended:
             return
         if after is None and not self._notices:
@@ -409,7 +409,7 @@ class Sender:
             self._pause()
 
     def batch_done(self) -> None:
-        """A batch that notices waited for is decided."""
+        """Send the notices that waited for a batch that is now decided."""
         ready = []
         for batch, notice in self._notices:
             if batch is not None and not batch.done:
@@ -423,14 +423,14 @@ class Sender:
             self._resume()
 
     def _write_ready(self) -> None:
-        """Writes the notices that a read, or an answer to what was asked, caused, all at once."""
+        """Write all notices that a read, or the reply to a request, caused, at once."""
         ready, self._ready = self._ready, None
         self._ready_bytes = 0
         if ready and not self.ended:
             self._write(ready)
 
     def _write(self, ready: list[bytes]) -> None:
-        """Gives notices to the socket; a client that takes none is not read any further."""
+        """Write notices to the socket; if the client does not accept them, stop reading from it."""
         self.socket.send_messages(ready)
         if self.session.watch_room():
             self._pause()
@@ -438,11 +438,11 @@ class Sender:
     # --- pausing ------------------------------------------------------------------------------
 
     def room(self) -> None:
-        """The socket takes messages again."""
+        """Read on, as the socket accepts messages again."""
         self._resume()
 
     def _slow_down(self, count: int) -> None:
-        """Charges what this read brought in vain, and reads on when that has its time."""
+        """Charge the messages in vain of this read, and read on when they have had their time."""
         vain, self._vain = self._vain, 0.0
         worker = self.worker
         passed, now = max(0.0, count - vain), worker.loop.time()
@@ -455,7 +455,7 @@ class Sender:
             self._pause()
 
     def end(self, reason: SessionReason) -> None:
-        """The session ends: routes nothing more, and charges its twin where its input was why."""
+        """Stop routing as the session ends, and charge its twin if its input was the reason."""
         self.ended = True
         if self.slowed is not None:
             self.slowed.cancel()
@@ -467,14 +467,14 @@ class Sender:
         self._resume()
 
     def _hold_back(self, size_bytes: int) -> None:
-        """Redis does not keep up: this connection is read no further than its allowance."""
+        """Stop reading beyond the connection's allowance, as Redis does not keep up."""
         self._away_bytes += size_bytes
         if self._away_bytes >= AWAY_BYTES or self.worker.commit.overfull:
             self._pause()
             self.worker.held_back[self] = None
 
     def redis_back(self) -> None:
-        """Redis keeps up again."""
+        """Read on, as Redis keeps up again."""
         self._away_bytes = 0
         self._resume()
 
@@ -493,7 +493,7 @@ class Sender:
             and self._parked_bytes < PARKED_BYTES
             and len(self._notices) < NOTICES
             and self._notice_bytes < NOTICE_BYTES
-            and not self.session.watch_room()  # else `room` comes when it takes messages again
+            and not self.session.watch_room()  # else `room` is called when it takes messages
         ):
             self._paused = False
             self.socket.resume_reading()

@@ -1,7 +1,7 @@
 """Ending sessions, and changes of their rows that do not come from the worker that held them.
 
-A kick is an order in Redis that names the connection by its epoch: whoever holds it ends it within
-a second, and a connection that comes after the order has a higher epoch and stays.
+A kick is an order in Redis that identifies the connection by its epoch. The worker that holds it
+ends it within a second; a connection that is made after the order has a higher epoch and stays.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from relay.sessions import directory
 from relay.sessions.models import SBD, Session, unix_us
 from relay.sessions.scripts import entry_epoch
 
-# Rows one call removes: a short transaction, so that nobody waits for a big clean-up.
+# Maximum number of rows one call removes: short transactions do not block other writers.
 MAX_PRUNED = 5000
 
 SCAN_COUNT = 1000
@@ -37,10 +37,10 @@ def kick(key: str, *, actor: Actor, epoch: int | None = None, reason: str = "") 
     """End one session.
 
     Args:
-        key: of the session, `<twin>`, `<twin>:<sid>` or `sbd:<key>`.
-        actor: who wants it.
-        epoch: of the connection that is meant; without one the present one.
-        reason: for the log of the worker and the audit log.
+        key: key of the session, `<twin>`, `<twin>:<sid>` or `sbd:<key>`.
+        actor: user or program that requests it.
+        epoch: epoch of the connection to end; the present one if None.
+        reason: reason for the log of the worker and the audit log.
 
     Returns:
         The epoch of the connection that ends.
@@ -68,7 +68,7 @@ def kick(key: str, *, actor: Actor, epoch: int | None = None, reason: str = "") 
 
 
 def _address(key: str, epoch: int) -> str:
-    """The address of an SBD client; its row is there about a second after it has connected."""
+    """Return the address of an SBD client; its row exists about a second after it has connected."""
     rows = Session.objects.filter(twin=None, protocol=SBD, epoch=epoch)
     found = rows.filter(peer=key.partition(":")[2]).values_list("remote", flat=True)
     return found.first() or ""
@@ -78,11 +78,11 @@ def kick_twin(twin: int, *, actor: Actor, reason: str = "") -> int:
     """End all sessions of a twin. Those that connect from now on stay.
 
     Returns:
-        How many there were.
+        Number of sessions.
 
     Raises:
         Denied, Away
-        Invalid: there can be no such twin.
+        Invalid: the id is out of range.
         NotFound: it is not connected.
     """
     if not 0 < twin <= MAX_TWIN:
@@ -101,18 +101,18 @@ def kick_twin(twin: int, *, actor: Actor, reason: str = "") -> int:
 
 
 def _epochs(twin: int) -> list[int]:
-    """Of the sessions of a twin."""
+    """Return the epochs of the sessions of a twin."""
     found: dict[bytes, bytes] = {}
     own: Any = client().hget(keys.SESSIONS, str(twin))
     if own is not None:
         found[b""] = own
     entries: Any = client().hscan_iter(keys.SESSIONS, match=f"{twin}:*", count=SCAN_COUNT)
-    found.update(entries)  # a scan may name a key twice
+    found.update(entries)  # a scan may return a key twice
     return [entry_epoch(entry) for entry in found.values()]
 
 
 def workers_with_open_rows() -> set[str]:
-    """Boot ids of the workers that hold sessions, as far as the database knows."""
+    """Return the boot ids of the workers that hold sessions, as far as the database knows."""
     return set(Session.objects.filter(closed_at=None).values_list("worker", flat=True).distinct())
 
 
@@ -120,11 +120,11 @@ def mark_worker_lost(boot_id: str, seen: datetime | None = None) -> int:
     """Close the open rows of a worker that died, and record their ends if events are recorded.
 
     Args:
-        boot_id: of the worker.
+        boot_id: boot id of the worker.
         seen: its last sign of life; None: the newest time in its rows.
 
     Returns:
-        How many sessions were lost.
+        Number of sessions lost.
 
     Raises:
         OSError: the ends cannot be recorded; the rows stay open.
@@ -166,7 +166,7 @@ def prune(keep_days: int, now: datetime | None = None) -> int:
     """Remove rows of sessions that ended long ago, the oldest first.
 
     Returns:
-        How many were removed; `MAX_PRUNED` means that there may be more.
+        Number of rows removed; `MAX_PRUNED` means that there may be more.
     """
     before = (now or timezone.now()) - timedelta(days=keep_days)
     old = Session.objects.filter(closed_at__lt=before).order_by("closed_at")

@@ -1,13 +1,14 @@
 """The receiving half of a connection: one session key, held by this worker.
 
-A held session is in one of two modes. In *memory mode* each message this worker commits for it is
-written to the socket from memory. In *catch-up* nothing is: the stream is read page by page until
-a short page says that the socket has everything. It catches up when it was just taken over, when
-the socket does not take what it is given, and whenever the ids of committed messages are unknown.
+A held session is in one of two modes. In *memory mode* each message that this worker commits for it
+is written to the socket from memory. In *catch-up* no message is: the stream is read page by page
+until a short page shows that the socket has everything. A session catches up after its take-over,
+when its socket does not accept what it is given, and whenever ids of committed messages are
+unknown.
 
-`read_up_to` is moved by stream reads only. What was delivered from memory is above it and known by
-its id until its removal is confirmed, so a stream read caused by another writer skips it. All
-reads and commits of a worker share one connection, so the order of replies is the order of facts.
+`read_up_to` is advanced by stream reads only. Messages delivered from memory are above it, and are
+known by their ids until their removal is confirmed, so a stream read caused by another writer skips
+them. All reads and commits of a worker share one connection, so replies come in the order of facts.
 
 An entry is removed from the stream only after the peer's TCP has acknowledged its bytes.
 """
@@ -35,18 +36,19 @@ if TYPE_CHECKING:
     from relay.sessions.worker import Worker
 
 REFUSED_MESSAGES: Final = (MessageReason.TEXT_FRAME, MessageReason.TOO_LARGE)
-"""Messages the frame reader refuses, which ends the session."""
+"""Reasons for which the frame reader refuses a message, which ends the session."""
 START: Final = b"-"
 NO_ENTRIES: Final[frozenset[bytes]] = frozenset()
 SOCKET_PART: Final = 3 / 4
-"""Of what a session may have in memory, for its socket: objects and gaps take the rest."""
+"""Part of a session's memory bound that its socket may use; objects and gaps take the rest."""
 INFLIGHT_PART: Final = 32
-"""So many times the messages that a socket may hold may be on their way: each is remembered."""
+"""Messages in flight at most, each remembered, as a multiple of the session's message bound."""
 LOOK_S: Final = 0.004
-"""How often a socket is looked at for acknowledgements while batches go out. The pause doubles with
-each look that finds no progress, up to `LONGEST_LOOK_S`."""
+"""Minimum seconds between checks of a socket for acknowledgements while batches are written. Each
+check without progress doubles the pause, up to `LONGEST_LOOK_S`.
+"""
 STALLED_S: Final = 0.1
-"""A socket whose pause is longer has stalled."""
+"""Seconds between checks above which a socket counts as stalled."""
 LONGEST_LOOK_S: Final = 1.0
 
 
@@ -107,36 +109,36 @@ class Session:
         self.socket = socket
         self.address = socket.remote
         self.user_agent = user_agent
-        self.sender: Sender | None = None  # the sending half, until all of it is over
+        self.sender: Sender | None = None  # the sending half, until the session is gone
         self.opened_at = 0.0  # unix seconds
-        self.claiming = False  # Redis was asked for the key, and has not refused
+        self.claiming = False  # the key was claimed, and Redis has not refused
         self.epoch = 0  # of the claim; 0 before its reply
         self.highest_evict = 0  # highest epoch seen in an `evict` since SUBSCRIBE
         self.guest = False  # its twin does not list this relay
-        self.joining: asyncio.Task[None] | None = None  # the take-over under way
+        self.joining: asyncio.Task[None] | None = None  # the take-over in progress
         self.released = 0  # highest epoch in a `released` since SUBSCRIBE
         self.on_released: Callable[[], None] | None = None  # the take-over waits for one
         self.end_reason: SessionReason | None = None  # set once: the session is ending
-        self.socket_closed = False  # what it says is acknowledged is final
-        self.live = False  # the take-over is through: streams may be read
+        self.socket_closed = False  # what it has acknowledged is final
+        self.live = False  # the take-over is complete: streams may be read
         self.memory_mode = False
         self.read_up_to = START  # last id seen by a stream read
         self._reading = False  # a stream read is unanswered
         self._read_again = False  # news came while it was
         self._pages = Pages()
-        self.out: list[bytes] = []  # of this batch, not yet written
+        self.out: list[bytes] = []  # messages of this batch, not yet written
         self.out_ids: list[bytes] = []
         self.inflight: list[tuple[int, bytes, int]] = []  # (end position, id, hash)
-        self.look_at = 0.0  # loop time from which the socket's acknowledgements are looked at
-        self.look_delay_s = 0.0  # grows while looks find no progress
+        self.look_at = 0.0  # loop time of the next check for acknowledgements
+        self.look_delay_s = 0.0  # grows while checks find no progress
         self.removals: list[Removal] = []  # acknowledged, not yet in a batch
         self.removing: dict[bytes, int] = {}  # in a batch, not yet confirmed
         self.had: rewind.Had | None = None  # before Redis went back in time
         self.full_since: float | None = None  # loop time since which a full socket took nothing
         self.full_bytes = 0  # what it held then
-        self.suspects: Set[bytes] = NO_ENTRIES  # unread entries the check saw once
-        self.took = self.took_bytes = 0  # of the stream, since it last had everything
-        self.announced = False  # the recorder knows that it is open
+        self.suspects: Set[bytes] = NO_ENTRIES  # unread entries that the check found once
+        self.took = self.took_bytes = 0  # read from the stream since it last had everything
+        self.announced = False  # whether `Recorder.opened` was called
         self.messages_in = self.bytes_in = self.messages_out = self.bytes_out = 0
         self.drops = self.slowed = 0  # slowed: pauses in reading
 
@@ -148,12 +150,12 @@ class Session:
     # --- what the socket and Redis tell -------------------------------------------------------
 
     def messages_received(self, messages: list[bytes]) -> None:
-        """The client sent something."""
+        """Route messages that the client sent."""
         if self.sender is not None:
             self.sender.messages_received(messages)
 
     def closed(self, code: int, detail: str | None) -> None:
-        """The connection is over."""
+        """End the session, as its connection was closed."""
         self.socket_closed = True
         if detail is None:
             self.worker.end(self, SessionReason.CLIENT_CLOSE)
@@ -163,7 +165,7 @@ class Session:
         self.worker.end(self, SessionReason(detail))
 
     def news(self, payload: bytes) -> None:
-        """A message on the key's channel: ``new``, ``evict <epoch>`` or ``released <epoch>``."""
+        """Handle a message of its channel: ``new``, ``evict <epoch>`` or ``released <epoch>``."""
         word, _, number = payload.partition(b" ")
         if word == b"evict":
             self.evicted(int(number))
@@ -175,21 +177,20 @@ class Session:
         self.read()
 
     def evicted(self, epoch: int) -> None:
-        """Somebody claims the key under an epoch; a higher one than ours ends this session."""
+        """Handle a claim of the key under an epoch; a higher one than its own ends this session."""
         self.highest_evict = max(self.highest_evict, epoch)
         if 0 < self.epoch < epoch:
             self.worker.end(self, SessionReason.REPLACED)
 
     def redis_usable(self) -> None:
-        """Redis is back: a read that was lost, or could not be made, is made now."""
+        """Make a read that was lost, or was not possible, now that Redis is back."""
         if self._read_again:
             self.read()
 
     # --- from memory --------------------------------------------------------------------------
 
     def deliver(self, batch_bytes: int) -> None:
-        """Writes what a batch of that size brought (`out`, `out_ids`) to the socket, as far as
-        there is room: the rest is in the stream."""
+        """Write a batch's `out` and `out_ids` as far as they fit; the rest is in the stream."""
         worker, out, ids = self.worker, self.out, self.out_ids
         self.out, self.out_ids = [], []
         self.destination.stored += len(out)
@@ -212,8 +213,7 @@ class Session:
                 worker.loop.call_soon(self._judge)
 
     def _fitting(self, payloads: list[bytes]) -> int:
-        """How many of these messages the socket may be given: a larger one than there is room
-        for goes alone."""
+        """Return how many messages fit into the socket; one that is too large for it goes alone."""
         room = self._room_bytes()
         bound = self.worker.bounds.session_messages
         for index, payload in enumerate(payloads):
@@ -230,7 +230,7 @@ class Session:
         position = self.socket.written
         total = 0
         inflight = self.inflight.append
-        for index, payload in enumerate(payloads):  # compiled, `zip` is called as any function
+        for index, payload in enumerate(payloads):  # in compiled code `zip` is an ordinary call
             size = len(payload)
             total += size
             position += size + (2 if size < 126 else 4 if size < 65536 else 10)
@@ -249,7 +249,7 @@ class Session:
             worker.recorder.written(self, payloads, ids, envelopes)
 
     def _room_bytes(self) -> int:
-        """How many more bytes the socket may be given; 0 when it is full."""
+        """Return how many more bytes the socket may be given; 0 when it is full."""
         if len(self.inflight) >= self.worker.most_inflight:
             return 0
         buffered = self.socket.buffered_bytes()
@@ -264,7 +264,7 @@ class Session:
         return self.worker.socket_bytes - buffered
 
     def watch_room(self) -> bool:
-        """Leaves memory mode when the socket does not take what it is given; True if so."""
+        """Leave memory mode if the socket is full; return whether it is."""
         if self._room_bytes():
             return False
         self.memory_mode = False
@@ -272,12 +272,12 @@ class Session:
         return True
 
     def _judge(self) -> None:
-        """A lot was written in the turn before, and the kernel has taken what it could."""
+        """Check the room after a large write, once the kernel has taken what it could."""
         if self.end_reason is None:
             self.watch_room()
 
     def _half_free(self) -> bool:
-        """Whether there is room for a page: read for less, most of it would be read again."""
+        """Check whether there is room for a page; with less, most of it would be read again."""
         return self._room_bytes() * 2 >= self.worker.socket_bytes
 
     def _full(self) -> None:
@@ -288,7 +288,7 @@ class Session:
             self.worker.metrics.sessions_filled += 1
 
     def writable(self) -> None:
-        """The socket took bytes: goes on with the catch-up that waits for room."""
+        """Continue a catch-up that waits for room, as the socket accepted bytes."""
         if self.full_since is None or self.sender is None:
             return
         if self._half_free():
@@ -298,17 +298,17 @@ class Session:
             self.sender.room()
         elif (buffered := self.socket.buffered_bytes()) < self.full_bytes:
             self.full_bytes = buffered
-            self.full_since = self.worker.loop.time()  # slow is not stuck
+            self.full_since = self.worker.loop.time()  # slow, but not stuck
 
     # --- from the stream ----------------------------------------------------------------------
 
     def catch_up(self) -> None:
-        """Delivers from the stream only, until a short page."""
+        """Deliver from the stream only, until a short page."""
         self.memory_mode = False
         self.read()
 
     def read(self) -> None:
-        """Reads the stream from `read_up_to`; a wake while a read is unanswered repeats it."""
+        """Read the stream from `read_up_to`; a wake while a read is in flight repeats it."""
         if not self.live or self.end_reason is not None:
             return
         if self._reading:
@@ -361,8 +361,7 @@ class Session:
             self.read()
 
     def _read_on(self) -> None:
-        """As much as there was room for was written in the turn before, and the kernel has taken
-        what it could: goes on with the stream, now or when there is room."""
+        """Continue with the stream now or when there is room; called a turn after a large write."""
         if self.end_reason is not None:
             return
         if self._half_free():
@@ -371,7 +370,7 @@ class Session:
             self._full()
 
     def _take(self, entries: list[Any]) -> bool:
-        """Delivers a page. Returns whether all of it was taken."""
+        """Deliver a page, and return whether all of it was taken."""
         known = self._known_ids()
         room = self._room_bytes()
         payloads: list[bytes] = []
@@ -404,10 +403,10 @@ class Session:
             self.took += len(payloads)
             self.took_bytes += total
             self._write(payloads, ids, envelopes)
-            if self.memory_mode:  # news of another worker, and nothing that had to wait
+            if self.memory_mode:  # from another worker, without a wait
                 stored_s = int(ids[0].partition(b"-")[0]) / 1000
                 self.worker.metrics.delivered(self.worker.wall_s() - stored_s, len(payloads))
-            self.worker.watch()  # no batch may follow that would look at what TCP acknowledged
+            self.worker.watch()  # there may be no later batch that checks acknowledgements
             self._pages.took(len(payloads), total)
         return complete
 
@@ -422,21 +421,21 @@ class Session:
         return known
 
     def discard(self, entry_id: bytes) -> None:
-        """Has an entry removed that is not delivered."""
+        """Remove an entry that is not delivered."""
         self.took += 1
         self.removals.append((entry_id, 0))
         self.worker.commit.remove(self)
         self.worker.commit.schedule()
 
     def unread(self, entries: list[Any]) -> Set[bytes]:
-        """Those of the entries that this session has not delivered and is not about to read."""
+        """Return the entries that this session has not delivered and is not about to read."""
         if not entries or not self.memory_mode or self._reading:
             return NO_ENTRIES
         known = self._known_ids()
         return {entry_id for entry_id, _ in entries if entry_id not in known}
 
     def rewind(self) -> None:
-        """Redis went back in time: reads everything again, but what this connection had."""
+        """Read everything again except what this connection had, as Redis went back in time."""
         self.had = rewind.take_what_it_had(self)
         self.read_up_to = START
         self.memory_mode = False
@@ -445,10 +444,10 @@ class Session:
     # --- removal ------------------------------------------------------------------------------
 
     def look(self, now: float) -> bool:
-        """Looks at what the peer has acknowledged, unless it is too early for that.
+        """Check what the peer has acknowledged, unless it is too early for that.
 
         Returns:
-            Whether the socket is moving; if not, it has stalled.
+            Whether the socket is making progress; if not, it has stalled.
         """
         if now >= self.look_at:
             if self.confirm():
@@ -459,7 +458,7 @@ class Session:
         return self.look_delay_s <= STALLED_S
 
     def confirm(self) -> bool:
-        """Turns acknowledged entries into removals. Returns whether there was progress."""
+        """Turn acknowledged entries into removals; return whether there was progress."""
         acknowledged = self.socket.acknowledged()
         inflight = self.inflight
         if not inflight or inflight[0][0] > acknowledged:
@@ -476,24 +475,24 @@ class Session:
         self.worker.commit.remove(self)
         if self.full_since is not None:
             self.full_since = self.worker.loop.time()
-            self.writable()  # perhaps it is what is on its way that there was too much of
+            self.writable()  # it may have been full because of too many messages in flight
         return True
 
     def take_removals(self) -> list[Removal]:
-        """Hands the removals to a batch."""
+        """Pass the removals on to a batch."""
         removals, self.removals = self.removals, []
         self.removing.update(removals)
         return removals
 
     def removals_done(self, removals: list[Removal]) -> None:
-        """Redis has removed them."""
+        """Record that Redis has removed these entries."""
         for entry_id, _ in removals:
             self.removing.pop(entry_id, None)
         if self.worker.following:
             self.worker.recorder.removed(self, removals)
 
     def removals_lost(self, removals: list[Removal]) -> None:
-        """Whether Redis removed them is unknown: they are sent again, unless it went back."""
+        """Send removals again whose outcome is unknown, unless Redis went back in time."""
         for entry_id, content in removals:
             if self.removing.pop(entry_id, None) is not None:
                 self.removals.append((entry_id, content))

@@ -1,16 +1,17 @@
-"""How a session key changes hands.
+"""How a session key is passed from one connection to the next.
 
-A newcomer subscribes to the key's channel, claims the key (one atomic script: a new epoch, an
-`evict` for whoever held it), waits until the former holder has said `released`, at most
-`RELEASE_WAIT_S`, and then reads the stream from its start. The former holder stops writing, lets
-its socket's kernel buffer drain, has removed what arrived, and only then says `released`: so what
-it delivered is not delivered again, and what it did not is still in the stream. Whoever ends
-without a newcomer does the same, and has the time that its socket takes to close.
+A newcomer subscribes to the key's channel and claims the key (one atomic script: a new epoch, and
+an `evict` for the former holder). It waits at most `RELEASE_WAIT_S` until the former holder has
+published `released`, and then reads the stream from its start. The former holder stops writing,
+lets its socket's kernel buffer drain, removes what arrived, and only then publishes `released`. So
+what it delivered is not delivered again, and what it did not deliver is still in the stream. A
+session that ends without a newcomer takes the same steps, and has as much time as its socket takes
+to close.
 
-The same steps are taken when both are on one worker.
+The same steps are taken if both connections are on one worker.
 
-The handshake is answered after the claim (`Opening`): whoever connects because another connection
-of its was answered must not lose the key to that one's belated claim.
+The handshake is answered after the claim (`Opening`). A client that connects again because its
+previous handshake was answered must not lose the key to the belated claim of that one.
 """
 
 from __future__ import annotations
@@ -33,30 +34,31 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RELEASE_WAIT_S: Final = 0.5
-"""How long a newcomer waits for its predecessor, whatever that one's heartbeat says."""
+"""Seconds that a newcomer waits for its predecessor, whatever that worker's heartbeat shows."""
 CLAIM_WAIT_S: Final = 1.0
-"""How long the answer of a handshake waits for the claim."""
+"""Seconds that the answer of a handshake waits for the claim."""
 DRAIN_WAIT_S: Final = 0.2
-"""How long a session that was taken over waits for its peer to acknowledge what was written: the
-newcomer waits for it."""
+"""Seconds that a replaced session waits for its peer to acknowledge what was written, during which
+the newcomer waits too.
+"""
 SOCKET_WAIT_S: Final = 5.0
-"""How long any other one waits, should its socket not say before that nothing more can arrive."""
+"""Seconds that any other session waits, unless its socket reports earlier that it is closed."""
 DRAIN_LOOK_S: Final = 0.001
 SLOW_LOOK_S: Final = 0.02
-"""Between looks at one that takes longer than `DRAIN_WAIT_S`: a drain may have thousands."""
+"""Seconds between checks after `DRAIN_WAIT_S`: a drain may have thousands of sessions."""
 RELEASE_AGAIN_S: Final = 1.0
-"""Pause before a release is asked for again that Redis refused."""
+"""Seconds until a release that Redis refused is retried."""
 CLAIMS: Final = 64
-"""In one request: Redis serves nobody else for some 0.3 ms meanwhile."""
+"""Claims in one request: Redis serves no other client for some 0.3 ms meanwhile."""
 AGAIN_S: Final = 0.1
-"""Pause before a claim is made again that Redis refused."""
+"""Seconds until a claim that Redis refused is retried."""
 
 
 class Opening:
-    """What a handshake and the take-over of its key wait for of each other.
+    """Synchronization of a handshake and the take-over of its key.
 
     Attributes:
-        is_answered: the handshake is, or it was given up.
+        is_answered: whether the handshake was answered or given up.
     """
 
     __slots__ = ("_answered", "_claimed", "is_answered")
@@ -64,12 +66,12 @@ class Opening:
     def __init__(self) -> None:
         self.is_answered = False
         loop = asyncio.get_running_loop()
-        # Each has one that waits for it, which may be cancelled meanwhile.
+        # Each has one waiter, which may be cancelled meanwhile.
         self._claimed: asyncio.Future[None] = loop.create_future()
         self._answered: asyncio.Future[None] = loop.create_future()
 
     async def claimed(self) -> None:
-        """Waits for the claim, at most `CLAIM_WAIT_S`: Redis may be away."""
+        """Wait for the claim, at most `CLAIM_WAIT_S`: Redis may be unavailable."""
         patience = asyncio.get_running_loop().call_later(CLAIM_WAIT_S, self.claim_made)
         try:
             await self._claimed
@@ -77,28 +79,28 @@ class Opening:
             patience.cancel()
 
     def claim_made(self) -> None:
-        """The claim was answered: the handshake may be."""
+        """Record that the claim was answered, so that the handshake may be answered."""
         if not self._claimed.done():
             self._claimed.set_result(None)
 
     async def answered(self) -> None:
-        """Waits for the answer of the handshake: nothing may be written before it."""
+        """Wait for the answer of the handshake, before which nothing may be written."""
         await self._answered
 
     def answer_made(self) -> None:
-        """The handshake was answered, or given up."""
+        """Record that the handshake was answered or given up."""
         self.is_answered = True
         if not self._answered.done():
             self._answered.set_result(None)
 
 
 class Claims:
-    """The claims of one worker: those of one turn of the loop are one request.
+    """The claims of one worker; those of one turn of the loop share a request.
 
-    In a rush a script of its own for each cost Redis more than all the rest of a sign-in.
+    In a rush, a script run for each would cost Redis more than all the rest of a sign-in.
 
     Attributes:
-        refusal: why Redis does not take claims for now, as it was logged.
+        refusal: error with which Redis refuses claims at present, as it was logged.
     """
 
     def __init__(self, worker: Worker) -> None:
@@ -107,9 +109,9 @@ class Claims:
         self._waiting: list[tuple[Session, asyncio.Future[Any]]] = []
 
     def enter(self, session: Session) -> asyncio.Future[Any]:
-        """Claims the key of a session; the future gets the epoch and the former entry.
+        """Claim the key of a session; the future gets the epoch and the former entry.
 
-        It fails with `LinkLost`, or with the error Redis answered.
+        It fails with `LinkLost`, or with the error that Redis answered.
         """
         future: asyncio.Future[Any] = self._worker.loop.create_future()
         if not self._waiting:
@@ -139,7 +141,7 @@ class Claims:
 
 
 async def join(worker: Worker, session: Session, opening: Opening | None) -> None:
-    """Takes a key over for a newcomer. Returns when the session is live, or has ended."""
+    """Take a key over for a newcomer. Returns when the session is live, or has ended."""
     destination = session.destination
     try:
         await worker.hub.subscribe(destination.wake, session.news)
@@ -164,11 +166,11 @@ async def join(worker: Worker, session: Session, opening: Opening | None) -> Non
         session.live = True
         session.catch_up()
         worker.upkeep.compare_soon(session)
-    session.joining = None  # a session lasts for days; this task need not
+    session.joining = None  # frees this task, as a session may last for days
 
 
 async def _claim(worker: Worker, session: Session) -> int:
-    """Enters the newcomer in the directory. Returns the epoch of the former entry, or 0."""
+    """Enter the newcomer in the directory. Returns the epoch of the former entry, or 0."""
     claims, in_doubt = worker.claims, False
     while True:
         await worker.until_usable()
@@ -176,8 +178,8 @@ async def _claim(worker: Worker, session: Session) -> int:
         try:
             epoch, former = await claims.enter(session)
         except LinkLost:
-            # Unknown whether it was executed: if so, the repeat finds its own entry as the
-            # former one and waits in vain for its release, once.
+            # It is unknown whether it was executed: if so, the repeat finds its own entry as the
+            # former one, and waits once for a release that never comes.
             in_doubt = True
             continue
         except Exception as error:
@@ -195,7 +197,7 @@ async def _claim(worker: Worker, session: Session) -> int:
 
 
 async def _released(session: Session, former: int) -> None:
-    """Waits until the former holder has let go, at most `RELEASE_WAIT_S`."""
+    """Wait until the former holder has released the key, at most `RELEASE_WAIT_S`."""
     if session.released >= former:
         return
     event = asyncio.Event()
@@ -210,12 +212,12 @@ async def _released(session: Session, former: int) -> None:
 
 
 async def leave(worker: Worker, session: Session) -> None:
-    """Gives a key up after the session has ended."""
+    """Give a key up after the session has ended."""
     worker.upkeep.rates.ended(session)
     destination = session.destination
-    # A newcomer that ends while it waits for its predecessor waits on: who follows it relies on
-    # its `released` meaning that both are gone. One that Redis has not been asked for, or that it
-    # refused, leaves nothing behind: it need not wait for Redis, which may be away for long.
+    # A newcomer that ends while it waits for its predecessor continues to wait: its successor
+    # relies on `released` meaning that both are gone. A claim that was not sent, or that Redis
+    # refused, leaves nothing behind: it need not wait for Redis, which may be unavailable for long.
     if session.joining is not None:
         if not session.claiming:
             session.joining.cancel()
@@ -234,12 +236,14 @@ async def leave(worker: Worker, session: Session) -> None:
     if session.guest:
         worker.guests.left(destination)
     worker.sessions.pop(session, None)
-    session.sender = None  # they hold each other, and the collector comes late
+    session.sender = None  # breaks a reference cycle, as collections are rare
 
 
 async def _acknowledged(worker: Worker, session: Session) -> None:
-    """Waits for the peer to acknowledge what was written, for as long as it may: what it has not
-    comes to its next connection again."""
+    """Wait until the peer has acknowledged what was written, or its time is over.
+
+    What it has not acknowledged is delivered again on its next connection.
+    """
     began = worker.loop.time()
     deadline = began + SOCKET_WAIT_S
     session.confirm()
@@ -251,8 +255,10 @@ async def _acknowledged(worker: Worker, session: Session) -> None:
 
 
 async def _verify(worker: Worker, session: Session) -> None:
-    """Redis changed, and the session ended before it had read its stream again: what it had
-    delivered is removed where it is still the very same entry."""
+    """Remove what the session had delivered, if the very same entries are still in the stream.
+
+    This is needed if Redis changed and the session ended before it had read its stream again.
+    """
     had, session.had = session.had or {}, None
     acknowledged = session.socket.acknowledged()
     stream = session.destination.stream
@@ -269,9 +275,9 @@ async def _verify(worker: Worker, session: Session) -> None:
 
 
 async def _release(worker: Worker, session: Session) -> None:
-    """Removes what arrived and the directory entry, in one MULTI.
+    """Remove what arrived and the directory entry, in one MULTI.
 
-    What Redis refuses it is asked for again: the entry would stay for as long as this worker.
+    If Redis refuses it is retried: otherwise the entry would stay for the life of this worker.
     """
     command = scripts.release(session.destination.text, session.epoch)
     told = False

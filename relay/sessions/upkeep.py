@@ -1,9 +1,9 @@
-"""What a worker does besides messages: its heartbeat, the check, and what others have changed.
+"""The regular tasks of a worker: its heartbeat, the check, and changes made by others.
 
-The heartbeat each second also compares versions (control state, twins, guests), so that a lost
-pub/sub message costs a second at most. The check looks at every held session at least each
-`CHECK_S`: is there an entry in its stream that it does not know of, and does the directory still
-name it? In a run without lost connections or dead workers it finds nothing.
+The heartbeat each second also compares versions (control state, twins, guests), so a lost pub/sub
+message costs a second at most. The check visits every held session at least each `CHECK_S`: does
+its stream have an entry that the session does not know, and does the directory still name it?
+Without lost connections or dead workers it finds nothing.
 """
 
 from __future__ import annotations
@@ -44,20 +44,19 @@ TICK_S: Final = 0.1
 CHECK_S: Final = 15.0
 SECOND_LOOK_S: Final = 1.0
 COMPARED: Final = 500
-"""Directory entries asked for in one command."""
+"""Directory entries requested by one command."""
 CHECK_ENTRIES: Final = 16
 FULL_LOOKS: Final = 100
-"""Full sessions looked at in one tick. Sockets tell when they are nearly empty; this is for those
-that are full of many small messages, and finds out which take nothing any more."""
+"""Full sessions checked in one tick, as sockets report room only when they are nearly empty."""
 SWEEP_S: Final = 30.0
 SWEEP_LEASE: Final = "relay:sweep"
 STREAMS: Final = ("MATCH", "stream:*", "TYPE", "stream", "COUNT", 500)
-"""What is looked through: another key of such a name, which is nobody's queue, stops nothing."""
+"""Options of the sweep's SCAN; keys with such a name that are not streams do no harm."""
 TRIMS_AT_ONCE: Final = 32
 FULL_PART: Final = 0.5
-"""Filled by so much of a bound, a queue is named to those who watch for full ones."""
+"""Part of a bound from which a queue is listed as nearly full."""
 FULLEST: Final = 50
-"""Queues named, the fullest first."""
+"""Maximum number of queues listed, the fullest first."""
 
 
 class Upkeep:
@@ -66,20 +65,20 @@ class Upkeep:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self.control = Control(worker)
-        self.loop_lag_s = 0.0  # the worst of the last second
+        self.loop_lag_s = 0.0  # maximum of the last second
         self.recent = Recent(worker.metrics)
         self.rates = RateMeter(worker)
         self.redis_policy = ""  # Redis' maxmemory-policy, once known
-        self._ring: list[Session] = []  # whom the check visits in this round
-        self._to_compare: list[Session] = []  # at the end of this turn of the loop
+        self._ring: list[Session] = []  # sessions to be checked in this round
+        self._to_compare: list[Session] = []  # compared at the end of this turn of the loop
         self._others: set[str] = set()  # workers seen alive
         self._believe_at = 0.0  # loop time from which a missing heartbeat means a dead worker
         self._beats = 0
-        self._link = ""  # as it was told last
+        self._link = ""  # as last published
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begins all timers."""
+        """Start all timers."""
         loop = self._worker.loop
         self._tasks = [
             loop.create_task(self._every(BEAT_S, self._beat)),
@@ -88,7 +87,7 @@ class Upkeep:
         ]
 
     async def stop(self) -> None:
-        """Ends them, and the worker's entries in Redis."""
+        """Stop the timers, and remove the worker's entries in Redis."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -102,11 +101,11 @@ class Upkeep:
             )
 
     def refresh(self) -> None:
-        """News may have been missed: has the versions compared now."""
+        """Compare the versions now, as news may have been missed."""
         self._worker.spawn(self._once(self._versions))
 
     def redis_was_away(self) -> None:
-        """Heartbeats may have ended for want of Redis: their workers get the time to come back."""
+        """Give other workers time to renew heartbeats that expired while Redis was unavailable."""
         self._believe_at = self._worker.loop.time() + BEAT_TTL_S
 
     # --- the heartbeat ------------------------------------------------------------------------
@@ -121,7 +120,7 @@ class Upkeep:
             await self._worker.until_usable()
             await work()
         except LinkLost:
-            pass  # the next round comes after the reconnect
+            pass  # the next round follows the reconnect
         except hiredis.ReplyError as error:
             if str(error).startswith(TEMPORARY):
                 self._worker.commit.refused_for_now(str(error))
@@ -130,7 +129,7 @@ class Upkeep:
             else:
                 log.warning("redis refused the upkeep: %s", error)
         except Exception:
-            # Without a heartbeat the others bury this worker: it goes on, whatever is in Redis.
+            # Without a heartbeat other workers bury this one: it continues whatever is in Redis.
             log.exception("upkeep")
 
     def _ask(self, *arguments: resp.Argument) -> asyncio.Future[Any]:
@@ -145,7 +144,7 @@ class Upkeep:
         except hiredis.ReplyError as error:
             if not str(error).startswith(DISK_FULL):
                 raise
-            # No worker has a heartbeat now: all get the time to come back.
+            # No worker can send a heartbeat now: give all of them time to renew it.
             worker.commit.cannot_store(str(error))
             self.redis_was_away()
             await self._versions()
@@ -186,7 +185,7 @@ class Upkeep:
         await self._others_alive()
 
     async def _keep_number(self) -> None:
-        """Keep the number of the last batch; of a worker that has committed nothing it is 0.
+        """Keep the number of the last batch in Redis; 0 for a worker that has committed nothing.
 
         So its absence after a restart of Redis proves a loss.
         """
@@ -201,7 +200,7 @@ class Upkeep:
         commit.numbered = True
 
     def _report(self) -> list[str | int | float]:
-        """The heartbeat hash: who this is, how it does, and its counters."""
+        """Return the heartbeat hash: the worker's identity, its state, and its counters."""
         worker = self._worker
         options = worker.options
         sessions = worker.connections
@@ -233,7 +232,7 @@ class Upkeep:
 
     @property
     def state(self) -> str:
-        """``ok``, or what keeps the worker from being ready."""
+        """``ok``, or why the worker is not ready."""
         if self._worker.draining:
             return "draining"
         pipe = self._worker.commit.pipe
@@ -287,7 +286,8 @@ class Upkeep:
             if boot not in alive:
                 self._worker.spawn(self._once(partial(bury, self._worker, boot)))
         if self._others - alive:
-            # A dead worker may have left a batch without a wake. Its connection is gone by now.
+            # A dead worker may have committed a batch without a wake. Its connection is gone by
+            # now.
             for session in list(self._worker.sessions):
                 session.read()
         self._others = alive
@@ -312,7 +312,7 @@ class Upkeep:
         full = worker.full_sessions
         for session in list(islice(full, FULL_LOOKS)):
             del full[session]
-            full[session] = None  # the others' turn
+            full[session] = None  # moved to the end, so that all get a turn
             session.writable()
             if (
                 session.full_since is not None
@@ -327,7 +327,7 @@ class Upkeep:
         idle_s = worker.bounds.idle_timeout_s
         for session in visited:
             if session.sender is not None:
-                session.sender.examine = None  # 1.2 KB that idle sessions need not have
+                session.sender.examine = None  # frees 1.2 KB that idle sessions do not need
             if idle_s and now - session.socket.last_received >= idle_s:
                 worker.end(session, SessionReason.IDLE)
         held = [session for session in visited if session.held and session.live]
@@ -339,7 +339,7 @@ class Upkeep:
         self.rates.tick(now)
 
     def _look(self, session: Session) -> None:
-        """Is there an entry in the stream that the session does not know of?"""
+        """Check whether the stream has an entry that the session does not know."""
         start = b"-" if session.read_up_to == b"-" else b"(" + session.read_up_to
         count = CHECK_ENTRIES + len(session.inflight)
         self._worker.commit.submit(
@@ -364,11 +364,11 @@ class Upkeep:
             session.suspects = NO_ENTRIES
 
     def compare_all(self) -> None:
-        """Compares every held epoch with the directory."""
+        """Compare every held epoch with the directory."""
         self.compare([session for session in self._worker.sessions if session.held])
 
     def compare_soon(self, session: Session) -> None:
-        """Compares the epoch of a session with those of others of this turn of the loop."""
+        """Compare the epoch of a session, together with others of this turn of the loop."""
         if not self._to_compare:
             self._worker.loop.call_soon(self._compare_gathered)
         self._to_compare.append(session)
@@ -378,7 +378,7 @@ class Upkeep:
         self.compare(session for session in gathered if session.held)
 
     def compare(self, sessions: Iterable[Session]) -> None:
-        """Compares the epochs of held sessions with the directory."""
+        """Compare the epochs of held sessions with the directory."""
         held = list(sessions)
         for first in range(0, len(held), COMPARED):
             part = held[first : first + COMPARED]
@@ -398,7 +398,7 @@ class Upkeep:
                 session.evicted(epoch)
 
     def _hold(self, session: Session) -> None:
-        """The directory does not name the holder: it enters itself again."""
+        """Enter a holder again that the directory does not name."""
         if not session.held:
             return
         self._worker.commit.submit(
@@ -415,7 +415,7 @@ class Upkeep:
     # --- retention ----------------------------------------------------------------------------
 
     async def _sweep(self) -> None:
-        """Removes old messages and empty queues, counts what waits, names the fullest queues.
+        """Remove old messages and empty queues, count what waits, and list the fullest queues.
 
         One worker at a time does it for all.
         """
@@ -427,7 +427,7 @@ class Upkeep:
             if holder != self._worker.boot_id.encode():
                 return
             await self._ask("EXPIRE", SWEEP_LEASE, int(2 * SWEEP_S))
-        # Of the clock that gave the entries their ids: this one may be ahead.
+        # By the clock that gave the entries their ids: the local one may be ahead.
         now_s = int((await self._ask("TIME"))[0])
         oldest = (now_s - self._worker.options.queue.retention_s) * 1000
         policy = self._worker.commit.policy
@@ -458,10 +458,10 @@ class Upkeep:
         await self._ask("SET", keys.WAITING, waiting, "EX", int(3 * SWEEP_S))
 
     async def _tell_trimmed(self, streams: list[bytes], oldest: int, told: int) -> int:
-        """Has the recorder look at what is about to be removed, which nobody does otherwise.
+        """Report messages that are about to be removed to the recorder.
 
         Returns:
-            How many messages it was told of, with those `told` before in this sweep.
+            Number of messages reported, including the `told` before in this sweep.
         """
         last, recorder = oldest - 1, self._worker.recorder
         firsts = await asyncio.gather(
@@ -481,8 +481,9 @@ class Upkeep:
     async def _full_queues(
         self, streams: list[bytes], policy: batch.QueuePolicy
     ) -> tuple[int, list[tuple[float, str, int, int]]]:
-        """Messages in these queues, and of each that is half full the part of the bound that is
-        filled, its name, messages and bytes."""
+        """Return the number of messages in these queues, and a tuple for each that is half full:
+        the part of the bound that is filled, its name, messages and bytes.
+        """
         if not streams:
             return 0, []
         bounds = int(policy.max_messages * FULL_PART), int(policy.max_bytes * FULL_PART)

@@ -1,12 +1,12 @@
 """One relay worker: the sessions it holds, and how their messages reach each other.
 
-A message's way: the socket hands it to its `Sender`, which routes it into the batch of this turn of
-the loop (`CommitLog`); when Redis has applied the batch, `applied` below writes it to the sockets
-of sessions held here; others were woken by the batch itself and read their stream. When a
-receiver's TCP has acknowledged it, `confirm` has it removed from the stream with the next batch.
+The socket passes a message to its `Sender`, which routes it into the batch of this turn of the loop
+(`CommitLog`). When Redis has applied the batch, `applied` below writes it to the sockets of
+sessions held here; others were woken by the batch itself and read their stream. When a receiver's
+TCP has acknowledged it, `confirm` removes it from the stream with the next batch.
 
-Nothing here knows about websockets, Django or a real network: sockets, the Redis connections and
-the time come in from outside, so the same code runs under simulation.
+This module knows nothing of websockets, Django or a real network: sockets, Redis connections and
+the time are passed in, so the same code runs under simulation.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ from relay.twins.source import TwinRecord
 log = logging.getLogger(__name__)
 
 IDLE_LOOK_S: Final = 0.005
-"""How often sockets are looked at for acknowledgements when no batch goes out."""
+"""Seconds between checks of sockets for acknowledgements while no batch is written."""
 STALLED_LOOKS: Final = 100
-"""Stalled sockets looked at in one tick: thousands of them must not cost the others anything."""
-READ_AGAIN_S: Final = 1.0  # pause before a stream is read again that could not be read
+"""Stalled sockets checked in one tick: thousands of them must not delay the others."""
+READ_AGAIN_S: Final = 1.0  # pause until a stream that could not be read is retried
 DRAIN_STEP_S: Final = 0.02
 DESTINATIONS: Final = 5_000
-"""Keys remembered, 0.8 KB each. Above it unused ones go each minute, above twice of it at once."""
+"""Keys remembered, 0.8 KB each. Above it unused ones go each minute, above twice it at once."""
 
 
 class Worker:
@@ -85,13 +85,13 @@ class Worker:
         self.wall_s = wall_clock
         self.twins = twins
         self.history = history
-        self.gauges: Callable[[], dict[str, float]] = dict  # figures of what is around the worker
+        self.gauges: Callable[[], dict[str, float]] = dict  # figures of the surroundings
         self.record(recorder or Recorder())
         self.on_traces: Callable[[dict[str, str]], None] = lambda orders: None
         self.metrics = Counters()
         self.hits = Hits()
         self.meters = MeterBook(options.limit)
-        self.pace = Pace()  # of what all twins send in vain
+        self.pace = Pace()  # of refused messages of all twins
         self.commit = CommitLog(options.boot_id, connect, opening, options.queue, self)
         self.hub = Hub(connect, opening, self)
         self.guests = Guests(self)
@@ -105,11 +105,11 @@ class Worker:
         self.destinations: dict[keys.SessionKey, Destination] = {}
         self._destinations_bound = 2 * DESTINATIONS
         self.unconfirmed: dict[Session, None] = {}  # with bytes not known to have arrived
-        self.stalled: dict[Session, None] = {}  # the same, but looked at less often
-        self.full_sessions: dict[Session, None] = {}  # whose socket takes nothing more
+        self.stalled: dict[Session, None] = {}  # the same, but checked less often
+        self.full_sessions: dict[Session, None] = {}  # whose socket is full
         self.held_back: dict[Sender, None] = {}  # not read because Redis does not keep up
         self.draining = False
-        self.on_leave: Callable[[], None] = self.drain  # set by what can end the process
+        self.on_leave: Callable[[], None] = self.drain  # set by `Runtime`, to end the process
         self._next_look = 0.0
         self._look_timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -119,7 +119,7 @@ class Worker:
     # --- life ---------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Connects to Redis and begins the upkeep. Does not wait for either."""
+        """Connect to Redis and start the upkeep, without waiting for either."""
         self.commit.pipe.start()
         self.hub.pipe.start()
         self.upkeep.start()
@@ -127,7 +127,7 @@ class Worker:
         self.spawn(self.hub.subscribe(keys.TWINS_CHANNEL.encode(), self.upkeep.control.twins_news))
 
     async def stop(self) -> None:
-        """Ends the Redis connections; sessions should have been drained before."""
+        """Close the Redis connections; sessions should have been drained before."""
         await self.upkeep.stop()
         for task in list(self._tasks):
             task.cancel()
@@ -138,12 +138,12 @@ class Worker:
         await self.hub.pipe.close()
 
     def record(self, recorder: Recorder) -> None:
-        """Tells what happens from now on to this recorder."""
+        """Report what happens from now on to this recorder."""
         self.recorder, self.recording = recorder, type(recorder) is not Recorder
         self.following = recorder.follows
 
     def spawn(self, coroutine: Any) -> asyncio.Task[None]:
-        """Runs a take-over, an ending or a look-up beside everything else."""
+        """Run a take-over, an ending or a look-up in the background."""
         task: asyncio.Task[None] = self.loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
@@ -155,16 +155,16 @@ class Worker:
             log.error("a task of the worker failed", exc_info=error)
 
     def request(self, payload: bytes) -> asyncio.Future[Any]:
-        """Sends one encoded command over the commit connection; the future gets its reply.
+        """Send one encoded command over the commit connection; the future gets its reply.
 
-        It fails with `LinkLost`, or with the error Redis answered.
+        It fails with `LinkLost`, or with the error that Redis answered.
         """
         future, answered = awaited()
         self.commit.submit(payload, answered)
         return future
 
     async def until_usable(self) -> None:
-        """Returns when the commit connection is up."""
+        """Wait until the commit connection is usable."""
         while not self.commit.pipe.usable:
             future: asyncio.Future[None] = self.loop.create_future()
             self._waiting[future] = None
@@ -174,7 +174,7 @@ class Worker:
                 self._waiting.pop(future, None)
 
     def now_s(self) -> int:
-        """Unix time in whole seconds, as envelopes carry it."""
+        """Return unix time in whole seconds, as in envelopes."""
         return int(self.wall_s())
 
     # --- sessions -----------------------------------------------------------------------------
@@ -187,8 +187,8 @@ class Worker:
         user_agent: str = "",
         opening: takeover.Opening | None = None,
     ) -> Session:
-        """Takes a signed-in connection in. The take-over of its key begins now; what the client
-        sends is routed at once.
+        """Add a signed-in connection. The take-over of its key begins now; messages are routed at
+        once.
 
         The caller starts the socket with the returned session as its receiver; with `opening` it
         may do so, and answer the handshake, later.
@@ -204,7 +204,7 @@ class Worker:
         return session
 
     def end(self, session: Session, reason: SessionReason) -> None:
-        """Ends a session: closes its socket and gives up its key. Idempotent."""
+        """End a session: close its socket and give up its key. Idempotent."""
         if session.end_reason is not None:
             return
         session.end_reason = reason
@@ -227,13 +227,13 @@ class Worker:
         self.spawn(takeover.leave(self, session))
 
     def drain(self) -> None:
-        """Takes no new sessions and closes those there are, spread over `drain_s`."""
+        """Refuse new sessions and close the existing ones, spread over `drain_s`."""
         if not self.draining:
             self.draining = True
             self.spawn(self._drain())
 
     def leave(self) -> None:
-        """Has the process end: it stops accepting first, so that nobody comes back, then drains."""
+        """End the process: it stops accepting first, so that no client comes back, then drains."""
         if not self.draining:
             self.on_leave()
 
@@ -248,13 +248,13 @@ class Worker:
                 await asyncio.sleep(due - self.loop.time())
 
     async def drained(self) -> None:
-        """Drains, and returns when every session has given up its key."""
+        """Drain, and wait until every session has given up its key."""
         self.drain()
         while self.sessions:
             await asyncio.sleep(DRAIN_STEP_S)
 
     def destination(self, key: keys.SessionKey) -> Destination:
-        """What is known about a session key."""
+        """Return what is known about a session key."""
         destination = self.destinations.get(key)
         if destination is None:
             if len(self.destinations) >= self._destinations_bound:
@@ -263,7 +263,7 @@ class Worker:
         return destination
 
     def forget_destinations(self) -> None:
-        """Keeps the memory of keys bounded: those stay that are held or that messages wait for."""
+        """Bound the memory of keys; keep those that are held or that messages wait for."""
         if len(self.destinations) > DESTINATIONS:
             used: set[Destination] = set()
             for session in self.sessions:
@@ -271,14 +271,14 @@ class Worker:
                 if session.sender is not None:
                     used.update(session.sender.waits_for)
             kept = {key: each for key, each in self.destinations.items() if each in used}
-            self.destinations.clear()  # senders have this very dictionary at hand
+            self.destinations.clear()  # senders hold references to this very dictionary
             self.destinations.update(kept)
         self._destinations_bound = 2 * max(DESTINATIONS, len(self.destinations))
 
     # --- what the commit log tells ------------------------------------------------------------
 
     def confirm(self) -> None:
-        """Looks which messages have arrived, and adds what is due to the batch that fills."""
+        """Check which messages have arrived, and add what is due to the batch being filled."""
         if self.meters.due:
             self.meters.commit(self.commit)
         if not self.unconfirmed:
@@ -297,7 +297,7 @@ class Worker:
                 self.stalled[session] = None
 
     def confirm_stalled(self) -> None:
-        """Looks at some of those that take nothing; the others have their turn next time."""
+        """Check some of the stalled sessions; the others have their turn next time."""
         now = self.loop.time()
         stalled = self.stalled
         for session in list(islice(stalled, STALLED_LOOKS)):
@@ -310,7 +310,7 @@ class Worker:
         self.watch()
 
     def _look(self) -> None:
-        """The timer's look, for when no batch goes out."""
+        """Check on the timer, for when no batch is written."""
         self._look_timer = None
         self.confirm()
         if self.commit.has_removals:
@@ -318,12 +318,12 @@ class Worker:
         self.watch()
 
     def watch(self) -> None:
-        """Makes sure that unconfirmed messages are looked at again."""
+        """Make sure that unconfirmed messages are checked again."""
         if self.unconfirmed and self._look_timer is None:
             self._look_timer = self.loop.call_later(IDLE_LOOK_S, self._look)
 
     def applied(self, batch: Batch, ids: list[Any] | None) -> None:
-        """A batch is committed: delivers it to the sessions held here."""
+        """Deliver a committed batch to the sessions held here."""
         self.metrics.committed(self.commit.last_commit_s)
         if ids is None:
             self._applied_unseen(batch)
@@ -365,7 +365,7 @@ class Worker:
         self.watch()
 
     def _applied_unseen(self, batch: Batch) -> None:
-        """A batch was found applied: its ids are unknown, so its sessions read their streams."""
+        """Handle a batch that was found applied, without ids: its sessions read their streams."""
         self.recorder.committed(batch, None)
         for destination in dict.fromkeys(item[0] for item in batch.items):
             session = destination.session
@@ -376,7 +376,7 @@ class Worker:
         self.metrics.queued += len(batch.items)
 
     def _wake(self, destination: Destination) -> None:
-        """The session was held here when its message was written, and is not any more."""
+        """Wake a session that was held here when its message was written, and is not any more."""
         payload = resp.command("PUBLISH", destination.wake, "new")
 
         def answered(reply: Any) -> None:
@@ -386,7 +386,7 @@ class Worker:
         self.commit.submit(payload, answered)
 
     def refused(self, item: Item) -> None:
-        """A message could not be stored."""
+        """Drop a message that could not be stored."""
         _, payload, sender = item
         envelope = Envelope.FromString(payload)
         if sender is not None:
@@ -395,16 +395,16 @@ class Worker:
             self.drop(None, envelope, MessageReason.STORAGE_FULL)
 
     def less_waits(self) -> None:
-        """Less waits for Redis: goes on with those that are not read for it."""
+        """Resume reading of connections held back, if little enough waits for Redis."""
         if self.held_back and self.commit.waiting_bytes < WAITING_BYTES // 2:
             self._read_on()
 
     def dropped(self, destination: Destination, count: int) -> None:
-        """A full queue lost its oldest messages, as the operator chose."""
+        """Count the oldest messages of a full queue, removed as the operator chose."""
         self.drop_unseen(count, MessageReason.QUEUE_FULL)
 
     def redis_usable(self) -> None:
-        """Redis is back: whatever was waiting for it goes on."""
+        """Continue everything that was waiting for Redis, which is back."""
         if self.commit.pipe.connections > 1:
             self.metrics.redis_reconnects += 1
             self.upkeep.redis_was_away()
@@ -418,17 +418,17 @@ class Worker:
         self.upkeep.compare_all()
 
     def redis_down(self) -> None:
-        """Redis is away. Connections are read as far as their allowance (see `Sender`)."""
+        """Do nothing: connections are read as far as their allowance (see `Sender`)."""
 
     def redis_went_back(self, *, restarted: bool, lost: bool) -> None:
-        """Redis may have forgotten something: streams are read again from their start."""
+        """Read all streams again from their start, as Redis may have lost something."""
         self.metrics.redis_restarts += restarted
         self.metrics.went_back += lost
         for session in self.sessions:
             session.rewind()
 
     def resubscribed(self) -> None:
-        """Wakes and evictions may have been missed while the pub/sub connection was away."""
+        """Catch up on wakes and evictions missed while the pub/sub connection was down."""
         for session in list(self.sessions):
             session.read()
         self.upkeep.compare_all()
@@ -442,11 +442,11 @@ class Worker:
     # --- what sessions tell -------------------------------------------------------------------
 
     def caught_up(self, session: Session) -> None:
-        """A session has everything its stream had."""
+        """Record that a session has everything its stream had."""
         destination = session.destination
         most = max(destination.queued, session.took)
         most_bytes = max(destination.queued_bytes, session.took_bytes)
-        # What a session before it took was of the same queue, however little was left.
+        # A session before it read from the same queue, even if little was left.
         first = not session.announced and session.took
         if first or destination.shares or self.options.queue.counts_shares(most, most_bytes):
             self.room.give_back(destination)
@@ -457,22 +457,21 @@ class Worker:
             self.recorder.opened(session)
 
     def stream_unreadable(self, session: Session, error: Exception) -> None:
-        """The stream's key holds something else, or Redis is loading: tried again."""
+        """Retry later, as the stream's key holds something else, or Redis is loading."""
         log.error("stream of %s cannot be read: %s", session.destination.text, error)
         self.loop.call_later(READ_AGAIN_S, session.catch_up)
 
     def unreadable_entry(self, session: Session, entry_id: bytes) -> None:
-        """A foreign writer put something into a stream that is not an envelope."""
+        """Drop a stream entry of another writer that is not an envelope."""
         log.warning("entry %r of %s is not an envelope", entry_id, session.destination.text)
         self.drop(None, None, MessageReason.UNPARSABLE)
 
     def expire(self, envelope: Envelope) -> None:
-        """A message was too old when its session came: the sender of a request is told."""
+        """Drop a message that was too old when its session came; notify the sender of a request."""
         self.refuse_absent(envelope, MessageReason.EXPIRED)
 
     def refuse_absent(self, envelope: Envelope, reason: MessageReason) -> None:
-        """Ends a message whose sender need not be here any more: counted, and a request's sender
-        is told wherever it is."""
+        """End a message whose sender may be elsewhere; notify the sender of a request."""
         self.drop(None, envelope, reason)
         key = from_message(envelope.source)
         notice = notices.refusal(envelope, reason, self.now_s(), key)
@@ -481,7 +480,7 @@ class Worker:
             self.router.send_notice(self.destination(key), notice)
 
     def limit_hit(self, sender: Sender, envelope: Envelope | None, reason: MessageReason) -> None:
-        """A twin is over its limit: one line per twin and window."""
+        """Record that a twin is over its limit, with one log line per twin and window."""
         self.metrics.limit_hits += 1
         self.recorder.limited(sender.key, envelope, reason)
         self.hits.message(sender.key[0], sender.session.address)
@@ -489,12 +488,12 @@ class Worker:
             log.warning("twin %d is over its limit (%s)", sender.key[0], reason)
 
     def drop(self, sender: Sender | None, envelope: Envelope | None, reason: MessageReason) -> None:
-        """Counts a message that ends undelivered."""
+        """Count a message that ends undelivered."""
         self.metrics.drops[reason] += 1
         self.recorder.dropped(sender, envelope, reason)
 
     def drop_unseen(self, count: int, reason: MessageReason) -> None:
-        """Counts messages that left their queue without being looked at."""
+        """Count messages that left their queue without being examined."""
         self.metrics.drops[reason] += count
         for _ in range(count if self.recording else 0):
             self.recorder.dropped(None, None, reason)

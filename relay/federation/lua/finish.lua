@@ -1,12 +1,13 @@
 -- name: finish
--- Ends one entry of the outbox in another way than by delivery to another relay: it becomes a dead
--- letter, with a notice to its sender or without, or it goes to a session of this relay. One step, so
--- that it is never in two places or in none, and does nothing where the entry is gone.
--- KEYS: the shard's stream, hash of the account, list of the entry's tries, dead letters.
--- ARGV: entry, source twin, packed count, reason ('' for no dead letter), shard, most dead letters,
--- most bytes of dead letters, session key the notice goes to ('' for none), notice, session key
--- the message itself goes to ('' for none), life of a session's stream in seconds.
--- Replies whether the entry was there. The first write is an XDEL, which is never refused.
+-- Removes one entry of the outbox that is not delivered to a partner relay: it becomes a dead
+-- letter, with or without a notice to its sender, or it goes to a session of this relay. One step,
+-- so the entry is never in two places or in none. Does nothing if the entry no longer exists.
+-- KEYS: the shard's stream, hash of the account, list of the entry's attempts, dead letters.
+-- ARGV: entry, source twin, packed count, reason ('' for no dead letter), shard, maximum number of
+-- dead letters, maximum bytes of dead letters, session key that gets the notice ('' for none),
+-- notice, session key that gets the message itself ('' for none), life of a session's stream in
+-- seconds.
+-- Replies whether the entry existed. The first write is an XDEL, which is never refused.
 local entry = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])[1]
 if not entry then return 0 end
 redis.call('XDEL', KEYS[1], ARGV[1])

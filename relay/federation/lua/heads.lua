@@ -1,9 +1,9 @@
 -- name: heads
--- Looks at the oldest entries of the outbox without taking their payloads out of Redis.
--- KEYS: federation:out:<shard>, one or more. ARGV: entries to look at in each.
--- Replies per key [length, id, account, id, account, ...], oldest first. Only reads, so it is atomic
--- in the only way that matters: one moment for all shards. Entry after entry, because a page of
--- entries may hold many of 16 MiB; it stops at a mebibyte.
+-- Reads the oldest entries of the outbox without transferring their payloads from Redis.
+-- KEYS: federation:out:<shard>, one or more. ARGV: entries to read in each.
+-- Replies per key [length, id, account, id, account, ...], oldest first. Only reads, so atomicity
+-- means a single moment for all shards. Reads one entry at a time, because a page of entries may
+-- hold many of 16 MiB; stops after a mebibyte.
 local found = {}
 for _, key in ipairs(KEYS) do
   local heads = {redis.call('XLEN', key)}

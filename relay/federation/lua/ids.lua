@@ -1,9 +1,11 @@
 -- name: ids
--- The ids of the oldest entries of the outbox, without taking their payloads out of Redis.
--- KEYS: federation:out:<shard>, one or more. ARGV: most ids of each, then where each begins.
--- Replies per key [id, ...], oldest first. Only reads, so it is atomic in the only way that matters:
--- one moment for all shards. Entry after entry, because a page of entries may hold many of 16 MiB;
--- it stops at 64 MiB.
+-- Returns the ids of the oldest entries of the outbox without transferring their payloads from
+-- Redis.
+-- KEYS: federation:out:<shard>, one or more. ARGV: maximum ids of each, then the id at which each
+-- begins.
+-- Replies per key [id, ...], oldest first. Only reads, so atomicity means a single moment for all
+-- shards. Reads one entry at a time, because a page of entries may hold many of 16 MiB; stops after
+-- 64 MiB.
 local found = {}
 for shard, key in ipairs(KEYS) do
   local ids = {}

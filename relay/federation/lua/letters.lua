@@ -1,10 +1,12 @@
 -- name: letters
--- The ids of the latest dead letters of some kind, without taking their payloads out of Redis.
--- KEYS: federation:dead. ARGV: where it begins, most ids, most letters looked at, a relay and a
--- reason; either empty for all.
--- Replies [where the next look begins, or empty after the last letter, id, ...], newest first. Only
--- reads, so it is atomic in the only way that matters. Letter after letter, because a page of them
--- may hold many of 16 MiB; it stops at 64 MiB.
+-- Returns the ids of the latest dead letters of some kind without transferring their payloads from
+-- Redis.
+-- KEYS: federation:dead. ARGV: id to begin at, maximum ids, maximum letters to examine, a relay and
+-- a reason; either is empty for all.
+-- Replies [id at which the next call begins, or empty after the last letter, id, ...], newest
+-- first.
+-- Only reads, so it needs no other atomicity. Reads one letter at a time, because a page of them
+-- may hold many of 16 MiB; stops after 64 MiB.
 local start, most, looks, relay, reason = unpack(ARGV)
 -- Letters of an older release have relays as their twins spell them: case and a last dot make no
 -- difference.

@@ -1,6 +1,7 @@
 -- name: note_tries
--- Keeps a failed try of several messages, for those who look at what waits.
--- KEYS: lists of the messages' tries. ARGV: the try, most tries kept, life of a list in seconds.
+-- Stores a failed attempt of several messages, to be shown with the waiting messages.
+-- KEYS: lists of the messages' attempts. ARGV: the attempt, maximum number of attempts kept, life
+-- of a list in seconds.
 for _, key in ipairs(KEYS) do
   redis.call('RPUSH', key, ARGV[1])
   redis.call('LTRIM', key, -tonumber(ARGV[2]), -1)

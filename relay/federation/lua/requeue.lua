@@ -1,8 +1,8 @@
 -- name: requeue
--- Puts a dead letter back into the outbox: one step, so that it is never in both or in neither.
--- KEYS: federation:dead, federation:out:0 and on, one for each shard.
--- ARGV: entry, prefix of the hashes with what the outbox holds, bits of a count of messages.
--- Replies the entry's id in the outbox, or nothing where the letter is gone or cannot be put back.
+-- Puts a dead letter back into the outbox: one step, so it is never in both or in neither.
+-- KEYS: federation:dead, then federation:out:<shard> of every shard, from 0.
+-- ARGV: entry, prefix of the hashes that count the outbox's entries, bits of a count of messages.
+-- Replies the entry's id in the outbox, or nothing if the letter is gone or cannot be put back.
 -- The hash of an account cannot be named before the entry is read; Redis Cluster, where that would
 -- matter, is not supported.
 local letter = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1])[1]

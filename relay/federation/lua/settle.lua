@@ -1,12 +1,12 @@
 -- name: settle
--- Removes delivered entries from shards of the outbox and takes them off what is held: one step, so
--- an entry is never gone and still counted. Settling again changes nothing: an entry that is gone
--- was taken off before.
+-- Removes delivered entries from shards of the outbox and subtracts them from the counts: one step,
+-- so an entry that is gone is never still counted. Settling an entry again changes nothing, because
+-- its removal subtracted it.
 -- KEYS: streams of shards and hashes of accounts.
 -- ARGV: for each shard and account: index of the stream in KEYS, index of the hash, n, then n times
 -- the id of an entry, its source twin and its packed count.
--- Replies how many entries were there. The first write is an XDEL, which is never refused: a script
--- may go on writing then, also when Redis is out of memory.
+-- Replies how many entries existed. The first write is an XDEL, which is never refused: after it, a
+-- script may continue to write even when Redis is out of memory.
 local call, at, removed, taken = redis.call, 1, 0, {}
 local function add(counts, field, packed)
   local before = counts[field]

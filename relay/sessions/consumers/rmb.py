@@ -1,8 +1,8 @@
 """The websocket endpoint of the relay.
 
 A Channels consumer with its own loop: no message of a session passes Channels' dispatch, a channel
-layer, a task or the ORM. After the handshake the server hands whole batches of messages straight to
-the session (`relay.server.socket`), and this coroutine ends.
+layer, a task or the ORM. After the handshake the server passes whole batches of messages directly
+to the session (`relay.server.socket`), and this coroutine ends.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class RmbConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
         opening = Opening()
         session = runtime.worker.open(admitted.key, socket, admitted.twin, user_agent, opening)
         try:
-            await opening.claimed()  # or replaced already: then a close frame follows at once
+            await opening.claimed()  # if replaced already, a close frame follows at once
             await send({"type": "websocket.accept"})
             socket.start(session, admitted.key[0])
         except BaseException:

@@ -1,14 +1,14 @@
 -- name: claim
--- Takes session keys over: one atomic step, so of several newcomers the last claim wins.
--- KEYS: relay:sessions, a key that never exists. ARGV: boot id, seconds and number of the sessions
--- of a twin that are remembered (above it the older half goes), then for each claim: session key,
--- since, remote. Returns for each claim its epoch and the former entry, or ''.
--- The DEL comes first because it is never refused: a script whose first write is allowed may go on
--- writing when Redis is out of memory, and signing in must work then, so that queues can be drained.
--- With a full disk (MISCONF) it is refused like all writes: then the claims are not entered, and count
--- by their evicts alone; the holder enters itself once there is room (hold.lua). What the client gets
--- then cannot be removed either.
--- What is remembered is written by pcall: a foreign value in its place must not stop other claims.
+-- Takes session keys over: one atomic step, so of several new connections the last claim wins.
+-- KEYS: relay:sessions, a key that never exists. ARGV: boot id, life in seconds and maximum number
+-- of the remembered sessions of a twin (above it the older half is removed), then for each claim:
+-- session key, since, remote. Returns for each claim its epoch and the former entry, or ''.
+-- The DEL comes first because it is never refused: a script whose first write is allowed may
+-- continue to write when Redis is out of memory, and signing in must work then, so that queues can
+-- be drained. With a full disk (MISCONF) it is refused like all writes: then the claims are not
+-- entered, and only their evicts take effect; the holder enters itself once there is room
+-- (hold.lua). Messages that the client gets then cannot be removed either.
+-- Sessions are remembered by pcall: a foreign value in that key must not stop other claims.
 local wrote = redis.pcall('DEL', KEYS[2])
 local refused = type(wrote) == 'table' and wrote.err
 if refused and not string.find(refused, 'MISCONF', 1, true) then return wrote end

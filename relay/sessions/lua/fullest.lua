@@ -1,7 +1,7 @@
 -- name: fullest
--- How many messages there are in all, then the queues that hold at least so much: name, messages
--- and bytes of each, one after the other.
--- Reads only; a page of the sweep's SCAN at a time, so that Redis is not held up.
+-- Returns the total number of messages, then the queues that hold at least the given number: name,
+-- messages and bytes of each.
+-- Reads only, and one page of the sweep's SCAN at a time, so that Redis is not blocked.
 -- KEYS: queues; ARGV: messages, bytes.
 local found = { 0 }
 for _, name in ipairs(KEYS) do

@@ -1,8 +1,8 @@
 -- name: hits
 -- Adds counts to a set that keeps the heaviest names ("space-saving"): a new name in a full set
--- takes the place of the lightest and its count with it, so that one who is heavy in the end gets
--- in whenever it begins. Atomic beside other workers that add to the same minute.
--- KEYS: sorted set. ARGV: names it may have, life in s, then name and count of each.
+-- replaces the lightest one and continues its count, so a name that becomes heavy enters the set
+-- whenever it begins. Atomic beside other workers that add to the same minute.
+-- KEYS: sorted set. ARGV: maximum number of names, life in s, then name and count of each.
 for place = 3, #ARGV, 2 do
   local name, count = ARGV[place], tonumber(ARGV[place + 1])
   if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[1])

@@ -1,5 +1,5 @@
 -- name: hold
--- A holder makes sure that the directory still names it. Atomic, so it cannot overwrite a newcomer.
+-- Confirms a holder in the directory. Atomic, so it cannot overwrite a newer session.
 -- KEYS: relay:sessions, a key that never exists. ARGV: session key, epoch, boot id, since, remote.
 -- Returns the epoch that holds the key now: a higher one means that this holder was evicted.
 redis.call('DEL', KEYS[2])

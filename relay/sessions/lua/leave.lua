@@ -1,14 +1,14 @@
 -- name: leave
--- Moves mail of a guest that has left to the outbox, in the order given. Atomic, and only where the
--- guest has no session and the entry is still there: whoever signs in again finds in the stream what
--- has not moved, and nothing comes by both ways. An entry is removed before its copy is added, so a
--- Redis without memory takes it too.
+-- Moves messages of a guest that has left to the outbox, in the order given. Atomic, and only if
+-- the guest has no session and the entry still exists: a client that signs in again finds the
+-- entries that have not moved in its stream, and no message arrives by both ways. An entry is
+-- removed before its copy is added, so a Redis without memory takes it too.
 -- KEYS: the guest's stream, relay:sessions, the shard's stream, hash of the account, the shard's
 -- lease. ARGV: session key, account, then for each entry: id, session key of its sender, source
 -- twin, packed count ("0": it is only removed).
--- Returns nil when the guest has a session; else the packed count of the account, whether the shard
--- is drained, and for each entry its new id and the packed count of its source, 1 where it was only
--- removed, nil where it was gone.
+-- Returns nil if the guest has a session; else the packed count of the account, whether the shard
+-- is drained, and for each entry its new id and the packed count of its source, 1 if it was only
+-- removed, nil if it no longer existed.
 if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 1 then return false end
 
 local function payload(fields)

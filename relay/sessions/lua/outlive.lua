@@ -1,7 +1,8 @@
 -- name: outlive
--- Gives queues their time to live, and removes empty ones of sessions that nobody holds: clients that
--- choose a new session id for each connection would leave one behind each time. Whoever holds a session
--- adds to its stream without a look at that, so it must not run out while the session is held.
+-- Sets the time to live of queues, and removes empty ones of sessions that no worker holds: clients
+-- that choose a new session id for each connection would leave one behind each time. The holder of
+-- a session adds to its stream without checking the time to live, so a queue must not expire while
+-- its session is held.
 -- KEYS: relay:sessions, then queues. ARGV: time to live in seconds, then the key of each queue's
 -- session.
 local life = tonumber(ARGV[1])

@@ -1,6 +1,6 @@
 -- name: release
--- A session stops being held: its entry goes unless a newcomer's stands there already, and whoever
--- waits for it is told. Atomic with the last removals when it runs inside their MULTI.
+-- Ends the hold of a session: removes its entry unless a newer session has replaced it, and
+-- notifies those that wait for it. Atomic with the last removals when it runs inside their MULTI.
 -- KEYS: relay:sessions. ARGV: session key, epoch.
 local entry = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 local released = 0

@@ -66,7 +66,7 @@ DECISIONS: Final[dict[str, Callable[..., None]]] = {
     "reset": services.reset,
 }
 AHEAD: Final = ("pause", "block", "trust")
-"""What can be decided about a relay before it is met; the others take back what there is."""
+"""Decisions possible about a relay that is not known yet; the others take back earlier ones."""
 DONE: Final = {
     "pause": "is paused",
     "resume": "is resumed",
@@ -88,7 +88,7 @@ HELP: Final = {
 
 
 class Command(RelayCommand):
-    """One sub-command each."""
+    """One sub-command for each verb."""
 
     help = "Partner relays: their state, decisions about them, dead letters."
 
@@ -173,7 +173,7 @@ class Command(RelayCommand):
 
 
 def _require_known(domain: str, way_out: str) -> None:
-    """Refuse a relay that is neither entered nor met: its name may be misspelt."""
+    """Refuse a relay that is neither in the database nor met: its name may be misspelt."""
     if RelayNode.objects.filter(domain=domain).exists():
         return
     try:

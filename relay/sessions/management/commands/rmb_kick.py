@@ -32,7 +32,7 @@ exit code: 0 done, 1 not connected or failed, 2 usage
 
 
 class Command(RelayCommand):
-    """Tells the worker that holds it."""
+    """Notifies the worker that holds the session."""
 
     help = "End one session, all sessions of a twin, or those of one connection."
 

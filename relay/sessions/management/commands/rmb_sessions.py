@@ -37,7 +37,7 @@ exit code: 0 done, 1 Redis or the database does not answer, 2 usage
 
 
 class Command(ResourceCommand):
-    """The resources of `relay.sessions.resources`, and connections."""
+    """Lists the resources of `relay.sessions.resources`, and connections."""
 
     help = "List connected and former sessions."
 
