@@ -1,13 +1,13 @@
-"""Accounts: making, changing and deleting them. The console, REST and commands go through here.
+"""Operations on accounts: create, change and delete. The console, REST and commands use them.
 
-Three rules hold whoever acts, beside the permission of the matrix:
+Three rules apply to every actor, in addition to the permissions of the matrix:
 
-- nobody touches an account that may more than himself, nor makes one that does: to set a password
-  or take a second factor away is to become that account. So a superuser is for superusers who are
-  signed in, and for commands: a token never may everything;
-- the last owner stays one: an account that is active, may use the site and is a superuser or of the
-  group `owner`; nor does an owner take that away from their own account;
-- a password is checked, stored as a hash, and told to nobody: neither an answer nor the audit log.
+- an actor can neither change nor create an account that has permissions the actor lacks: to set a
+  password or remove a second factor is to become that account. So only signed-in superusers and
+  commands can change superusers: a token never has all permissions;
+- the last owner cannot stop being one: an owner is an account that is active, may use the site and
+  is a superuser or in the group `owner`. Owners cannot do this to their own account either;
+- a password is checked and stored as a hash, and appears in no answer and not in the audit log.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from relay.access.sign_in import open_sessions, use
 from relay.audit import services as audit
 
 MAX_PASSWORD_CHARS: Final = 1024
-"""Longer ones only make hashing slow."""
+"""Maximum length of a password; longer ones would only make hashing slow."""
 
 STANDING: Final = ("groups__permissions__content_type", "user_permissions__content_type")
-"""What `standing` reads of an account."""
+"""Relations that `standing` reads of an account."""
 PLAIN: Final = (
     "username", "email", "first_name", "last_name", "is_active", "is_staff", "is_superuser",
 )  # fmt: skip
@@ -40,12 +40,12 @@ PLAIN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What an account is and may, now or after a change.
+    """Status, groups and permissions of an account, now or after a change.
 
     Attributes:
-        enters: it is active and may use the site.
-        groups: names.
-        permissions: all it has, but for a superuser, who has every one.
+        enters: whether it is active and may use the site.
+        groups: names of its groups.
+        permissions: all its permissions; not filled for a superuser, who has every permission.
     """
 
     enters: bool
@@ -55,15 +55,15 @@ class Standing:
 
     @property
     def owner(self) -> bool:
-        """Whether it is one of those that look after accounts."""
+        """Whether it is an owner, who manages accounts."""
         return self.enters and (self.superuser or matrix.Role.OWNER in self.groups)
 
 
 def get_account(pk: int) -> User:
-    """One account.
+    """Return an account.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     user = User.objects.filter(pk=pk).first()
     if user is None:
@@ -81,20 +81,21 @@ def create_account(
     actor: Actor,
     **fields: Any,
 ) -> User:
-    """Make an account.
+    """Create an account.
 
     Args:
-        username: as Django has them.
-        password: None for none: it signs in by OpenID Connect, or acts by tokens only.
-        one_time: it has to replace the password at its first sign-in.
-        groups: names of groups it is of.
-        permissions: it has beside those of its groups.
-        actor: who wants it.
-        fields: others of `PLAIN`; it is active and may use the site unless they say otherwise.
+        username: user name, as Django allows it.
+        password: password; None for an account that signs in by OpenID Connect, or acts by tokens
+            only.
+        one_time: whether it must replace the password at its first sign-in.
+        groups: names of its groups.
+        permissions: permissions in addition to those of its groups.
+        actor: who creates it.
+        fields: other fields of `PLAIN`; by default it is active and may use the site.
 
     Raises:
         Denied, Away
-        Beyond: it would be allowed more than the actor.
+        Beyond: it would have permissions that the actor lacks.
         Invalid: a value is out of bounds.
     """
     with audit.change(actor, "account.add", target=username) as change:
@@ -120,19 +121,19 @@ def change_account(
     actor: Actor,
     **fields: Any,
 ) -> User:
-    """Change an account; what is not given stays.
+    """Change an account; values that are not given stay.
 
     Args:
-        pk: of the account.
+        pk: id of the account.
         groups, permissions: as in `create_account`.
-        actor: who wants it.
-        fields: of `PLAIN`.
+        actor: who changes it.
+        fields: fields of `PLAIN`.
 
     Raises:
         Denied, NotFound, Away
-        Beyond: it may more than the actor, or would.
+        Beyond: it has, or would have, permissions that the actor lacks.
         Invalid: a value is out of bounds.
-        Conflict: it is the last owner, and would be none.
+        Conflict: it would stop being an owner, and is the last one or the actor's own account.
     """
     with audit.change(actor, "account.change") as change:
         user = get_account(pk)
@@ -155,14 +156,14 @@ def change_account(
 
 
 def set_password(pk: int, password: str | None, *, one_time: bool = False, actor: Actor) -> User:
-    """Give an account another password, or none; its sessions are over, its tokens are not.
+    """Replace or remove the password of an account; this ends its sessions, but not its tokens.
 
     Args:
-        one_time: the account has to replace it at its next sign-in.
+        one_time: whether the account must replace it at its next sign-in.
 
     Raises:
         Denied, NotFound, Away
-        Beyond: it may more than the actor.
+        Beyond: the account has permissions that the actor lacks.
         Invalid: the password is too short or too common.
     """
     with audit.change(actor, "account.change") as change:
@@ -181,11 +182,11 @@ def end_sessions(pk: int, *, actor: Actor) -> int:
     """End all browser sessions of an account; its tokens stay valid.
 
     Returns:
-        How many there were.
+        Number of sessions ended.
 
     Raises:
         Denied, NotFound, Away
-        Beyond: it may more than the actor.
+        Beyond: the account has permissions that the actor lacks.
     """
     with audit.change(actor, "account.end_sessions") as change:
         user = get_account(pk)
@@ -201,8 +202,8 @@ def delete_account(pk: int, *, actor: Actor) -> None:
 
     Raises:
         Denied, NotFound, Away
-        Beyond: it may more than the actor.
-        Conflict: it is the last owner.
+        Beyond: the account has permissions that the actor lacks.
+        Conflict: it is the last owner, or the actor's own account and an owner.
     """
     with audit.change(actor, "account.delete") as change:
         user = get_account(pk)
@@ -212,14 +213,14 @@ def delete_account(pk: int, *, actor: Actor) -> None:
 
 
 def reset_second_factor(pk: int, *, actor: Actor) -> bool:
-    """Take the second factor away, for those who lost theirs and their recovery codes.
+    """Remove the second factor of an account, for users who lost it and their recovery codes.
 
     Returns:
         Whether there was one.
 
     Raises:
         Denied, NotFound, Away
-        Beyond: it may more than the actor.
+        Beyond: the account has permissions that the actor lacks.
     """
     with audit.change(actor, "account.reset_second_factor") as change:
         user = get_account(pk)
@@ -230,7 +231,7 @@ def reset_second_factor(pk: int, *, actor: Actor) -> bool:
 
 
 def with_second_factor(accounts: Iterable[int]) -> frozenset[int]:
-    """Those of these accounts that have a second factor."""
+    """Return those of these accounts that have a second factor."""
     found = Authenticator.objects.filter(user__in=list(accounts))
     return frozenset(found.values_list("user", flat=True))
 
@@ -243,18 +244,18 @@ def check(
     own: bool = False,
     actor: Actor,
 ) -> None:
-    """Whether an account may be changed so. The caller keeps other changes out.
+    """Check whether an account may be changed like this. The caller excludes concurrent changes.
 
     Args:
-        before: what it is; None where it is made.
-        after: what it is to be; None where it is deleted.
-        pk: of the account, if there is one.
-        own: it is the actor's own account.
-        actor: who wants it.
+        before: its standing now; None if it is created.
+        after: its standing after the change; None if it is deleted.
+        pk: id of the account, if it exists.
+        own: whether it is the actor's own account.
+        actor: who changes it.
 
     Raises:
-        Beyond: it may more than the actor, or would.
-        Conflict: it would be an owner no more, and is the last one or the actor's own account.
+        Beyond: it has, or would have, permissions that the actor lacks.
+        Conflict: it would stop being an owner, and is the last one or the actor's own account.
     """
     for each in filter(None, (before, after)):
         if not within(each, actor=actor):
@@ -267,21 +268,21 @@ def check(
 
 
 def within(found: Standing, *, actor: Actor) -> bool:
-    """Whether the actor may all that the account may."""
+    """Check whether the actor has all permissions that the account has."""
     if actor.permissions is None:
         return True
     return not found.superuser and found.permissions <= actor.permissions
 
 
 def is_last_owner(*accounts: int | None) -> bool:
-    """Whether there is no owner beside these accounts."""
+    """Check whether there is no owner other than these accounts."""
     owners = Q(is_superuser=True) | Q(groups__name=matrix.Role.OWNER.value)
     others = User.objects.filter(owners, is_active=True, is_staff=True)
     return not others.exclude(pk__in=[each for each in accounts if each is not None]).exists()
 
 
 def standing(user: User) -> Standing:
-    """What an account is and may, as it is stored. Costs nothing where `STANDING` is prefetched."""
+    """Return the stored standing of an account. Needs no query if `STANDING` is prefetched."""
     prefetch_related_objects([user], *STANDING)
     its_groups = list(user.groups.all())
     of_groups = [each for group in its_groups for each in group.permissions.all()]
@@ -291,13 +292,13 @@ def standing(user: User) -> Standing:
 def standing_of(
     user: User, groups: Collection[Group], permissions: Collection[Permission]
 ) -> Standing:
-    """What an account is and may, with these groups and permissions of its own."""
+    """Return the standing of an account with these groups and permissions of its own."""
     of_groups = _with_apps(Permission.objects.filter(group__in=groups))
     return _standing(user, groups, [*permissions, *of_groups])
 
 
 def told(user: User) -> dict[str, Any]:
-    """An account as the audit log has it."""
+    """Return an account for the audit log."""
     return {
         **{name: getattr(user, name) for name in PLAIN},
         "groups": sorted(user.groups.values_list("name", flat=True)),
@@ -306,15 +307,15 @@ def told(user: User) -> dict[str, Any]:
 
 
 def names(permissions: Iterable[Permission]) -> list[str]:
-    """Permissions as the matrix names them."""
+    """Return the names of permissions, as the matrix spells them."""
     return sorted(f"{each.content_type.app_label}.{each.codename}" for each in permissions)
 
 
 def named(wanted: Sequence[str]) -> list[Permission]:
-    """The permissions of these names.
+    """Return the permissions with these names.
 
     Raises:
-        Invalid: one is none of the matrix.
+        Invalid: a name is not in the matrix.
     """
     unknown = set(wanted) - matrix.all_permissions()
     if unknown:

@@ -1,4 +1,4 @@
-"""Accounts and groups over REST. A password comes in and never goes out."""
+"""Accounts and groups over REST. Passwords are accepted and never returned."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from relay.rest.schema import Body, Flag, Live, Page, PageQuery, RowId
 router = Router(tags=["accounts"])
 
 MAX_NAME_CHARS: Final = 150
-"""Of an account, a group, and of the names of a person, as Django has them."""
+"""Maximum length of the name of an account or a group, and of a person's names, as in Django."""
 MAX_EMAIL_CHARS: Final = 254
 MAX_GROUPS: Final = 100
 

@@ -1,6 +1,6 @@
-"""Who wants something done, from where, and what they may do.
+"""Actors: who requests an operation, from where, and with which permissions.
 
-A face (admin, REST, a command) makes an `Actor` and hands it to the services, which ask it for the
+A face (admin, REST, a command) creates an `Actor` and passes it to the services, which check its
 permission and write its name into the audit log. Services never see a request.
 """
 
@@ -17,14 +17,14 @@ from django.http import HttpRequest
 from relay.access.errors import Denied
 
 MAX_NAME_CHARS: Final = 150
-"""As long as Django's user names; an actor's is stored in places that take no longer one."""
+"""Maximum length of an actor's name: that of Django's user names, which its columns have too."""
 TOKEN_CHARS: Final = 20
-"""The name of an API token: `rmb_` and 16 digits."""
+"""Length of the name of an API token: `rmb_` and 16 digits."""
 MAX_ADDRESS_CHARS: Final = 64
 
 
 class Face(StrEnum):
-    """The way by which an actor came."""
+    """Interface through which an actor acts."""
 
     ADMIN = "admin"
     REST = "rest"
@@ -34,15 +34,15 @@ class Face(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Somebody or something that acts.
+    """A person or program that acts.
 
     Attributes:
-        name: of the account, of the operating system's user, or `system`.
-        face: how it came.
-        address: from where; empty where there is none.
-        permissions: Django permission names such as `relay_sessions.kick_session`; None is all.
-        account: user name of the account it is or acts for, in full; empty where it has none.
-        token: name of the API token by which it acts; empty where it came otherwise.
+        name: name of the account or of the operating system's user, or `system`.
+        face: interface that it uses.
+        address: its address; empty if it has none.
+        permissions: Django permission names such as `relay_sessions.kick_session`; None for all.
+        account: full user name of the account that it is or acts for; empty if there is none.
+        token: name of the API token that it uses; empty if it uses none.
     """
 
     name: str
@@ -53,11 +53,11 @@ class Actor:
     token: str = ""
 
     def may(self, permission: str) -> bool:
-        """Whether it has a permission."""
+        """Check whether it has a permission."""
         return self.permissions is None or permission in self.permissions
 
     def require(self, permission: str) -> None:
-        """Go on only with a permission.
+        """Require a permission.
 
         Raises:
             Denied: it is missing.
@@ -67,11 +67,11 @@ class Actor:
 
 
 SYSTEM: Final = Actor("system", Face.SYSTEM, "", None)
-"""The platform itself: what it does by its own rules, such as lifting a ban that is over."""
+"""The platform itself, for what it does by its own rules, such as lifting a ban that has ended."""
 
 
 def of_request(request: HttpRequest, face: Face) -> Actor:
-    """The signed-in account of a request; without one, an actor who may do nothing."""
+    """Return the signed-in account of a request; without one, an actor without permissions."""
     user = request.user
     permissions: frozenset[str] | None = frozenset()
     if user.is_active and user.is_superuser:
@@ -83,10 +83,10 @@ def of_request(request: HttpRequest, face: Face) -> Actor:
 
 
 def name_of_token(account: str, token: str) -> str:
-    """The name of an actor that acts for an account by a token, within `MAX_NAME_CHARS`.
+    """Return the name of an actor that acts for an account by a token, within `MAX_NAME_CHARS`.
 
-    The name of the token stays whole: it alone says which one it was. With an empty one, the result
-    is what the names of all actors begin with that act for this account.
+    The name of the token is never cut, because it alone identifies the token. If it is empty, the
+    result is the prefix of the names of all actors that act for this account by tokens.
     """
     room = MAX_NAME_CHARS - TOKEN_CHARS - 1
     kept = account if len(account) <= room else f"{account[: room - 1]}…"
@@ -94,7 +94,9 @@ def name_of_token(account: str, token: str) -> str:
 
 
 def of_command() -> Actor:
-    """Whoever runs a command on a host of the relay: who may read its secrets may do everything."""
+    """Return the actor of a command on a host of the relay. It has all permissions, because a user
+    who can read the relay's secrets can do everything anyway.
+    """
     try:
         name = getpass.getuser()
     except (KeyError, OSError):  # a user id without a name, as in containers
@@ -103,5 +105,5 @@ def of_command() -> Actor:
 
 
 def address_of(request: HttpRequest) -> str:
-    """Where a request came from, as the server says."""
+    """Return the address that a request came from, as the server reports it."""
     return str(request.META.get("REMOTE_ADDR") or "")[:MAX_ADDRESS_CHARS]

@@ -1,4 +1,4 @@
-"""Access over REST: who one is, and API tokens. Accounts and groups are in `accounts_api`."""
+"""Access over REST: the caller's own account, and API tokens. For accounts see `accounts_api`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Permission = Annotated[
         json_schema_extra={"enum": sorted(matrix.all_permissions())},
     ),
 ]
-"""One of the matrix; whether it is, services say."""
+"""Name of a permission; the services check that it is in the matrix."""
 
 
 class MeOut(Schema):

@@ -14,7 +14,7 @@ class AccessAppConfig(AppConfig):
     verbose_name = "Access"
 
     def ready(self) -> None:
-        if apps.is_installed("django.contrib.admin"):  # not in relay workers: nobody signs in there
+        if apps.is_installed("django.contrib.admin"):  # not in relay workers, which have no sign-in
             from relay.access.sign_in import events
 
             events.connect()
@@ -22,7 +22,7 @@ class AccessAppConfig(AppConfig):
 
 
 def _keep_roles_true(using: str, verbosity: int, plan: Any = (), **_: Any) -> None:
-    # Imported when it is needed: relay workers set Django up too, and have no use for it.
+    # Imported here because relay workers set up Django too, and do not need it.
     from relay.access import roles
 
     roles.keep_true(using, verbosity)

@@ -1,8 +1,8 @@
-"""Django's own commands about accounts, with an entry in the audit log for each account they store.
+"""Django's own commands for accounts, with an entry in the audit log for each account they save.
 
-They ask on the terminal for as long as somebody types, so they cannot run inside of `audit.change`:
-all other changes would wait. What is held is the statement that stores the account, from the signal
-Django sends before it to the one after it.
+They wait for input on the terminal, so they cannot run inside `audit.change`, which would block
+all other changes meanwhile. The change spans only the statement that saves the account, from the
+signal that Django sends before it to the one after it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from relay.audit import services as audit
 
 @contextlib.contextmanager
 def audited(action: str, told: Callable[[User], Any]) -> Iterator[None]:
-    """Write down each account that is stored in the block, in the transaction that stores it.
+    """Audit each account that is saved in the block, in the transaction that saves it.
 
     Args:
-        action: of the matrix.
-        told: what the log has of the account then.
+        action: action of the matrix.
+        told: function that returns what the log records of the account.
     """
-    with contextlib.ExitStack() as held:  # which takes it back where storing fails
+    with contextlib.ExitStack() as held:  # rolls the change back if saving fails
         changes: list[audit.Change] = []
 
         def before(instance: User, **_: Any) -> None:

@@ -1,15 +1,15 @@
-"""Why a service did not do what it was asked.
+"""Errors with which services refuse an operation.
 
     ServiceError
     ├── Denied      the actor may not do this
-    │   └── Beyond  not with what may more than the actor
-    ├── NotFound    there is no such thing
+    │   └── Beyond  the account or group has permissions that the actor lacks
+    ├── NotFound    it does not exist
     ├── Invalid     a value is wrong; names the fields
-    ├── Conflict    not as things are now
+    ├── Conflict    the current state does not allow it
     └── Away        Redis, the database or the chain does not answer
 
-Each face tells it in its own way: REST as problem+json, a command as one line and exit code 1, the
-admin as a message. The texts are for operators and name no internals.
+Each face reports them in its own way: REST as problem+json, a command as one line and exit code 1,
+the admin as a message. The texts are for operators and name no internals.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from django.core.exceptions import PermissionDenied, ValidationError
 
 
 class ServiceError(Exception):
-    """The base of them all; `detail` is one sentence for the operator."""
+    """Base class of all errors; `detail` is one sentence for the operator."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
@@ -28,7 +28,7 @@ class ServiceError(Exception):
 
 
 class Denied(ServiceError, PermissionDenied):
-    """The actor lacks a permission. Django's admin answers it with 403 by itself."""
+    """The actor lacks a permission. Django's admin answers with 403."""
 
     def __init__(self, permission: str) -> None:
         super().__init__(f"this needs the permission {permission}")
@@ -36,7 +36,7 @@ class Denied(ServiceError, PermissionDenied):
 
 
 class Beyond(Denied):
-    """The actor has the permission, but this account or group may more than the actor."""
+    """The actor has the permission, but lacks permissions that the account or group has."""
 
     def __init__(self, detail: str) -> None:
         ServiceError.__init__(self, detail)
@@ -44,14 +44,14 @@ class Beyond(Denied):
 
 
 class NotFound(ServiceError):
-    """What was named does not exist, or no more."""
+    """The named object does not exist, or no longer exists."""
 
 
 class Invalid(ServiceError):
-    """Values are out of their bounds.
+    """Values are out of bounds.
 
     Attributes:
-        fields: what is wrong, by the name of the field; empty where it is none's alone.
+        fields: errors by name of the field; empty if the error is not about one field.
     """
 
     def __init__(self, detail: str = "", fields: Mapping[str, str] | None = None) -> None:
@@ -60,7 +60,7 @@ class Invalid(ServiceError):
 
     @classmethod
     def of_validation(cls, error: ValidationError) -> Invalid:
-        """What a model's own validation found."""
+        """Create the error from what a model's own validation found."""
         if not hasattr(error, "error_dict"):
             return cls(" ".join(error.messages))
         fields = {name: " ".join(found) for name, found in error.message_dict.items()}
@@ -68,8 +68,8 @@ class Invalid(ServiceError):
 
 
 class Conflict(ServiceError):
-    """The request is right, but not as things are now."""
+    """The request is valid, but the current state does not allow it."""
 
 
 class Away(ServiceError):
-    """Something this needs does not answer; it may be tried again."""
+    """A required service does not answer; the caller may retry."""

@@ -1,4 +1,4 @@
-"""How the console and the commands tell what a service refused."""
+"""Reporting of service errors by the console and by commands."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from relay.ops import pending
 
 
 def operator(request: HttpRequest) -> Actor:
-    """Return who uses the console."""
+    """Return the actor that uses the console."""
     return of_request(request, Face.ADMIN)
 
 
 def tell_pending(request: HttpRequest) -> None:
-    """Say on the next page that decisions are not in force, where that is so."""
+    """Show a warning on the next page if decisions are not in force yet."""
     if pending.waiting():
         messages.warning(request, pending.TEXT)
 
 
 @contextlib.contextmanager
 def in_command() -> Iterator[None]:
-    """End the command with one line and exit code 1."""
+    """Turn a service error into a command error with one line and exit code 1."""
     try:
         yield
     except ServiceError as error:

@@ -1,7 +1,7 @@
-"""Groups of accounts beside the three roles, which are what the matrix says and nothing else.
+"""Operations on groups of accounts, except the three roles, whose permissions the matrix fixes.
 
-Nobody gives a group more than he may himself, nor touches one that may more: its members are those
-who get it.
+An actor can neither give a group permissions that the actor lacks, nor change a group that has
+such permissions, because its members get them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ ROLES: Final = frozenset(role.value for role in matrix.Role)
 
 
 def get_group(pk: int) -> Group:
-    """One group.
+    """Return a group.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     group = Group.objects.filter(pk=pk).first()
     if group is None:
@@ -33,16 +33,16 @@ def get_group(pk: int) -> Group:
 
 
 def create_group(name: str, permissions: Sequence[str] = (), *, actor: Actor) -> Group:
-    """Make a group.
+    """Create a group.
 
     Args:
-        name: that no other has.
-        permissions: of the matrix.
-        actor: who wants it, and may all of them.
+        name: unique name.
+        permissions: permissions of the matrix.
+        actor: who creates it, and must have all of them.
 
     Raises:
         Denied, Away
-        Beyond: the group would be allowed more than the actor.
+        Beyond: the group would have permissions that the actor lacks.
         Invalid: a value is out of bounds.
     """
     with audit.change(actor, "group.add", target=name) as change:
@@ -63,11 +63,11 @@ def change_group(
     permissions: Sequence[str] | None = None,
     actor: Actor,
 ) -> Group:
-    """Change a group; what is not given stays.
+    """Change a group; values that are not given stay.
 
     Raises:
         Denied, NotFound, Away
-        Beyond: the group may more than the actor, or would.
+        Beyond: the group has, or would have, permissions that the actor lacks.
         Invalid: a value is out of bounds.
         Conflict: it is a role.
     """
@@ -91,7 +91,7 @@ def delete_group(pk: int, *, actor: Actor) -> None:
 
     Raises:
         Denied, NotFound, Away
-        Beyond: the group may more than the actor.
+        Beyond: the group has permissions that the actor lacks.
         Conflict: it is a role.
     """
     with audit.change(actor, "group.delete") as change:
@@ -99,22 +99,22 @@ def delete_group(pk: int, *, actor: Actor) -> None:
 
 
 def check(permissions: Collection[str], *, actor: Actor) -> None:
-    """Whether the actor may all of this.
+    """Check whether the actor has all these permissions.
 
     Raises:
-        Beyond: no.
+        Beyond: the actor lacks some.
     """
     if actor.permissions is not None and not set(permissions) <= actor.permissions:
         raise Beyond("your account must have all permissions of the group")
 
 
 def is_role(group: Group) -> bool:
-    """Whether it is one of the three that are made true after each `migrate`."""
+    """Check whether a group is one of the three roles, which are restored after each `migrate`."""
     return group.name in ROLES
 
 
 def told(group: Group) -> dict[str, Any]:
-    """A group as the audit log has it."""
+    """Return a group for the audit log."""
     permissions = group.permissions.select_related("content_type")
     return {"name": group.name, "permissions": names(permissions)}
 

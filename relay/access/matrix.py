@@ -1,9 +1,9 @@
-"""Who may do what: the one table that groups, services, REST and the tests go by.
+"""The permission matrix: the one table that groups, services, REST and the tests use.
 
 Each action of the platform has one permission (Django's) and the lowest role that has it; a higher
-role has everything of those below. The roles are Django groups of the same names, made by a
-migration and kept true after each `migrate` (`relay.access.roles`). Other groups are the
-operator's own business and may have any of these permissions.
+role has all permissions of those below. The roles are Django groups of the same names, which a
+migration creates and which are restored after each `migrate` (`relay.access.roles`). Operators may
+create other groups with any of these permissions.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ class Role(StrEnum):
     OWNER = "owner"
 
     def includes(self, other: Role) -> bool:
-        """Whether this role may do what the other may."""
+        """Check whether this role has all permissions of the other."""
         order = tuple(Role)
         return order.index(self) >= order.index(other)
 
 
 class Action(NamedTuple):
-    """Something that can be done.
+    """An action of the platform.
 
     Attributes:
-        name: `<noun>.<verb>`, as the audit log says it.
+        name: `<noun>.<verb>`, as in the audit log.
         permission: `<app>.<codename>`.
-        role: the lowest that may.
+        role: lowest role that may do it.
     """
 
     name: str
@@ -149,7 +149,7 @@ _BY_NAME: Final = {action.name: action for action in ACTIONS}
 
 
 def permission_of(action: str) -> str:
-    """The permission an action needs.
+    """Return the permission that an action needs.
 
     Raises:
         KeyError: there is no such action; a mistake of the caller.
@@ -158,7 +158,7 @@ def permission_of(action: str) -> str:
 
 
 def role_of(action: str) -> Role:
-    """The lowest role that may do an action.
+    """Return the lowest role that may do an action.
 
     Raises:
         KeyError: there is no such action.
@@ -167,10 +167,10 @@ def role_of(action: str) -> Role:
 
 
 def permissions_of(role: Role) -> frozenset[str]:
-    """Everything a role may do."""
+    """Return all permissions of a role."""
     return frozenset(action.permission for action in ACTIONS if role.includes(action.role))
 
 
 def all_permissions() -> frozenset[str]:
-    """Every permission the platform knows."""
+    """Return all permissions of the platform."""
     return frozenset(action.permission for action in ACTIONS)

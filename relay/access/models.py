@@ -1,4 +1,4 @@
-"""Tokens for programs, and what is kept about tries to sign in.
+"""Tokens for programs, the use of accounts, and failed sign-ins.
 
 Written by `relay.access.services`, `relay.access.tokens` and `relay.access.sign_in` only.
 """
@@ -16,7 +16,7 @@ MAX_LABEL_CHARS = 80
 
 
 class ApiToken(models.Model):
-    """What a program signs in with, in place of an account; the secret itself is nowhere."""
+    """Token with which a program signs in for an account; only a hash of its text is stored."""
 
     public_id = models.CharField(
         "id",
@@ -59,7 +59,7 @@ class ApiToken(models.Model):
 
 
 class AccountUse(models.Model):
-    """What the site keeps about an account beside Django's record of it."""
+    """What the site stores about an account in addition to Django's record of it."""
 
     account = models.OneToOneField(
         settings.AUTH_USER_MODEL, models.CASCADE, primary_key=True, related_name="use"
@@ -82,7 +82,7 @@ class AccountUse(models.Model):
 
 
 class FailedTries(models.Model):
-    """Failures under one key, such as an address: see `relay.access.sign_in.throttle`."""
+    """Number of failures under one key, such as an address: see `relay.access.sign_in.throttle`."""
 
     key = models.CharField(max_length=64, primary_key=True)
     failures = models.PositiveIntegerField()
@@ -96,7 +96,7 @@ class FailedTries(models.Model):
 
 
 class CacheEntry(models.Model):
-    """The table of Django's cache: codes that were used. Never touched by anything else."""
+    """Table of Django's cache, which stores used codes. Only the cache reads and writes it."""
 
     cache_key = models.CharField(max_length=255, primary_key=True)
     value = models.TextField()

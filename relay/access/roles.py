@@ -1,7 +1,7 @@
-"""The groups of the roles, made to have what the matrix says.
+"""Keeps the permissions of the groups of the roles equal to the matrix.
 
-Runs after each `migrate`: a role that somebody changed by hand is right again after the next
-start, and a permission a new release brings is given to those who should have it.
+This runs after each `migrate`: the next start corrects a role that was changed by hand, and gives
+permissions that are new in a release to the roles that should have them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from relay.access import matrix
 
 
 def keep_true(using: str, verbosity: int = 0, **_: Any) -> None:
-    """Give each role's group the permissions of the matrix, no more and no less.
+    """Set the permissions of each role's group to those of the matrix.
 
     Raises:
         LookupError: the matrix names a permission that no model declares.
     """
-    # Django makes permissions application by application, and this one need not be the last.
+    # Django creates permissions app by app, and this app need not be the last.
     for config in apps.get_app_configs():
         create_permissions(config, verbosity=verbosity, interactive=False, using=using)
     with transaction.atomic(using=using):

@@ -1,4 +1,4 @@
-"""Making and revoking API tokens. `relay.access.tokens` recognises them."""
+"""Creation and revocation of API tokens. `relay.access.tokens` authenticates them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from relay.audit import services as audit
 DEFAULT_DAYS: Final = 90
 MAX_DAYS: Final = 3650
 MAX_TOKENS: Final = 100
-"""Of one account that are neither revoked nor expired."""
+"""Tokens of one account that are neither revoked nor expired, at most."""
 
 
 class NewToken(NamedTuple):
-    """A token and its text, which is known here only, and never again."""
+    """A new token and its text, which is not stored and cannot be shown again."""
 
     token: ApiToken
     text: str
@@ -38,21 +38,21 @@ def create_token(
     days: int = DEFAULT_DAYS,
     actor: Actor,
 ) -> NewToken:
-    """Make a token.
+    """Create a token.
 
     Args:
-        account: it acts for; but on the command line, that of the actor.
-        label: what it is for.
-        role: it may what this role may; or
-        permissions: it may this.
-        days: until it expires; with the token of the actor at the latest.
-        actor: who makes it, and may all that it may.
+        account: account that it acts for; except on the command line, that of the actor.
+        label: purpose of the token.
+        role: role whose permissions it has; or
+        permissions: permissions that it has.
+        days: days until it expires; it never expires later than the actor's own token.
+        actor: who creates it, and must have all its permissions.
 
     Raises:
-        Denied: the actor may make no tokens.
-        Invalid: a value is out of bounds, or the token would be allowed more than its account or
-            its maker.
-        Conflict: the account has too many.
+        Denied: the actor may not create tokens.
+        Invalid: a value is out of bounds, or the token would have permissions that its account
+            or the actor lacks.
+        Conflict: the account has too many tokens.
     """
     with audit.change(actor, "token.create") as change:
         owner = check_token(
@@ -91,7 +91,7 @@ def check_token(
     days: int = DEFAULT_DAYS,
     actor: Actor,
 ) -> User:
-    """Whether `create_token` would take these values.
+    """Check whether `create_token` would accept these values.
 
     Returns:
         The account.
@@ -133,8 +133,8 @@ def revoke_token(public_id: str, *, actor: Actor) -> ApiToken:
     """Revoke a token; its next request is refused.
 
     Args:
-        public_id: with or without its prefix.
-        actor: who does it.
+        public_id: id of the token, with or without its prefix.
+        actor: who revokes it.
 
     Raises:
         NotFound: there is no such token.
@@ -154,10 +154,10 @@ def revoke_token(public_id: str, *, actor: Actor) -> ApiToken:
 
 
 def search_tokens(*, account: str = "", state: str = "") -> QuerySet[ApiToken]:
-    """Tokens that fit.
+    """Return tokens that match the filters.
 
     Args:
-        account: it acts for.
+        account: account that they act for.
         state: `live`, `expired` or `revoked`.
     """
     rows, now = ApiToken.objects.select_related("account"), timezone.now()
@@ -173,12 +173,12 @@ def search_tokens(*, account: str = "", state: str = "") -> QuerySet[ApiToken]:
 
 
 def live_tokens() -> QuerySet[ApiToken]:
-    """Tokens that are neither revoked nor expired."""
+    """Return tokens that are neither revoked nor expired."""
     return ApiToken.objects.filter(revoked=None, expires__gt=timezone.now())
 
 
 def shown(token: ApiToken) -> dict[str, Any]:
-    """What faces show of a token."""
+    """Return the fields of a token that faces show."""
     moments = ("created", "expires", "last_used", "revoked")
     return {
         "id": str(token),
@@ -194,14 +194,14 @@ def shown(token: ApiToken) -> dict[str, Any]:
 
 
 def state_of(token: ApiToken) -> str:
-    """`live`, `expired` or `revoked`."""
+    """Return the state of a token: `live`, `expired` or `revoked`."""
     if token.revoked:
         return "revoked"
     return "expired" if token.expires <= timezone.now() else "live"
 
 
 def _expires(days: int, actor: Actor) -> datetime:
-    """Nobody makes a short token a long one."""
+    """Return the time of expiry, which is never later than that of the token the actor uses."""
     maker = ApiToken.objects.filter(public_id=actor.token.removeprefix(tokens.PREFIX))
     wanted = timezone.now() + timedelta(days=days)
     return min([wanted, *maker.values_list("expires", flat=True)])

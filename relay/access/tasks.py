@@ -1,4 +1,4 @@
-"""The Celery task of access, where accounts sign in with OpenID Connect."""
+"""Celery task of access, for accounts that sign in with OpenID Connect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name="access.end_roles")  # type: ignore[untyped-decorator]
 def end_roles() -> None:
-    """Takes roles away that the provider has not confirmed for too long."""
+    """Remove roles that the provider has not confirmed for too long."""
     try:
         oidc.end_roles()
     except DatabaseError as error:

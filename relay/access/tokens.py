@@ -1,13 +1,13 @@
-"""API tokens: making, recognising and revoking them.
+"""Texts of API tokens, their authentication and their permissions.
 
     rmb_<16 hexadecimal digits>_<43 characters>
 
-The prefix lets secret scanners find a token that leaked, the id lets logs and pages name one, and
-the rest are 256 random bits of which only the SHA-256 is stored: there is nothing to guess, so
-nothing slow is needed to check one.
+The prefix lets secret scanners find a leaked token, and the id lets logs and pages name a token.
+The rest are 256 random bits, of which only the SHA-256 is stored: they cannot be guessed, so no
+slow hash is needed.
 
-A token acts for an account. What it may is looked up at each use: the less of what it was given
-and what the account may now. It is nobody once the account is deactivated.
+A token acts for an account. Its permissions are computed at each use: those that it was given and
+that the account has now. It is refused if the account is deactivated.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from relay.access.models import PUBLIC_ID_CHARS, ApiToken
 PREFIX: Final = "rmb_"
 SECRET_BYTES: Final = 32
 USE_NOTED_S: Final = 60
-"""The last use is written at most so often."""
+"""Least seconds between two updates of a token's last use."""
 
 _FORM: Final = re.compile(r"rmb_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 
 
 class Minted(NamedTuple):
-    """A new token, the only time its text is known."""
+    """A new token; its text is known only now."""
 
     text: str
     public_id: str
@@ -45,26 +45,26 @@ class Minted(NamedTuple):
 
 
 def mint() -> Minted:
-    """Make the text of a token. Nothing is stored."""
+    """Generate the text of a token. Nothing is stored."""
     public_id = secrets.token_hex(PUBLIC_ID_CHARS // 2)
     text = f"{PREFIX}{public_id}_{secrets.token_urlsafe(SECRET_BYTES)}"
     return Minted(text, public_id, hash_of(text))
 
 
 def hash_of(text: str) -> str:
-    """What is stored of a token."""
+    """Return the hash that is stored of a token."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def authenticate(text: str, address: str) -> Actor | None:
-    """The actor a token stands for.
+    """Return the actor of a token.
 
     Args:
-        text: as the client sent it.
-        address: of the client.
+        text: token as the client sent it.
+        address: address of the client.
 
     Returns:
-        None where it is no token of ours, expired, revoked, or its account is not active.
+        The actor; None if the token is unknown, expired or revoked, or its account is not active.
     """
     form = _FORM.fullmatch(text)
     if form is None:
@@ -88,17 +88,17 @@ def authenticate(text: str, address: str) -> Actor | None:
 
 
 def permissions_of(token: ApiToken) -> frozenset[str]:
-    """What a token may do now."""
+    """Return the permissions that a token has now."""
     return given_to(token.role, token.permissions) & permissions_of_account(token.account)
 
 
 def given_to(role: str, permissions: Iterable[str]) -> frozenset[str]:
-    """What a token with this role or these permissions may at most."""
+    """Return the permissions that a token with this role or these permissions has at most."""
     return matrix.permissions_of(matrix.Role(role)) if role else frozenset(permissions)
 
 
 def permissions_of_account(account: User | Any) -> frozenset[str]:
-    """What an account may, of all there is in the matrix."""
+    """Return the permissions of an account that are in the matrix."""
     if not account.is_active:
         return frozenset()
     if account.is_superuser:
@@ -107,7 +107,7 @@ def permissions_of_account(account: User | Any) -> frozenset[str]:
 
 
 def _note_use(token: ApiToken, address: str, now: datetime) -> None:
-    """Once a minute: a busy client must not write to the database with each request."""
+    """Record the last use once a minute, so that a busy client does not write with each request."""
     before = now - timedelta(seconds=USE_NOTED_S)
     if token.last_used is not None and token.last_used > before:
         return

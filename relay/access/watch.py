@@ -1,13 +1,14 @@
-"""When to judge again whether somebody may have what is open: a socket or a stream.
+"""When to check again whether a caller may still use an open socket or stream.
 
     watch = Watch(15.0)
     ...
-    if await watch.due():    # each `LOOK_S` at least
-        ...                  # judge as at the opening
+    if await watch.due():    # at least each `LOOK_S`
+        ...                  # check permissions as at the opening
 
-Everything that changes rights, from roles to sign-outs, is in the audit log. So the number of its
-newest entry tells that something may have changed; one process asks for it once in `LOOK_S`,
-whatever is open. What is in no log, such as a token that expires, is seen after the period.
+Everything that changes permissions, from roles to sign-outs, is in the audit log. So a new number
+of its newest entry means that permissions may have changed; one process queries it once in
+`LOOK_S`, however many sockets are open. What is not in the log, such as the expiry of a token, is
+noticed after the period.
 """
 
 from __future__ import annotations
@@ -22,24 +23,24 @@ from django.db import Error as DatabaseError
 from relay.audit.models import AuditEntry
 
 LOOK_S: Final = 0.4
-"""A look, the pause before the next one and a judgement together take less than a second."""
+"""Seconds between two queries, so that a query, this pause and a check take less than a second."""
 SETTLE_S: Final = 1.0
-"""After news one more judgement follows: a sign-out is logged before its session is gone."""
+"""Seconds until a second check after a new entry: a sign-out is logged before its session ends."""
 
 
 class _Newest:
-    """The number of the newest audit entry, as this process knows it."""
+    """Number of the newest audit entry, cached in this process."""
 
     def __init__(self) -> None:
         self.number = 0
         self._look_at = 0.0
 
     async def look(self) -> int:
-        """The number; callers that come while it is asked for get the one before."""
+        """Return the number; callers that call it during a query get the previous one."""
         now = time.monotonic()
         if now >= self._look_at:
             self._look_at = now + LOOK_S
-            with contextlib.suppress(DatabaseError):  # the next judgement finds that out
+            with contextlib.suppress(DatabaseError):  # the next check notices this
                 self.number = await database_sync_to_async(_newest_number)()
         return self.number
 
@@ -48,19 +49,20 @@ _newest: Final = _Newest()
 
 
 class Watch:
-    """Of one socket or stream."""
+    """Watch of one socket or stream."""
 
     def __init__(self, period_s: float) -> None:
-        """
+        """Initialise the watch.
+
         Args:
-            period_s: judge so often though nothing changed.
+            period_s: seconds until the next check if the audit log does not change.
         """
         self._period_s = period_s
         self._seen: int | None = None
         self._judge_at = 0.0
 
     async def due(self) -> bool:
-        """Whether to judge now; the first time it is."""
+        """Return whether to check now; the first call returns True."""
         number = await _newest.look()
         now = time.monotonic()
         if number != self._seen:

@@ -1,20 +1,20 @@
-"""Bounds of the alarms: each a constant, its unit and its reason."""
+"""Bounds of the alarms: each is a constant with its unit and its reason."""
 
 from __future__ import annotations
 
 from typing import Final
 
 PERIOD_S: Final = 5.0
-"""From one evaluation to the next."""
+"""Seconds from one evaluation to the next."""
 LONGEST_STEP_S: Final = 3 * PERIOD_S
-"""One evaluation counts as so much time at most: nobody looked meanwhile, or the clock was set."""
+"""Most seconds that one evaluation counts, if evaluation paused before it or the clock was set."""
 LATE_S: Final = 30.0
-"""Without an evaluation for so long the operator site begins to do it, and says so."""
+"""Seconds without an evaluation after which the operator site takes over, and reports it."""
 EVALUATION_S: Final = 60.0
-"""An evaluation that lasts longer was left by its process: another may begin."""
+"""Seconds after which an evaluation counts as abandoned by its process, and another may begin."""
 
 MAX_SUBJECTS: Final = 50
-"""Subjects of one rule, the worst first: twins name relays and queues as they like."""
+"""Subjects of one rule, at most, the worst first: twins choose the names of relays and queues."""
 MAX_SUBJECT_CHARS: Final = 300
 MAX_DETAIL_CHARS: Final = 500
 MAX_NOTE_CHARS: Final = 500
@@ -22,26 +22,26 @@ MAX_ACTOR_CHARS: Final = 200
 MAX_ERROR_CHARS: Final = 200
 
 REPEAT_S: Final = 3600.0
-"""An alarm that fires again within so long of its end is the same trouble coming back."""
+"""Seconds after its end within which an alarm that fires again counts as a repeat."""
 MAX_REPEATS: Final = 5
-"""Each return doubles the time it has to be quiet, so often at most: 32 times as long."""
+"""Most repeats that count: each doubles the time an alarm must be quiet, up to 32 times as long."""
 
 MAX_RECEIVERS: Final = 50
 MAX_SILENCES: Final = 500
 MAX_SILENCE_DAYS: Final = 366
 MAX_WAITING: Final = 1000
-"""Deliveries that wait for one receiver; beyond, the oldest is given up."""
+"""Most deliveries that wait for one receiver; beyond it, the relay gives up the oldest."""
 GIVE_UP_S: Final = 24 * 3600.0
-"""A delivery that was tried for so long is given up and shown as such."""
+"""Seconds after which the relay gives up a delivery, and shows that it did."""
 DELIVERY_S: Final = 10.0
-"""For one webhook or e-mail, its connection included."""
+"""Time-out of one webhook or e-mail in seconds, its connection included."""
 ANSWER_BYTES: Final = 1024
-"""Of a webhook's answer, for the test's report."""
+"""Most bytes read of a webhook's answer, which the result of a test shows."""
 DELIVERING_S: Final = 3 * DELIVERY_S
-"""Who delivers to a receiver says so before each try, for so long; then it was left."""
+"""Seconds for which a process reserves a receiver before each try; then it counts as abandoned."""
 DELIVERIES_AT_ONCE: Final = 50
-"""Delivered to one receiver before others get their turn."""
+"""Most notices delivered to one receiver before others get their turn."""
 KEEP_DAYS: Final = 90
-"""History and deliveries are kept so long."""
+"""Days for which history and deliveries are kept."""
 KEEP_EVENTS: Final = 100_000
-"""And no more than so many of each."""
+"""Most events of the history that are kept, and most deliveries."""

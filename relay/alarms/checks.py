@@ -1,4 +1,4 @@
-"""What rules and silences must be like. Pure."""
+"""Validation of silences and of changes to rules. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MAX_HOLD_S: Final = 86_400.0
 
 
 def check_silence(rule: str, subject: str, until: datetime, now: datetime) -> None:
-    """Refuse what makes no sense.
+    """Check the fields of a silence.
 
     Raises:
-        Invalid: it names the fields.
+        Invalid: some fields are invalid; the error names them.
     """
     wrong = {}
     if not any(fits(rule, each.key) for each in RULES) or len(rule) > 40:
@@ -34,10 +34,10 @@ def check_silence(rule: str, subject: str, until: datetime, now: datetime) -> No
 
 
 def check_rule(rule: Rule, override: Override) -> None:
-    """Refuse numbers that make no sense.
+    """Check the numbers with which an operator overrides a rule.
 
     Raises:
-        Invalid: it names the fields.
+        Invalid: some fields are invalid; the error names them.
     """
     wrong = {}
     numbers = {"threshold": override.threshold, "clear": override.clear, "hold_s": override.hold_s}

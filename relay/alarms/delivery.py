@@ -1,9 +1,10 @@
-"""The outbox of the alarms: what receivers have still to be told, in order, until they took it.
+"""The outbox of the alarms: notices that wait for receivers, delivered in order until accepted.
 
-`enqueue` writes into the database, in the transaction in which the alarm changes. `start_due` hands
-receivers with something waiting to threads of this process, one each: a slow one delays nobody
-else. Only the oldest notice of a receiver is tried; while it fails the others wait behind it. A
-notice may come twice, when the answer was lost or a process ended; its id tells.
+`enqueue` writes notices into the database, in the transaction in which the alarm changes.
+`start_due` hands each receiver with waiting notices to a thread of this process, so that a slow
+receiver does not delay others. Only the oldest notice of a receiver is tried; while it fails, the
+others wait behind it. A notice may arrive twice, if its answer was lost or a process ended;
+receivers recognise it by its id.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ _threads: Final[list[ThreadPoolExecutor]] = []
 
 
 def enqueue(told: Document, receivers: Sequence[Receiver] | None = None) -> int:
-    """Have everybody told who hears of this severity. Part of the caller's transaction.
+    """Enqueue a notice for all receivers of its severity, in the caller's transaction.
 
     Args:
-        told: as `notice.document` returns it.
-        receivers: those that are switched on, if they were read already.
+        told: notice, as `notice.document` returns it.
+        receivers: enabled receivers, if the caller has read them already.
 
     Returns:
-        How many will be.
+        Number of receivers for which it is enqueued.
     """
     if receivers is None:
         receivers = list(Receiver.objects.filter(enabled=True))
@@ -68,11 +69,11 @@ def enqueue(told: Document, receivers: Sequence[Receiver] | None = None) -> int:
 
 
 def begin(actor: Actor) -> None:
-    """Have what waits for receivers delivered as soon as the actor's change is committed."""
+    """Start to deliver waiting notices as soon as the actor's change is committed."""
 
     def start() -> None:
         if actor.face is Face.CLI:
-            # A command ends: it would wait for its threads, and for receivers that are slow.
+            # A command with threads would wait for them, and so for slow receivers, at its end.
             background.start("alarms.deliver")
         else:
             start_due()
@@ -82,7 +83,7 @@ def begin(actor: Actor) -> None:
 
 
 def start_due() -> list[Future[None]]:
-    """Begin to deliver what is due, in threads; what is under way already is left alone."""
+    """Start to deliver notices that are due, in threads; skip receivers that are being served."""
     started = []
     for receiver in due(time.time()):
         if not _threads:
@@ -92,7 +93,7 @@ def start_due() -> list[Future[None]]:
 
 
 def due(now: float) -> list[Receiver]:
-    """Receivers with something that may be tried now, each reserved for the caller."""
+    """Return the receivers with notices that may be tried now, each reserved for the caller."""
     idle = Q(busy_until__lte=now) | Q(busy_until__gt=now + 2 * bounds.DELIVERING_S)
     may = Q(retry_at__lte=now) | Q(retry_at__gt=now + 2 * BACKOFF.longest_s)  # a clock set back
     waiting = Delivery.objects.filter(outcome=Outcome.WAITING).values("receiver")
@@ -106,10 +107,10 @@ def due(now: float) -> list[Receiver]:
 
 
 def drain(receiver_id: int) -> int:
-    """Deliver to one receiver, that was reserved, until nothing waits or a try fails.
+    """Deliver notices to one reserved receiver until no more wait or a try fails.
 
     Returns:
-        How many notices it took.
+        Number of notices that the receiver accepted.
     """
     taken = 0
     try:
@@ -129,14 +130,14 @@ def drain(receiver_id: int) -> int:
 
 
 def send(receiver: Receiver, told: Document) -> Answer:
-    """One try, which changes nothing here."""
+    """Send a notice to a receiver once, without any change to the database."""
     if receiver.kind == ReceiverKind.EMAIL:
         return sending.to_address(receiver.target, told)
     return sending.to_webhook(receiver.target, receiver.secret, told)
 
 
 def give_up(deliveries: Sequence[Delivery], why: str) -> None:
-    """Send these no more."""
+    """Give up deliveries, with a reason: they are not tried again."""
     ids = [delivery.pk for delivery in deliveries]
     Delivery.objects.filter(pk__in=ids).update(
         outcome=Outcome.GIVEN_UP, error=why, ended=_time(time.time())
@@ -153,11 +154,11 @@ def _deliver(receiver_id: int) -> None:
     except Exception:
         logger.exception("delivering alarms")
     finally:
-        connections.close_all()  # of this thread
+        connections.close_all()  # the connections of this thread
 
 
 def _oldest(receiver_id: int) -> Delivery | None:
-    """The notice whose turn it is; those that waited too long are given up."""
+    """Return the oldest waiting notice, after giving up those that have waited too long."""
     waiting = Delivery.objects.filter(receiver=receiver_id, outcome=Outcome.WAITING)
     since = _time(time.time() - bounds.GIVE_UP_S)
     give_up(list(waiting.filter(created__lt=since)), "not taken within a day")

@@ -1,4 +1,4 @@
-"""Alarms and what belongs to them as documents: what REST and commands with `--json` show."""
+"""JSON documents of alarms, rules, silences and receivers, for REST and commands with `--json`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Document = dict[str, Any]
 
 
 def alarm(found: Alarm) -> Document:
-    """One alarm, with what to do about it."""
+    """Return the document of an alarm, with its runbook."""
     rule = found.definition
     return {
         "id": found.pk,
@@ -37,7 +37,7 @@ def alarm(found: Alarm) -> Document:
 
 
 def event(found: AlarmEvent) -> Document:
-    """One event of the history."""
+    """Return the document of an event of the history."""
     return {
         "id": found.pk,
         "at": found.at,
@@ -52,7 +52,7 @@ def event(found: AlarmEvent) -> Document:
 
 
 def silence(found: Silence) -> Document:
-    """One silence."""
+    """Return the document of a silence."""
     return {
         "id": found.pk,
         "rule": found.rule,
@@ -65,7 +65,7 @@ def silence(found: Silence) -> Document:
 
 
 def rule(state: RuleState) -> Document:
-    """One rule as it is in force."""
+    """Return the document of a rule with the values in force."""
     since = state.unknown_since
     return {
         "key": state.rule.key,
@@ -87,7 +87,7 @@ def rule(state: RuleState) -> Document:
 
 
 def receiver(found: Receiver, waiting: int) -> Document:
-    """One receiver; never its secret, nor the part of a URL that may be one."""
+    """Return the document of a receiver, without its secret and what may be secret in its URL."""
     return {
         "id": found.pk,
         "name": found.name,
@@ -103,7 +103,7 @@ def receiver(found: Receiver, waiting: int) -> Document:
 
 
 def delivery(found: Delivery) -> Document:
-    """One notice and what came of it."""
+    """Return the document of a notice and its outcome."""
     return {
         "id": found.pk,
         "receiver": found.receiver.name,

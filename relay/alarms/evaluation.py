@@ -1,12 +1,12 @@
-"""Looks at the relay and moves every alarm on: `evaluate`, every 5 s, by whoever comes first.
+"""Evaluation of all alarms, every 5 s, by the process that reserves it first.
 
-    reserve the one row -> take all readings -> in one transaction: step each alarm, note what
-    happened, write what receivers are to be told (`rounds`) -> begin to deliver
+    reserve the one row -> take all readings -> in one transaction: step each alarm, record its
+    events, enqueue notices for receivers (`rounds`) -> start to deliver
 
-The Celery schedule does it; the operator site does when nobody has (`standby`). Who evaluates is
-settled in the database, so that it works while Redis is away. What an evaluation found counts only
-if it still has its reservation when it writes. What an operator changes in between counts at once,
-with the last readings: `reconsider`.
+The Celery schedule evaluates; the operator site does if no other process has (`standby`). The
+reservation is in the database, so that it works while Redis is unavailable. An evaluation writes
+its results only if it still has its reservation. A change by an operator in between takes effect at
+once, with the last readings: see `reconsider`.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ logger = logging.getLogger(__name__)
 PRUNE_S: Final = 3600.0
 _PRUNED: Final = "pruned"
 clock = time.time
-"""Unix seconds, for the state machine."""
+"""Clock of the state machine, in unix seconds."""
 EARLY_S: Final = bounds.PERIOD_S * 0.8
-"""Sooner after the last one nobody evaluates: several hosts have a schedule each."""
+"""Least seconds between two evaluations: with several hosts, each has a schedule."""
 
 
 def evaluate(by: str) -> bool:
-    """One evaluation.
+    """Evaluate all alarms once.
 
     Args:
-        by: who does it, for the operator.
+        by: name of the caller, which operators see.
 
     Returns:
-        Whether it was done here: somebody else may be at it, or have just been.
+        Whether this call evaluated: another process may be evaluating, or have just done so.
 
     Raises:
         django.db.Error: the database does not answer.
@@ -73,7 +73,8 @@ def evaluate(by: str) -> bool:
         if row is None:
             return False
         now = clock()
-        # Nobody looked for a while, as when the relay was off: nothing was unknown meanwhile.
+        # After a pause, such as while the relay was off, the time since which a reading is unknown
+        # starts again.
         before = row.unknown if abs(now - row.done) < bounds.LATE_S else {}
         row.unknown = _unknown(before, taken.unknown, now)
         readings = {**taken.readings, "database_away": {"": Reading(0.0)}}
@@ -91,15 +92,15 @@ def evaluate(by: str) -> bool:
 
 
 def reconsider(row: Evaluation, rules: Iterable[Rule]) -> None:
-    """What operators said about some rules counts now: steps them with their last readings.
+    """Step some rules with their last readings, so that an operator's change takes effect at once.
 
     Args:
-        row: as `rounds.held` has given it to the caller's transaction.
-        rules: which.
+        row: row that `rounds.held` has locked in the caller's transaction.
+        rules: rules to step.
     """
     now = clock()
     if not abs(now - row.done) < bounds.LATE_S:
-        return  # nobody evaluates: who does next takes readings of then
+        return  # readings are old; the next evaluation takes new ones
     this_round = Round(now)
     for rule in rules:
         found = row.readings.get(rule.key)
@@ -108,7 +109,7 @@ def reconsider(row: Evaluation, rules: Iterable[Rule]) -> None:
 
 
 def age_s(now: float | None = None) -> float | None:
-    """How long ago the last evaluation ended; None before the first.
+    """Return the seconds since the last evaluation ended; None before the first.
 
     Raises:
         django.db.Error: the database does not answer.
@@ -118,7 +119,7 @@ def age_s(now: float | None = None) -> float | None:
 
 
 def done_by(who: str) -> bool:
-    """Whether the last evaluation was done by one of these, as `evaluate` was told.
+    """Check whether the last evaluation was done by a process of this name, as given to `evaluate`.
 
     Raises:
         django.db.Error: the database does not answer.
@@ -127,7 +128,7 @@ def done_by(who: str) -> bool:
 
 
 def _reserve(by: str) -> str:
-    """A token for one evaluation; empty when it is not our turn."""
+    """Reserve one evaluation and return its token; empty if it is not this process's turn."""
     now = clock()
     row, _ = Evaluation.objects.get_or_create(pk=Evaluation.ONLY)
     free = Q(until__lte=now) | Q(until__gt=now + 2 * bounds.EVALUATION_S)  # a clock set back
@@ -142,7 +143,7 @@ def _reserve(by: str) -> str:
 
 
 def _unknown(before: Mapping[str, Any], found: Mapping[str, Unknown], now: float) -> dict[str, Any]:
-    """What cannot be read, and since when."""
+    """Return what cannot be read, and since when."""
     return {
         name: {
             "since": before[name]["since"] if name in before else now,
@@ -158,12 +159,12 @@ def _unknown_readings(unknown: Mapping[str, Any], now: float) -> dict[str, Readi
     return {
         name: Reading(round(max(0.0, now - each["since"]), 1), each["error"])
         for name, each in unknown.items()
-        if not each["redis_away"]  # which has an alarm of its own
+        if not each["redis_away"]  # `redis_away` is the alarm for these
     }
 
 
 def _prune(pruned: float, now: float) -> float:
-    """Removes old history once an hour."""
+    """Delete old history once an hour, and return the unix time of the last deletion."""
     if abs(now - pruned) < PRUNE_S:
         return pruned
     before = _time(now) - timedelta(days=bounds.KEEP_DAYS)

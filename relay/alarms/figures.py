@@ -1,4 +1,4 @@
-"""The metrics of the alarms, from the database at each scrape."""
+"""Metrics of the alarms, read from the database at each scrape."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from relay.ops.metric_names import series
 
 
 def read() -> dict[str, float]:
-    """Series and their values; silenced and acknowledged alarms fire all the same.
+    """Return series and their values; silenced and acknowledged alarms count as firing.
 
     Raises:
         django.db.Error: the database does not answer.
@@ -37,7 +37,7 @@ def read() -> dict[str, float]:
 
 
 def complaint() -> str:
-    """What is wrong with the alarms themselves; empty when nothing is.
+    """Return what is wrong with the evaluation of alarms; empty if it works.
 
     Raises:
         django.db.Error: the database does not answer.

@@ -1,4 +1,4 @@
-"""The rules about the lattice; see `relay.alarms.rules`."""
+"""Alarm rules for the lattice; see `relay.alarms.rules`."""
 
 from __future__ import annotations
 

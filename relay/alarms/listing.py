@@ -1,4 +1,4 @@
-"""What operators see of alarms first, and how a reading and its bounds are said."""
+"""Lists of alarms in the order operators need, and readings and bounds in words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ORDER: Final = (State.FIRING, State.ACKNOWLEDGED, State.SILENCED)
 
 
 def firing() -> list[tuple[Alarm, Limits | None]]:
-    """Alarms that fire, with the bounds in force: what nobody looks after first, the worse first.
+    """Return firing alarms with the bounds in force: unattended alarms first, then by severity.
 
     Bounds are None for an alarm of a rule that this release does not have.
     """
@@ -23,25 +23,25 @@ def firing() -> list[tuple[Alarm, Limits | None]]:
 
 
 def pending() -> list[Alarm]:
-    """Alarms whose reading is beyond the threshold, but not for long enough."""
+    """Return alarms whose reading is beyond the threshold, but not for long enough to fire."""
     return list(Alarm.objects.filter(state=State.PENDING).order_by("rule", "subject"))
 
 
 def limits_in_force(rule: str, overrides: dict[str, Override] | None = None) -> Limits | None:
-    """The numbers of a rule, with what operators changed."""
+    """Return the limits of a rule, with what operators changed; None for an unknown rule."""
     known = BY_KEY.get(rule)
     changed = rounds.overrides() if overrides is None else overrides
     return limits_of(known, changed.get(rule)) if known else None
 
 
 def number(value: float) -> str:
-    """A reading or a bound, with no more digits than anybody compares."""
+    """Format a reading or a bound, with only as many digits as are useful."""
     text = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.4g}"
     return "0" if text == "-0" else text
 
 
 def reading(rule: Rule | None, value: float | None) -> str:
-    """A reading in words."""
+    """Format a reading with its unit."""
     if value is None:
         return "unknown"
     if rule is None or not rule.unit:
@@ -50,7 +50,7 @@ def reading(rule: Rule | None, value: float | None) -> str:
 
 
 def fires(rule: Rule, limits: Limits) -> str:
-    """When a rule fires."""
+    """Describe when a rule fires."""
     held = f", for {limits.hold_s:g} s" if limits.hold_s else ""
     if not rule.unit:
         return f"when true{held}"
@@ -58,7 +58,7 @@ def fires(rule: Rule, limits: Limits) -> str:
 
 
 def ends(rule: Rule, limits: Limits) -> str:
-    """When it ends."""
+    """Describe when an alarm of a rule ends."""
     held = f", for {limits.clear_hold_s:g} s" if limits.clear_hold_s else ""
     if not rule.unit:
         return f"when false{held}"

@@ -1,17 +1,18 @@
-"""When an alarm begins and when it ends: pure, the time and the reading are arguments.
+"""The state machine of an alarm. Pure: the time and the reading are arguments.
 
     quiet --bad--> pending --bad for hold_s--> firing --good--> clearing --good for clear_hold_s-->
       quiet
 
-A reading is bad from the threshold on and good beyond the clear threshold. Between the two it is
-neither, and changes nothing but for an alarm that is only pending, which was not bad all the time.
-Time counts as far as somebody looked: a step of the clock or a pause of the evaluation adds
-`LONGEST_STEP_S` at most. An unknown reading stops the clock; it begins and ends nothing.
+A reading is bad at or beyond the threshold, and good at or beyond the clear threshold on the other
+side. A reading between the two changes nothing, except that it ends a pending phase, because the
+subject was not bad all the time. A step of the clock or a pause of the evaluation counts as
+`LONGEST_STEP_S` at most. An unknown reading stops the clock; it begins and ends no alarm.
 
-Nothing flaps: what comes back within an hour of its end has to be quiet twice as long each time.
+To prevent flapping, an alarm that fires again within an hour of its end must be quiet twice as long
+each time before it ends.
 
-Whether receivers hear of it is decided here too. They hear of each firing once and of its end, and
-of nothing while the alarm is silenced; a silence that ends before the alarm does tells them then.
+The machine also decides when receivers are notified: once when an alarm fires and once when it
+ends, but not while it is silenced. If a silence ends before the alarm does, they are notified then.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from relay.alarms.bounds import LONGEST_STEP_S, MAX_REPEATS, REPEAT_S
 
 
 class Phase(StrEnum):
-    """Where a subject of a rule stands."""
+    """Phase of one subject of a rule."""
 
     QUIET = "quiet"
     PENDING = "pending"
@@ -33,26 +34,26 @@ class Phase(StrEnum):
 
 
 class Change(StrEnum):
-    """What happened in a step."""
+    """Event that happened in a step."""
 
     FIRED = "fired"
     RESOLVED = "resolved"
     TELL_FIRED = "tell fired"
-    """Receivers are to hear that it fires."""
+    """Receivers must be notified that the alarm fires."""
     TELL_RESOLVED = "tell resolved"
-    """Receivers are to hear that it ended."""
+    """Receivers must be notified that the alarm ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a rule comes to, with what the operator changed.
+    """Numbers of a rule in force, with what the operator changed.
 
     Attributes:
-        threshold: bad from here on.
-        clear: good beyond; equal to `threshold` where there is nothing between.
-        hold_s: bad for so long before it fires.
-        clear_hold_s: good for so long before it ends.
-        rising: large readings are the bad ones.
+        threshold: reading from which on a subject is bad.
+        clear: reading from which on a subject is good again, if it is not bad.
+        hold_s: seconds a reading must be bad before the alarm fires.
+        clear_hold_s: seconds a reading must be good before the alarm ends.
+        rising: whether large readings are the bad ones.
     """
 
     threshold: float
@@ -62,24 +63,24 @@ class Limits:
     rising: bool = True
 
     def bad(self, value: float) -> bool:
-        """Whether a reading is."""
+        """Check whether a reading is bad."""
         return value >= self.threshold if self.rising else value <= self.threshold
 
     def good(self, value: float) -> bool:
-        """Whether a reading is; both cannot be, as the threshold is on the bad side of `clear`."""
+        """Check whether a reading is good; a bad one is not, even if `clear` equals `threshold`."""
         return not self.bad(value) and (value <= self.clear if self.rising else value >= self.clear)
 
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """What is remembered of one subject of a rule.
+    """State of one subject of a rule, kept between steps.
 
     Attributes:
-        counted_s: how long it has been bad (pending) or good (clearing).
+        counted_s: seconds for which it has been bad (pending) or good (clearing).
         looked_at: unix time of the last step.
-        since: unix time it fired, or ended; 0 for never.
-        repeats: how often it came back, each time within `REPEAT_S` of its end.
-        told: receivers heard that it fires and not yet that it ended.
+        since: unix time at which it fired, or ended; 0 for never.
+        repeats: how often it fired again, each time within `REPEAT_S` of its end.
+        told: whether receivers were notified that it fires, and not yet that it ended.
     """
 
     phase: Phase = Phase.QUIET
@@ -91,26 +92,26 @@ class Track:
 
     @property
     def active(self) -> bool:
-        """Whether it fires, be it about to end."""
+        """Whether the alarm fires, even if it is about to end."""
         return self.phase in (Phase.FIRING, Phase.CLEARING)
 
 
 def quiet_s(limits: Limits, track: Track) -> float:
-    """How long a track has to be good before it ends."""
+    """Return the seconds for which a track must be good before its alarm ends."""
     return limits.clear_hold_s * float(2**track.repeats)
 
 
 def step(
     limits: Limits, track: Track, value: float | None, now: float, silenced: bool = False
 ) -> tuple[Track, list[Change]]:
-    """Looks at one subject once.
+    """Advance one subject by one reading.
 
     Args:
-        limits: of its rule.
-        track: as the last step left it.
-        value: what was read; None when it could not be.
+        limits: limits of its rule.
+        track: track that the last step returned.
+        value: the reading; None if it could not be taken.
         now: unix seconds; may go back.
-        silenced: receivers are not to hear of it now.
+        silenced: whether receivers must not be notified now.
 
     Returns:
         The track to remember, and what happened, in order.
@@ -130,7 +131,7 @@ def step(
 
 
 def end(track: Track, now: float) -> tuple[Track, list[Change]]:
-    """Ends a track whose rule was switched off; nothing is held against its next firing."""
+    """End a track whose rule was switched off, and forget its repeats."""
     changes = [Change.RESOLVED] if track.active else []
     if track.told:
         changes.append(Change.TELL_RESOLVED)

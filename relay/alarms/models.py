@@ -1,7 +1,7 @@
-"""Alarms and who hears of them. Written by `services`, `evaluation` and `delivery` only.
+"""Alarms and their receivers. Only modules of this package write them.
 
-The state machine's memory (`machine.Track`) is in the rows of `Alarm`, so that any process can
-evaluate next. Times that the machine works with are unix seconds, as it has them.
+The rows of `Alarm` contain the state of the state machine (`machine.Track`), so that any process
+can do the next evaluation. Times that the machine uses are unix seconds, as in `machine`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_NAME_CHARS = 64
 
 
 class State(models.TextChoices):
-    """What an operator sees."""
+    """State of an alarm that an operator sees."""
 
     PENDING = "pending"
     FIRING = "firing"
@@ -30,9 +30,9 @@ class State(models.TextChoices):
 
 
 class Alarm(models.Model):
-    """One subject of one rule that is, was, or is about to be in trouble.
+    """State of one subject of one rule: pending, firing or resolved.
 
-    `state` says what the other fields come to; it is kept for filters.
+    `state` follows from the other fields; it is stored for filters.
     """
 
     rule = models.CharField(max_length=MAX_KEY_CHARS)
@@ -68,22 +68,22 @@ class Alarm(models.Model):
 
     @property
     def definition(self) -> Rule | None:
-        """Its rule; None for one of another release."""
+        """Rule of the alarm; None if this release does not have it."""
         return BY_KEY.get(self.rule)
 
     @property
     def title(self) -> str:
-        """What is the matter."""
+        """Title of the rule, or its key if this release does not have it."""
         return self.definition.title if self.definition else self.rule
 
     @property
     def active(self) -> bool:
-        """Whether it fires, acknowledged and silenced or not."""
+        """Whether the alarm fires, even if acknowledged or silenced."""
         return self.track.active
 
     @property
     def track(self) -> Track:
-        """What the machine remembers of it."""
+        """State of the state machine, kept between steps."""
         return Track(
             Phase(self.phase),
             self.counted_s,
@@ -104,7 +104,7 @@ class Alarm(models.Model):
 
 
 class Kind(models.TextChoices):
-    """What an event of the history tells."""
+    """Kind of an event of the history."""
 
     FIRED = "fired"
     RESOLVED = "resolved"
@@ -115,7 +115,7 @@ class Kind(models.TextChoices):
 
 
 class AlarmEvent(models.Model):
-    """One thing that happened to an alarm. Kept when the alarm's row is gone."""
+    """Event of an alarm. It is kept when the alarm's row is deleted."""
 
     at = models.DateTimeField(db_index=True)
     kind = models.CharField(max_length=16, choices=Kind.choices)
@@ -135,7 +135,7 @@ class AlarmEvent(models.Model):
 
 
 class Silence(models.Model):
-    """Receivers hear nothing of alarms that match, for a while."""
+    """Time during which receivers get no notices of matching alarms."""
 
     rule = models.CharField(
         max_length=MAX_KEY_CHARS, help_text="Key of a rule; * and ? stand for any.", default="*"
@@ -159,7 +159,7 @@ class Silence(models.Model):
 
 
 class RuleOverride(models.Model):
-    """What an operator changed about a rule; empty fields are its defaults."""
+    """Changes of an operator to a rule; empty fields keep their defaults."""
 
     rule = models.CharField(max_length=MAX_KEY_CHARS, primary_key=True)
     threshold = models.FloatField(null=True, blank=True)
@@ -178,14 +178,14 @@ class RuleOverride(models.Model):
 
 
 class ReceiverKind(models.TextChoices):
-    """How a receiver is reached."""
+    """Kind of a receiver."""
 
     WEBHOOK = "webhook"
     EMAIL = "email"
 
 
 class Receiver(models.Model):
-    """Who hears of alarms: a webhook or an e-mail address."""
+    """Receiver of alarms: a webhook or an e-mail address."""
 
     name = models.CharField(max_length=MAX_NAME_CHARS, unique=True)
     kind = models.CharField(max_length=10, choices=ReceiverKind.choices)
@@ -218,7 +218,7 @@ class Receiver(models.Model):
 
 
 class Outcome(models.TextChoices):
-    """Where a delivery stands."""
+    """State of a delivery."""
 
     WAITING = "waiting"
     SENT = "sent"
@@ -226,7 +226,7 @@ class Outcome(models.TextChoices):
 
 
 class Delivery(models.Model):
-    """One event for one receiver: the outbox, and what came of it."""
+    """One notice for one receiver, with its outcome: a row of the outbox."""
 
     receiver = models.ForeignKey(Receiver, models.CASCADE, related_name="deliveries")
     event_id = models.CharField(max_length=40)
@@ -248,7 +248,7 @@ class Delivery(models.Model):
 
 
 class Evaluation(models.Model):
-    """The one row of who evaluates, when it was last done, and what is remembered in between."""
+    """The only row: which process evaluates, when the last evaluation ended, and its memory."""
 
     ONLY = 1
 

@@ -1,4 +1,4 @@
-"""What receivers are told: one JSON document for webhooks, and the same in words for e-mail. Pure.
+"""Notices to receivers: one JSON document for webhooks, and the same as text for e-mail. Pure.
 
     {"id": "…", "type": "alarm.fired", "at": "2026-01-31T12:00:00Z", "relay": ["relay.example"],
      "test": false, "sequence": 17, "by": "", "note": "",
@@ -6,7 +6,7 @@
                "value": 93.1, "unit": "%", "threshold": 90, "since": "…", "detail": "…",
                "runbook": "…"}}
 
-`id` is the same for each try and each receiver; `sequence` counts what one receiver is sent.
+`id` is the same for each try and each receiver; `sequence` counts the notices for one receiver.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MAX_SUBJECT_LINE: Final = 200
 
 
 def new_id() -> str:
-    """The id of an event."""
+    """Return a new id of an event."""
     return secrets.token_hex(16)
 
 
@@ -56,18 +56,18 @@ def document(
     by: str = "",
     note: str = "",
 ) -> Document:
-    """What is to be told.
+    """Return the document of a notice.
 
     Args:
-        kind: one of the above.
-        rule: of the alarm.
+        kind: one of the constants above.
+        rule: rule of the alarm.
         at: unix time of the event.
-        domains: names of this relay.
-        subject, value, detail: of the alarm.
-        threshold: in force.
-        since: unix time it fired.
-        by: who acknowledged it, or took that back.
-        note: what they said.
+        domains: host names of this relay.
+        subject, value, detail: those of the alarm.
+        threshold: threshold in force; the rule's default if None.
+        since: unix time at which it fired.
+        by: actor that acknowledged it, or withdrew that.
+        note: the actor's remark.
     """
     return {
         "id": new_id(),
@@ -93,12 +93,12 @@ def document(
 
 
 def iso(unix_s: float) -> str:
-    """A time as ISO 8601, in UTC."""
+    """Format a time as ISO 8601, in UTC."""
     return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="milliseconds")
 
 
 def subject_line(told: Mapping[str, Any]) -> str:
-    """The subject of an e-mail; one line whatever the alarm is about."""
+    """Return the subject of an e-mail, always one line."""
     alarm = told["alarm"]
     about = f" ({alarm['subject']})" if alarm["subject"] else ""
     names = told["relay"][0] if told["relay"] else "relay"
@@ -107,7 +107,7 @@ def subject_line(told: Mapping[str, Any]) -> str:
 
 
 def text(told: Mapping[str, Any]) -> str:
-    """The body of an e-mail."""
+    """Return the body of an e-mail."""
     alarm = told["alarm"]
     lines = ["This is a test: nothing is wrong.", ""] if told["test"] else []
     value = "unknown" if alarm["value"] is None else f"{alarm['value']:g} {alarm['unit']}".strip()

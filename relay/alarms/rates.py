@@ -1,6 +1,6 @@
-"""Increases of counters over the last minutes, out of looks at their totals: pure.
+"""Increases of counters over the last minutes, computed from samples of their totals. Pure.
 
-What it remembers between two looks is plain JSON, so that any process can take the next look.
+The state kept between two samples is plain JSON, so that any process can take the next sample.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 MAX_STEPS: Final = 2048
-"""Increases kept for one counter, which 128 workers have within a minute; older than the window
-they go anyway."""
+"""Most increases kept for one counter, enough for 128 workers within a minute. Increases older than
+the window are dropped in any case.
+"""
 MAX_SOURCES: Final = 2048
-"""Totals remembered: a worker process each, some of which are gone."""
+"""Most totals remembered, one for each worker process, including some that have ended."""
 GONE_S: Final = 3600.0
 
 Memory = dict[str, Any]
@@ -21,14 +22,14 @@ Memory = dict[str, Any]
 def look(
     memory: Memory, totals: Mapping[str, float], now: float, window_s: float
 ) -> tuple[Memory, dict[str, float]]:
-    """Takes one look at a counter that several sources have.
+    """Take one sample of a counter that several sources have.
 
     Args:
-        memory: what the last look returned; empty before the first.
-        totals: by source, each for a process of its own: a source that is new began at 0, but for
-            the very first look, which knows nothing of before.
+        memory: what the last call returned; empty before the first.
+        totals: totals by source, one for each process. A new source counts from 0, except at the
+            very first call, which does not know earlier totals.
         now: unix seconds.
-        window_s: how far back increases count.
+        window_s: seconds for which increases count.
 
     Returns:
         What to remember, and by source how much it has grown within the window.

@@ -1,4 +1,4 @@
-"""Who is told of alarms: adding, changing, removing and testing receivers."""
+"""Receivers of alarms: functions to add, change, remove and test them."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from relay.audit import services as audit
 
 LEAST_SECRET_CHARS: Final = 16
 TEST_RULE: Final = "disk"
-"""What a test pretends to be about."""
+"""Rule that a test notice names."""
 
 _NAME: Final = re.compile(r"[\w.-][\w. -]*")
 
 
 class Added(NamedTuple):
-    """A new receiver; the secret of a webhook is shown this once."""
+    """A new receiver, with the secret of a webhook, which is shown only this once."""
 
     receiver: Receiver
     secret: str
 
 
 def get_receiver(receiver_id: int) -> Receiver:
-    """One receiver.
+    """Return a receiver.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     receiver = Receiver.objects.filter(pk=receiver_id).first()
     if receiver is None:
@@ -51,10 +51,10 @@ def get_receiver(receiver_id: int) -> Receiver:
 
 
 def find_receiver(name: str) -> Receiver:
-    """A receiver by its name, or the number it has.
+    """Return a receiver by its name or number.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     receiver = Receiver.objects.filter(name=name).first()
     if receiver is None and name.isdecimal() and len(name) < 18:
@@ -74,19 +74,19 @@ def add_receiver(
     min_severity: str = Severity.WARNING,
     enabled: bool = True,
 ) -> Added:
-    """Have somebody told of alarms, at once of those that fire.
+    """Add a receiver of alarms, and notify it at once of those that fire.
 
     Args:
-        name: for operators.
+        name: name that operators see.
         kind: `webhook` or `email`.
-        target: its URL or address.
-        actor: who wants it.
-        secret: of a webhook; one is made where none is given.
+        target: URL or e-mail address.
+        actor: who adds it.
+        secret: secret of a webhook; generated if empty.
         min_severity: `info`, `warning` or `critical`.
-        enabled: from now on.
+        enabled: whether it gets notices.
 
     Raises:
-        Invalid, Conflict: a field is wrong; there are too many.
+        Invalid, Conflict: a field is invalid; there are too many receivers.
     """
     if kind == ReceiverKind.WEBHOOK and not secret:
         secret = new_secret()
@@ -112,23 +112,24 @@ def add_receiver(
 
 
 def new_secret() -> str:
-    """A secret for the signatures of one receiver."""
+    """Generate a secret for the signatures of one receiver."""
     return secrets.token_urlsafe(32)
 
 
 def change_receiver(receiver_id: int, *, actor: Actor, **fields: Any) -> Receiver:
-    """Change some fields of a receiver; its kind stays.
+    """Change some fields of a receiver, but never its kind.
 
     Args:
-        receiver_id: whose.
-        actor: who wants it.
-        fields: `name`, `target`, `secret`, `min_severity`, `enabled`; those left out stay.
+        receiver_id: id of the receiver.
+        actor: who changes it.
+        fields: `name`, `target`, `secret`, `min_severity`, `enabled`; missing fields keep their
+            values.
 
     Raises:
-        NotFound, Invalid: a field is wrong.
+        NotFound, Invalid: it does not exist; a field is invalid.
     """
     with audit.change(actor, "receiver.change", target=receiver_id) as change:
-        rounds.held()  # nobody is about to tell it something
+        rounds.held()  # no process enqueues notices for it meanwhile
         receiver = Receiver.objects.select_for_update().filter(pk=receiver_id).first()
         if receiver is None:
             raise NotFound(f"there is no receiver {receiver_id}")
@@ -139,7 +140,7 @@ def change_receiver(receiver_id: int, *, actor: Actor, **fields: Any) -> Receive
             if name in fields:
                 setattr(receiver, name, fields[name])
         check(receiver)
-        receiver.retry_at = 0.0  # what was wrong may be right now
+        receiver.retry_at = 0.0  # the change may have fixed the failure
         receiver.save(
             update_fields=["name", "target", "secret", "min_severity", "enabled", "retry_at"]
         )
@@ -154,10 +155,10 @@ def change_receiver(receiver_id: int, *, actor: Actor, **fields: Any) -> Receive
 
 
 def remove_receiver(receiver_id: int, *, actor: Actor) -> None:
-    """Tell a receiver nothing any more, and forget what it was told.
+    """Remove a receiver and the record of its notices.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     with audit.change(actor, "receiver.remove", target=receiver_id) as change:
         rounds.held()
@@ -167,13 +168,13 @@ def remove_receiver(receiver_id: int, *, actor: Actor) -> None:
 
 
 def send_test(receiver_id: int, *, actor: Actor) -> Answer:
-    """Send a receiver a notice that is marked as a test, at once and past what waits for it.
+    """Send a test notice to a receiver at once, before notices that wait for it.
 
     Returns:
-        What it answered.
+        The receiver's answer.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     actor.require(matrix.permission_of("receiver.test"))
     receiver = get_receiver(receiver_id)
@@ -186,19 +187,19 @@ def send_test(receiver_id: int, *, actor: Actor) -> Answer:
         value=0.0,
         detail=f"sent by {actor.name}",
     )
-    # Not inside of a change: nobody else could write while a receiver takes its time.
+    # Not inside a change, which would block all other writers while a receiver is slow.
     answer = delivery.send(receiver, {**told, "sequence": 0})
     audit.record(
         actor, "receiver.test", target=receiver.name, after={"ok": answer.ok, "said": answer.text}
     )
     if answer.ok:
-        # It takes notices: what waits behind a back-off need not wait for its end.
+        # It accepts notices, so waiting notices need not wait for the end of the back-off.
         Receiver.objects.filter(pk=receiver.pk).update(retry_at=0.0, failures=0)
     return answer
 
 
 def shown_target(receiver: Receiver) -> str:
-    """Where a receiver is, without the part of its URL that may be a secret."""
+    """Return the target of a receiver, without the part of its URL that may be a secret."""
     if receiver.kind == ReceiverKind.EMAIL:
         return receiver.target
     parts = urlsplit(receiver.target)
@@ -207,14 +208,14 @@ def shown_target(receiver: Receiver) -> str:
 
 
 def revision_of(receiver: Receiver) -> str:
-    """Names the settings as they are, those that are not shown as well; tells nothing of them."""
+    """Return a keyed hash of all settings, including hidden ones, which it does not disclose."""
     settled = (receiver.name, receiver.kind, receiver.target, receiver.secret)
     document = json.dumps([*settled, receiver.min_severity, receiver.enabled])
     return salted_hmac("relay.alarms.receiver", document, algorithm="sha256").hexdigest()[:16]
 
 
 def waiting_by_receiver(receivers: Sequence[Receiver]) -> dict[int, int]:
-    """How many notices wait for each."""
+    """Return the number of waiting notices of each receiver."""
     found: dict[int, int] = {each.pk: 0 for each in receivers}
     waiting = Delivery.objects.filter(outcome=Outcome.WAITING, receiver__in=found)
     for receiver_id in waiting.values_list("receiver", flat=True):
@@ -223,10 +224,10 @@ def waiting_by_receiver(receivers: Sequence[Receiver]) -> dict[int, int]:
 
 
 def check(receiver: Receiver) -> None:
-    """Refuse a receiver that makes no sense.
+    """Check the fields of a receiver.
 
     Raises:
-        Invalid: it names the fields.
+        Invalid: some fields are invalid; the error names them.
     """
     wrong = {}
     if not _NAME.fullmatch(receiver.name):

@@ -1,7 +1,8 @@
-"""One step of alarms, with what operators have said about them: thresholds, silences, notes.
+"""One step of all alarms, with what operators have set: thresholds, silences, acknowledgements.
 
-All of it happens in a transaction that holds the one row of `Evaluation` (`held`). So an event's id
-in the history says when it was committed too, and who reads on from the last id misses none.
+Every step runs in a transaction that locks the only row of `Evaluation` (`held`). Ids of events in
+the history therefore follow the order of commits, and a reader that continues after the last id it
+has seen misses no event.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ LEVELS: Final = {
 
 
 def held() -> Evaluation:
-    """The one row, locked until the transaction ends. It comes before the rows of alarms."""
+    """Lock the only row until the transaction ends and return it; lock it before rows of alarms."""
     Evaluation.objects.get_or_create(pk=Evaluation.ONLY)
     return Evaluation.objects.select_for_update().get(pk=Evaluation.ONLY)
 
 
 def overrides() -> dict[str, Override]:
-    """What operators changed, by rule."""
+    """Return what operators changed, by rule."""
     return {
         row.rule: Override(row.threshold, row.clear, row.hold_s, row.enabled)
         for row in RuleOverride.objects.all()
@@ -54,7 +55,7 @@ def overrides() -> dict[str, Override]:
 
 
 def while_starting(readings: Readings) -> Readings:
-    """Readings of a relay that has just started: what starts with it is not judged yet."""
+    """Return readings of a relay that just started: bad ones of rules with `starts` are unknown."""
     changed = overrides()
     return {
         **readings,
@@ -70,7 +71,7 @@ def while_starting(readings: Readings) -> Readings:
 
 
 class Round:
-    """The step of all alarms, inside the transaction."""
+    """One step of all alarms, inside the transaction."""
 
     def __init__(self, now: float) -> None:
         self._now = now
@@ -83,13 +84,13 @@ class Round:
         }
 
     def run(self, readings: Readings) -> None:
-        """Steps every subject that has a reading or an alarm."""
+        """Step every subject that has a reading or an alarm."""
         for rule in RULES:
             self.run_rule(rule, readings.get(rule.key))
         self._retire()
 
     def run_rule(self, rule: Rule, found: Mapping[str, Reading] | None) -> None:
-        """Steps the subjects of one rule; without any readings, they are unknown."""
+        """Step the subjects of one rule; if its readings are None, all its subjects are unknown."""
         override = self._overrides.get(rule.key)
         limits = limits_of(rule, override)
         of_rule = {
@@ -120,7 +121,7 @@ class Round:
         self._step(rule, limits, alarm, reading)
 
     def _step(self, rule: Rule, limits: Limits, alarm: Alarm, reading: Reading | None) -> None:
-        """Steps one alarm; without a reading, what it is about is gone, and in order."""
+        """Step one alarm; without a reading, its subject is gone, and counts as good."""
         silence = matching(self._silences, alarm.rule, alarm.subject)
         value = _calm(limits) if reading is None else reading.value
         track, changes = step(limits, alarm.track, value, self._now, silenced=silence is not None)
@@ -133,7 +134,7 @@ class Round:
         self._show(alarm, silence)
         if track.phase is Phase.QUIET and not track.since:
             if alarm.pk:
-                alarm.delete()  # it was about to fire, and never did
+                alarm.delete()  # it was pending and never fired
             return
         alarm.save()
 
@@ -159,7 +160,7 @@ class Round:
                 logger.info("alarm ended: %s", alarm)
             elif change is Change.TELL_FIRED:
                 tell(notice.FIRED, alarm, limits, self._now, self._receivers)
-                if alarm.acknowledged_at is not None:  # while nobody was to hear of it
+                if alarm.acknowledged_at is not None:  # while it was silenced
                     tell_acknowledged(alarm, limits, self._now, self._receivers)
             else:
                 tell(notice.RESOLVED, alarm, limits, self._now, self._receivers)
@@ -172,14 +173,14 @@ class Round:
             alarm.since = unix(self._now)
 
     def _retire(self) -> None:
-        """Ends what belongs to a rule this release does not have."""
+        """Delete alarms of rules that this release does not have."""
         for (key, _), alarm in self._alarms.items():
             if key not in BY_KEY:
                 alarm.delete()
 
 
 def state_of(alarm: Alarm) -> State:
-    """What an alarm's other fields come to."""
+    """Return the state that follows from an alarm's other fields."""
     phase = alarm.track.phase
     if phase is Phase.PENDING:
         return State.PENDING
@@ -191,7 +192,7 @@ def state_of(alarm: Alarm) -> State:
 
 
 def note(alarm: Alarm, kind: Kind, by: str, now: float) -> AlarmEvent:
-    """Writes what happened to an alarm into the history, in a transaction that has `held`."""
+    """Record an event of an alarm in the history, in a transaction that called `held`."""
     return AlarmEvent.objects.create(
         at=unix(now),
         kind=kind,
@@ -213,16 +214,16 @@ def tell(
     by: str = "",
     words: str = "",
 ) -> None:
-    """Has receivers told of an alarm.
+    """Enqueue a notice about an alarm for receivers.
 
     Args:
-        kind: of `notice`.
-        alarm: of a rule that this release has.
-        limits: in force.
+        kind: kind of notice, a constant of `notice`.
+        alarm: alarm of a rule that this release has.
+        limits: limits in force.
         now: unix time.
-        receivers: those who hear of alarms.
-        by: who did it.
-        words: what they said.
+        receivers: receivers to notify.
+        by: actor, if there is one.
+        words: the actor's remark.
     """
     told = notice.document(
         kind,
@@ -241,11 +242,11 @@ def tell(
 
 
 def tell_firing(receiver: Receiver, beyond: Severity | None = None) -> None:
-    """Have a receiver told of what fires, of which it did not hear. In a transaction that `held`.
+    """Notify a receiver of firing alarms that it does not know, in a transaction with `held`.
 
     Args:
-        receiver: new, or one that hears more than before.
-        beyond: it heard of this severity and above already; None: of nothing.
+        receiver: new receiver, or one that gets more alarms than before.
+        beyond: lowest severity of which it was already notified; None if of no alarm.
     """
     changed, now = overrides(), timezone.now().timestamp()
     active = Alarm.objects.filter(state=State.FIRING, told=True).order_by("fired_at", "pk")
@@ -257,18 +258,18 @@ def tell_firing(receiver: Receiver, beyond: Severity | None = None) -> None:
 
 
 def tell_acknowledged(alarm: Alarm, limits: Limits, now: float, receivers: list[Receiver]) -> None:
-    """Has receivers told that somebody looks after an alarm."""
+    """Notify receivers that an operator acknowledged an alarm."""
     by, words = alarm.acknowledged_by, alarm.note
     tell(notice.ACKNOWLEDGED, alarm, limits, now, receivers, by, words)
 
 
 def hearers() -> list[Receiver]:
-    """Receivers that are switched on, in the order in which they are told."""
+    """Return enabled receivers, in the order in which they are notified."""
     return list(Receiver.objects.filter(enabled=True).order_by("pk"))
 
 
 def unix(unix_s: float) -> datetime:
-    """A time as the database has it."""
+    """Convert unix seconds to a time for the database."""
     return datetime.fromtimestamp(unix_s, UTC)
 
 
@@ -279,12 +280,12 @@ def _unjudged(limits: Limits, reading: Reading) -> Reading:
 
 
 def _is_cut(limits: Limits, found: Mapping[str, Reading]) -> bool:
-    """Whether subjects that are not among these, the worst, may be in trouble as well."""
+    """Check whether the list of the worst subjects is full, so that others may be bad as well."""
     return len(found) >= bounds.MAX_SUBJECTS and not any(
         each.value is not None and limits.good(each.value) for each in found.values()
     )
 
 
 def _calm(limits: Limits) -> float:
-    """A reading that is good by any means."""
+    """Return a reading that is good for any limits."""
     return float("-inf") if limits.rising else float("inf")

@@ -1,4 +1,4 @@
-"""A rule of the alarms: its words and numbers, and what operators may change about it."""
+"""Type of alarm rules: their texts and numbers, and what operators may change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from relay.alarms.machine import Limits
 
 
 class Severity(StrEnum):
-    """How bad it is: `info` needs nobody, `warning` can wait for the morning, `critical` cannot."""
+    """Severity: `info` needs no action, `warning` can wait for the morning, `critical` cannot."""
 
     INFO = "info"
     WARNING = "warning"
@@ -18,7 +18,7 @@ class Severity(StrEnum):
 
     @property
     def rank(self) -> int:
-        """For comparing: the worse, the higher."""
+        """Number for comparisons: the more severe, the higher."""
         return list(Severity).index(self)
 
 
@@ -27,15 +27,15 @@ class Rule:
     """One rule.
 
     Attributes:
-        key: its name in URLs, commands and events.
-        title: what is the matter, in a few words.
-        unit: of the readings; empty for those that are 0 or 1.
+        key: name in URLs, commands and events.
+        title: the problem, in a few words.
+        unit: unit of the readings; empty for readings that are 0 or 1.
         threshold, clear, hold_s, clear_hold_s, rising: see `machine.Limits`.
-        subject: what an alarm of it is about; empty where there is only one.
-        starts: what it watches starts with the relay: it begins to fire no earlier than
-            `keys.STARTING_S` after a start.
-        meaning: what it says about the relay.
-        runbook: what to do, one step each.
+        subject: kind of subject that its alarms have; empty if there is only one.
+        starts: whether it watches something that starts with the relay: its alarms fire no earlier
+            than `keys.STARTING_S` after a start.
+        meaning: what the alarm means for the relay.
+        runbook: steps to take.
     """
 
     key: str
@@ -54,7 +54,7 @@ class Rule:
 
     @property
     def limits(self) -> Limits:
-        """The defaults."""
+        """Default limits."""
         return Limits(self.threshold, self.clear, self.hold_s, self.clear_hold_s, self.rising)
 
     @property
@@ -65,7 +65,7 @@ class Rule:
 
 
 class Override(NamedTuple):
-    """What an operator changed about a rule; None is the default."""
+    """Changes of an operator to a rule; None is the default."""
 
     threshold: float | None = None
     clear: float | None = None
@@ -74,9 +74,9 @@ class Override(NamedTuple):
 
 
 def limits_of(rule: Rule, override: Override | None) -> Limits:
-    """A rule's numbers with the operator's in place of some.
+    """Return the limits of a rule, with the operator's numbers in place of the defaults.
 
-    With a threshold of its own and no clear threshold, that one keeps its proportion.
+    If only the threshold is changed, the clear threshold changes in proportion.
     """
     if override is None:
         return rule.limits

@@ -1,8 +1,8 @@
-"""The rules of the alarms, as data; `docs/operate/runbook.md` is written from this table.
+"""The alarm rules, as data; `docs/operate/runbook.md` is generated from this table.
 
-A rule watches one kind of reading (`relay.alarms.readings`). Where there are many of a kind, each
-subject (a relay, a worker, a queue) has an alarm of its own. Numbers are the defaults: an operator
-changes them with `relay.alarms.services.set_rule`.
+A rule watches one kind of reading (`relay.alarms.readings`). If a kind has several subjects
+(relays, workers, queues), each has its own alarm. The numbers are defaults: operators change them
+with `relay.alarms.services.set_rule`.
 """
 
 from __future__ import annotations

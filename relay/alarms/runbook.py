@@ -1,4 +1,4 @@
-"""The rules as a page for people: `docs/operate/runbook.md` is what `markdown` returns."""
+"""The rules as a page of the documentation: `markdown` returns `docs/operate/runbook.md`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ are defaults. If you installed the package, run `rmb-manage` instead of `manage.
 
 
 def markdown() -> str:
-    """The whole page."""
+    """Return the whole page."""
     lines = [HEAD, "| rule | severity | fires | ends | about |", "|---|---|---|---|---|"]
     lines += [
         f"| [`{rule.key}`](#{rule.key}) | {rule.severity} | {fires(rule, rule.limits)} | "

@@ -1,4 +1,4 @@
-"""Bodies, queries and answers of the alarms' REST operations."""
+"""Bodies, queries and answers of the REST operations for alarms."""
 
 from __future__ import annotations
 

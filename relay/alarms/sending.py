@@ -1,7 +1,8 @@
-"""Sends one notice to one receiver, once: by webhook or by e-mail.
+"""Sending of one notice to one receiver, once: by webhook or by e-mail.
 
-Webhooks go out as messages to other relays do (`relay.federation.http_client`): TLS verified, no
-redirects, an answer of bounded size, public addresses only unless `alarms.allow_private`.
+Webhooks are sent like messages to partner relays (`relay.federation.http_client`): TLS is verified,
+redirects are not followed, the size of the answer is bounded, and only public addresses are allowed
+unless `alarms.allow_private` is set.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ _PATH: Final = re.compile(r"/[!-~]*")
 
 
 class Answer(NamedTuple):
-    """What came of a try.
+    """Outcome of a try.
 
     Attributes:
-        ok: the receiver took it.
-        text: what it said, or what went wrong.
+        ok: whether the receiver accepted the notice.
+        text: the receiver's answer, or the error.
     """
 
     ok: bool
@@ -39,7 +40,7 @@ class Answer(NamedTuple):
 
 
 class Webhook(NamedTuple):
-    """Where a webhook is, as it was parsed."""
+    """Parsed URL of a webhook."""
 
     scheme: str
     domain: str
@@ -47,14 +48,14 @@ class Webhook(NamedTuple):
 
 
 class TargetError(ValueError):
-    """The text is not where a receiver could be."""
+    """The text is not a valid URL of a webhook."""
 
 
 def webhook(url: str) -> Webhook:
-    """Reads the URL of a webhook.
+    """Parse the URL of a webhook.
 
     Raises:
-        TargetError: nothing may be sent there.
+        TargetError: the URL is invalid or not allowed.
     """
     try:
         parts = urlsplit(url)
@@ -71,8 +72,8 @@ def webhook(url: str) -> Webhook:
 
 
 def to_webhook(url: str, secret: str, told: dict[str, Any]) -> Answer:
-    """Posts a notice. Blocks for `DELIVERY_S` at most, and a little."""
-    # Imported here: who only reads alarms needs no HTTP client.
+    """Post a notice. This blocks for little more than `DELIVERY_S` at most."""
+    # Imported here because processes that only read alarms need no HTTP client.
     from relay.federation.http_client import HttpClient, Unanswered
     from relay.federation.resolver import PublicResolver
 
@@ -117,7 +118,7 @@ def to_webhook(url: str, secret: str, told: dict[str, Any]) -> Answer:
 
 
 def to_address(address: str, told: dict[str, Any]) -> Answer:
-    """Sends a notice by e-mail. Blocks for as long as the mail server's time-out lets it."""
+    """Send a notice by e-mail. This blocks until the mail server's time-out at most."""
     if not settings.EMAIL_HOST:
         return Answer(False, "email.host is not set")
     event = told["id"]
@@ -128,7 +129,7 @@ def to_address(address: str, told: dict[str, Any]) -> Answer:
         notice.text(told),
         to=[address],
         connection=connection,
-        # A repeat after a lost answer has the same one: most programs show it once.
+        # A repeat after a lost answer has the same id: most mail programs show it only once.
         headers={"Message-ID": f"<{event}@{domain}>", "Auto-Submitted": "auto-generated"},
     )
     try:

@@ -1,8 +1,8 @@
-"""What operators do about alarms and rules, and what they read of them.
+"""Operations on alarms, silences and rules, for operators.
 
-All of it counts at once: a changed rule, or a silence that ends, is stepped with the last readings
-in the transaction of the change, and what receivers are to hear of it goes out when that is over.
-Who is told is in `receivers`.
+Every change takes effect at once: the transaction of the change steps a changed rule, or the rules
+of a silence that ends, with the last readings. Notices to receivers are sent when it is committed.
+Receivers are managed in `receivers`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class RuleState(NamedTuple):
     """A rule with the values in force.
 
     Attributes:
-        enabled: it is watched.
-        changed: an operator changed something.
+        enabled: whether it is watched.
+        changed: whether an operator changed something.
         unknown_since: unix time since which its reading cannot be taken; None while it can.
-        error: why it cannot.
+        error: why it cannot be taken.
     """
 
     rule: Rule
@@ -50,10 +50,10 @@ class RuleState(NamedTuple):
 
 
 def get_alarm(alarm_id: int) -> Alarm:
-    """One alarm.
+    """Return an alarm.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     alarm = Alarm.objects.filter(pk=alarm_id).first()
     if alarm is None:
@@ -62,10 +62,10 @@ def get_alarm(alarm_id: int) -> Alarm:
 
 
 def acknowledge(alarm_id: int, *, actor: Actor, note: str = "") -> Alarm:
-    """Say that somebody looks after an alarm, until it ends. Receivers that heard of it hear that.
+    """Acknowledge an alarm until it ends, and notify the receivers that were notified of it.
 
     Raises:
-        NotFound, Conflict: it does not fire.
+        NotFound, Conflict: it does not exist; it does not fire.
     """
     with audit.change(actor, "alarm.acknowledge", target=alarm_id) as change:
         rounds.held()
@@ -88,10 +88,10 @@ def acknowledge(alarm_id: int, *, actor: Actor, note: str = "") -> Alarm:
 
 
 def unacknowledge(alarm_id: int, *, actor: Actor) -> Alarm:
-    """Take an acknowledgement back.
+    """Withdraw an acknowledgement.
 
     Raises:
-        NotFound, Conflict: it has none.
+        NotFound, Conflict: the alarm does not exist; it is not acknowledged.
     """
     with audit.change(actor, "alarm.unacknowledge", target=alarm_id) as change:
         rounds.held()
@@ -118,17 +118,18 @@ def unacknowledge(alarm_id: int, *, actor: Actor) -> Alarm:
 def silence(
     rule: str, subject: str = "*", *, until: datetime, actor: Actor, note: str = ""
 ) -> Silence:
-    """Have receivers hear nothing of alarms that match, until a time.
+    """Send receivers no notices of matching alarms until a time.
 
     Args:
         rule: key of a rule, or a pattern with `*` and `?`.
-        subject: the same for what alarms are about.
-        until: when it ends by itself.
-        actor: who wants it.
-        note: why.
+        subject: subject of alarms, or such a pattern.
+        until: time at which the silence ends by itself.
+        actor: who adds it.
+        note: reason.
 
     Raises:
-        Invalid: the time is over or too far, or the rule does not exist.
+        Invalid: the time is over or too far ahead, or no rule matches.
+        Conflict: there are too many silences.
     """
     now = timezone.now()
     checks.check_silence(rule, subject, until, now)
@@ -150,10 +151,10 @@ def silence(
 
 
 def end_silence(silence_id: int, *, actor: Actor) -> None:
-    """End a silence before its time: receivers hear of what fires.
+    """End a silence before its time, and notify receivers of alarms that fire.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     with audit.change(actor, "silence.end", target=silence_id) as change:
         row = rounds.held()
@@ -171,7 +172,7 @@ def end_silence(silence_id: int, *, actor: Actor) -> None:
 
 
 def list_rules() -> list[RuleState]:
-    """All rules as they are in force."""
+    """Return all rules with the values in force."""
     overrides = rounds.overrides()
     unknown: dict[str, Any] = {}
     for each in (_evaluation_unknown() or {}).values():
@@ -180,10 +181,10 @@ def list_rules() -> list[RuleState]:
 
 
 def get_rule(key: str) -> RuleState:
-    """One rule.
+    """Return a rule.
 
     Raises:
-        NotFound: there is none of that key.
+        NotFound: no rule has this key.
     """
     for state in list_rules():
         if state.rule.key == key:
@@ -192,7 +193,7 @@ def get_rule(key: str) -> RuleState:
 
 
 def override_of(key: str) -> Override:
-    """What an operator changed about a rule."""
+    """Return what an operator changed about a rule."""
     return rounds.overrides().get(key, Override())
 
 
@@ -205,10 +206,10 @@ def set_rule(
     hold_s: float | None = None,
     enabled: bool = True,
 ) -> RuleState:
-    """Change a rule as a whole; None is its default.
+    """Replace all settings of a rule; None is the default.
 
     Raises:
-        NotFound, Invalid: a number is out of its bounds.
+        NotFound, Invalid: the rule does not exist; a number is out of bounds.
     """
     rule = get_rule(key).rule
     override = Override(threshold, clear, hold_s, enabled)
@@ -240,7 +241,7 @@ def _locked(alarm_id: int) -> Alarm:
 
 
 def _is_heard_of(alarm: Alarm) -> bool:
-    """Whether receivers know that it fires, and are to hear more of it."""
+    """Check whether receivers were notified that the alarm fires and may get further notices."""
     return alarm.told and alarm.silenced_until is None and alarm.definition is not None
 
 
@@ -256,7 +257,7 @@ def _restate(alarm: Alarm) -> None:
 
 
 def _resilence(changed: Silence, kind: Kind, actor: Actor) -> None:
-    """Shows a silence, or its end, at the alarms it is about."""
+    """Update firing alarms that match a new or ended silence, and record it in their history."""
     now = timezone.now()
     silences = list(Silence.objects.filter(until__gt=now))
     active = Alarm.objects.select_for_update().filter(phase__in=(Phase.FIRING, Phase.CLEARING))

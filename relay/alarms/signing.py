@@ -1,10 +1,10 @@
-"""The signature of a webhook: HMAC-SHA256 over its time and its body. Pure.
+"""Signatures of webhooks: HMAC-SHA256 over the time and the body. Pure.
 
     RMB-Alarm-Timestamp: 1700000000
     RMB-Alarm-Signature: v1=<hex of HMAC-SHA256(secret, "1700000000." + body)>
 
-The receiver computes the same, compares in constant time, and refuses what is older than some
-minutes: `verify` does it, and `docs/operate/alarms.md` has it in a few lines of its own.
+The receiver computes the same value, compares it in constant time, and refuses requests that are
+older than some minutes. `verify` does this; `docs/operate/alarms.md` shows it in a few lines.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _VERSION: Final = "v1="
 
 
 def sign(secret: str, timestamp: int, body: bytes) -> str:
-    """The value of the signature header."""
+    """Return the value of the signature header."""
     signed = str(timestamp).encode() + b"." + body
     return _VERSION + hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
 
 
 def verify(secret: str, timestamp: str, signature: str, body: bytes, now: float) -> bool:
-    """Whether a request is from who has the secret, and fresh."""
+    """Check whether a request was signed with the secret and is recent."""
     if not timestamp.isdecimal() or len(timestamp) > 12:
         return False
     if abs(now - int(timestamp)) > TOLERANCE_S:

@@ -1,7 +1,7 @@
-"""Which silence an alarm falls under. Pure.
+"""Matching of alarms with silences. Pure.
 
-Patterns know `*`, any text, and `?`, any character; nothing else has a meaning, as subjects may be
-made of anything.
+In patterns, `*` stands for any text and `?` for any character. All other characters stand for
+themselves, because subjects may contain any character.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 
 class Silenced(Protocol):
-    """A silence, as far as it matters here."""
+    """The fields of a silence that matching needs."""
 
     rule: str
     subject: str
@@ -23,13 +23,13 @@ Found = TypeVar("Found", bound=Silenced)
 
 
 def matching(silences: Iterable[Found], rule: str, subject: str) -> Found | None:
-    """The one that lasts longest of those an alarm falls under."""
+    """Return the silence that lasts longest of those that match an alarm."""
     found = [each for each in silences if fits(each.rule, rule) and fits(each.subject, subject)]
     return max(found, key=lambda each: each.until, default=None)
 
 
 def fits(pattern: str, text: str) -> bool:
-    """Whether a text is what a pattern describes; in steps of the product of their lengths."""
+    """Check whether a text matches a pattern, in time up to the product of their lengths."""
     at, star, resume = 0, -1, 0
     for_text = 0
     while for_text < len(text):

@@ -1,9 +1,10 @@
-"""Alarms when the usual way is down: a thread of the operator site's process.
+"""Alarms when the schedule does not evaluate them: a thread of the operator site's process.
 
-Every few seconds it looks when the last evaluation was. While the schedule does its work that is
-all. With Celery or Redis away nobody evaluates: then it does, and the alarms about both go out by
-themselves. With the database away too there is nothing to evaluate with: that one alarm it keeps in
-memory, tells the receivers it knew last, and writes down what it did when the database is back.
+Every few seconds it checks when the last evaluation ended. While the schedule works, it does no
+more. If Celery or Redis is unavailable, the thread evaluates, and the alarms about both are sent as
+usual. If the database is unavailable too, nothing can be evaluated: the thread keeps that one alarm
+in memory, notifies the receivers that it read last, and records what it did when the database is
+available again.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ logger = logging.getLogger(__name__)
 RULE: Final = BY_KEY["database_away"]
 WHO: Final = "operator site"
 ACTING_S: Final = 2 * bounds.PERIOD_S
-"""From one evaluation to the next while it does them: whoever should comes in between."""
+"""Seconds between the thread's own evaluations, long enough that the schedule can resume."""
 RETRY_S: Final = 30.0
-"""Between two tries to tell somebody while the database is away."""
+"""Seconds between two tries to notify a receiver while the database is unavailable."""
 
 STOP_S: Final = 5.0
 
 
 class Standby:
-    """The thread and what it remembers."""
+    """The thread and its state."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -54,18 +55,18 @@ class Standby:
         self._missing = False
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._thread = threading.Thread(target=self._run, name="alarm standby", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End; waits for the look that is under way, but not for ever."""
+        """Stop the thread; wait for the check in progress, but not longer than `STOP_S`."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join(STOP_S)
 
     def look(self) -> None:
-        """One look."""
+        """Check once whether to evaluate, or to report that the database does not answer."""
         try:
             self._remember()
             age_s = evaluation.age_s(self._clock())
@@ -74,7 +75,7 @@ class Standby:
             self._database_away(str(error))
             return
         except DatabaseError as error:
-            if not self._missing:  # the tables are not made yet
+            if not self._missing:  # the tables do not exist yet
                 logger.error(
                     "alarms are not evaluated: %s", shown(str(error), bounds.MAX_DETAIL_CHARS)
                 )
@@ -85,7 +86,7 @@ class Standby:
             if self._track != Track():
                 self._database_back()
             if age_s is None or age_s > (ACTING_S if acting else bounds.LATE_S):
-                # While the relay was off nobody was to evaluate anything.
+                # The time in which the relay was off does not count as missed.
                 missed_s = min(age_s or 0.0, self._clock() - self._began)
                 if missed_s > bounds.LATE_S and not acting:
                     logger.error("alarms were not evaluated for %.0f s: done here now", missed_s)
@@ -107,7 +108,7 @@ class Standby:
                 return
 
     def _remember(self) -> None:
-        """What is needed when the database is away."""
+        """Store in memory what is needed while the database is unavailable."""
         self._receivers = list(Receiver.objects.filter(enabled=True).order_by("pk"))
         override = rounds.overrides().get(RULE.key)
         on = override is None or override.enabled
@@ -141,14 +142,14 @@ class Standby:
             self._tell_at = self._clock() + RETRY_S
 
     def _tell(self, receiver: Receiver, told: notice.Document) -> bool:
-        # It stands before everything that waits for this receiver, which cannot be read now.
+        # It goes before notices that wait for this receiver, which cannot be read now.
         answer = delivery.send(receiver, {**told, "sequence": 0})
         if not answer.ok:
             logger.warning("alarm not delivered to %s: %s", receiver.name, answer.text)
         return answer.ok
 
     def _database_back(self) -> None:
-        """Writes down what was told, and lets the next evaluation end it."""
+        """Record the alarm and its notices in the database; the next evaluation ends it."""
         track, told = self._track, self._told
         with transaction.atomic():
             if track.active and told is not None:

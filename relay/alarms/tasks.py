@@ -1,4 +1,4 @@
-"""The Celery tasks of the alarms. What they do is in `evaluation` and `delivery`."""
+"""Celery tasks of the alarms; the work is in `evaluation` and `delivery`."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name="alarms.evaluate")  # type: ignore[untyped-decorator]
 def evaluate() -> None:
-    """Looks at everything once, unless somebody just did."""
+    """Evaluate all alarms once, unless another process just did."""
     try:
         evaluation.evaluate("Celery")
     except DatabaseError as error:
-        # The operator site sees it too, and tells receivers without the database.
+        # The operator site notices it as well, and notifies receivers without the database.
         logger.error("alarms are not evaluated: %s", error)
 
 
 @shared_task(name="alarms.deliver")  # type: ignore[untyped-decorator]
 def deliver() -> None:
-    """Begins to tell receivers what waits for them, after a command that does not itself."""
+    """Start to deliver waiting notices, on behalf of a command."""
     try:
         delivery.start_due()
     except DatabaseError as error:

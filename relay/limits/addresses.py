@@ -1,8 +1,8 @@
-"""Bans of addresses and networks, for what comes from no twin or from too many.
+"""Bans of addresses and networks, for traffic that comes from no twin or from too many twins.
 
-The database is the record and `relay:control` the copy that workers go by, as for bans of twins. A
-ban is for the relay's public listener: handshakes, messages of other relays and every other
-request. The operator site stays within reach of a banned address.
+The database has the record, and `relay:control` the copy that workers read, as for bans of twins. A
+ban applies to the relay's public listener: handshakes, messages of partner relays and every other
+request. A banned address can still reach the operator site.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from relay.limits.models import AddressBan
 from relay.ops import control, pending
 
 MAX_BANS: Final = 5000
-"""Each worker holds all of them."""
+"""Bans at once, at most: each worker holds all of them in memory."""
 DEFAULT_REASON: Final = "banned"
-"""What workers show for a ban without a reason: an empty field would be none."""
+"""Reason that workers show for a ban without one: an empty field would be no ban."""
 ORDERS: Final = {"network": "pk", "updated": "updated"}
 _LOOPBACK: Final = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
 
@@ -44,19 +44,20 @@ _LOOPBACK: Final = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network(":
 def ban(
     text: str, reason: str = "", until: datetime | None = None, *, actor: Actor, force: bool = False
 ) -> AddressBan:
-    """Refuse all that comes from an address or a network, and end the sessions from there.
+    """Refuse all requests from an address or a network, and end the sessions from there.
 
     Args:
         text: an address, or a network in CIDR notation.
-        reason: for operators.
-        until: when it is lifted; None: never by itself.
-        actor: who wants it.
-        force: also where it is this machine's loopback, or the actor's own address.
+        reason: reason for operators.
+        until: time at which it is lifted; None for never.
+        actor: who bans it.
+        force: whether to ban it even if it contains loopback addresses or the actor's own
+            address.
 
     Raises:
         Denied, Away
-        Invalid: a value is out of bounds, or the address needs force.
-        Conflict: there are `MAX_BANS` of them.
+        Invalid: a value is out of bounds, or the address needs `force`.
+        Conflict: there are `MAX_BANS` bans.
     """
     network = _network(text)
     require_future(until)
@@ -82,14 +83,14 @@ def require_future(until: datetime | None) -> None:
     """Refuse an end of a ban that has passed.
 
     Raises:
-        Invalid: it has.
+        Invalid: the time has passed.
     """
     if until is not None and until <= timezone.now():
         raise Invalid(fields={"until": f"{until:%Y-%m-%d %H:%M} UTC is over"})
 
 
 def lift(text: str, *, actor: Actor) -> str:
-    """Serve an address or a network again.
+    """Lift the ban of an address or a network.
 
     Returns:
         The network whose ban was lifted.
@@ -97,7 +98,7 @@ def lift(text: str, *, actor: Actor) -> str:
     Raises:
         Denied, Away
         Invalid: it is not an address.
-        NotFound: it is not banned; says which network around it is.
+        NotFound: it is not banned; the error names a banned network that contains it.
     """
     network = _network(text)
     name = shown_network(network)
@@ -114,16 +115,16 @@ def lift(text: str, *, actor: Actor) -> str:
 
 
 def lift_expired(now: datetime | None = None) -> int:
-    """Lift the bans whose time is over.
+    """Lift the bans that have ended.
 
     Returns:
-        How many there were.
+        Number of bans lifted.
     """
     over = AddressBan.objects.filter(until__lte=now or timezone.now())
     lifted = 0
     for name in list(over.values_list("pk", flat=True)):
         with audit.change(SYSTEM, "ban.lift", target=name) as change:
-            row = over.filter(pk=name).first()  # it may have been made longer just now
+            row = over.filter(pk=name).first()  # it may just have been extended
             change.happened = row is not None
             if row is not None:
                 change.before = _told(row)
@@ -134,12 +135,12 @@ def lift_expired(now: datetime | None = None) -> int:
 
 
 def find(name: str) -> AddressBan | None:
-    """The ban of a network, by its name in the list; None where it is not banned."""
+    """Return the ban of a network, by its name in the list; None if it is not banned."""
     return AddressBan.objects.filter(pk=name).first()
 
 
 def search(text: str = "") -> QuerySet[AddressBan]:
-    """Bans by a part of the network or of the reason; an address also finds networks around it."""
+    """Search bans by a part of the network or reason; an address finds networks that contain it."""
     rows = AddressBan.objects.all()
     if not text:
         return rows
@@ -152,17 +153,17 @@ def search(text: str = "") -> QuerySet[AddressBan]:
 
 
 def in_force() -> BannedNetworks:
-    """All networks that are banned now, to look addresses up in."""
+    """Return all networks that are banned now, for look-ups of addresses."""
     return BannedNetworks(map(read_network, _holding().values_list("pk", flat=True)))
 
 
 def deciders(names: Iterable[str]) -> dict[str, AuditEntry]:
-    """Who banned some networks, by the audit log."""
+    """Return the audit entry of the last ban of each of some networks."""
     return audit_listing.latest(("ban.set",), names)
 
 
 def fields() -> dict[str, str]:
-    """What `relay:control` has of all bans in force."""
+    """Return the fields of `relay:control` for all bans in force."""
     return {
         f"{control.ADDRESS_BAN_PREFIX}{row.network}": row.reason or DEFAULT_REASON
         for row in _holding()
@@ -181,10 +182,10 @@ def _network(text: str) -> Network:
 
 
 def _refuse_own(network: Network, actor: Actor) -> None:
-    """Refuse what an operator hardly means.
+    """Refuse a ban that an operator hardly intends.
 
     Raises:
-        Invalid: it holds loopback addresses, or the address of the actor.
+        Invalid: it contains loopback addresses, or the address of the actor.
     """
     own = read_address(actor.address)
     what = ""
@@ -211,7 +212,7 @@ def _told(row: AddressBan) -> dict[str, Any]:
 
 
 def _publish(name: str) -> None:
-    """Make the field of this network what the database says now."""
+    """Update the field of this network from the database."""
     field = f"{control.ADDRESS_BAN_PREFIX}{name}"
     row = _holding().filter(pk=name).first()
     try:

@@ -1,4 +1,4 @@
-"""Limits and bans of twins over REST."""
+"""Limits and bans over REST: of twins, addresses, networks and SBD keys."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _WAITING_BYTES: Final = (
 _WAY_OUT: Final = '"unknown": true'
 _UNKNOWN: Final = "Accept a twin that this relay does not know. Check its id for typing errors."
 MAX_TEXT_CHARS: Final = 64
-"""Of an address or network, in whichever spelling."""
+"""Maximum length of an address or network, in any spelling."""
 _WAITING_QUEUES: Final = (
     "Bound on queues of the twin that hold messages, and on queues that hold "
     "messages from it; null: the relay's bound."
@@ -75,7 +75,7 @@ class LimitIn(Body):
 
 
 class AnyBanIn(Body):
-    """Why, and for how long."""
+    """Reason and end of a ban."""
 
     reason: str = Field("", max_length=MAX_REASON_CHARS)
     until: Stamp | None = Field(None, description="Time at which the ban ends; null: never.")
@@ -218,7 +218,7 @@ class DefaultIn(Body):
 
 
 class HitsQuery(PageQuery):
-    """How far back, and in which order."""
+    """Period and order of the list."""
 
     minutes: int = Field(
         hits.MINUTES,
@@ -230,7 +230,7 @@ class HitsQuery(PageQuery):
 
 
 class AddressHitsQuery(HitsQuery):
-    """As of twins."""
+    """Period and order of the list."""
 
     order: Literal["refused", "-refused", "address", "-address"] = "-refused"  # type: ignore[assignment]
 
@@ -278,7 +278,7 @@ def list_limits(request: Request, query: Query[LimitQuery]) -> Any:
     return page(query, rows, ORDERS)
 
 
-# Before the addresses that these words would be an id in.
+# Before the paths in which these words would match as an id.
 @get(router, "/limits/default", action="limit.view", answer=DefaultOut, tagged=True)
 def get_default_limit(request: Request) -> Any:
     """Get the limit of twins without a limit of their own."""
@@ -455,7 +455,7 @@ def lift_ban(request: Request, twin: TwinId) -> Any:
 
 
 def _padded(each: tuple[int, int]) -> str:
-    """A twin as a text that is ordered as its number is."""
+    """Return a twin as a text that sorts like its number."""
     return f"{each[0]:0{len(str(MAX_TWIN))}}"
 
 

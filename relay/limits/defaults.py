@@ -1,7 +1,7 @@
-"""The limit of every twin that has none of its own.
+"""The limit of every twin that has no limit of its own.
 
-It is what the settings say (`limits.count`, `limits.size`) until an operator sets another, which is
-kept in the database, told to the workers through `relay:control` and in force within a second.
+The settings contain it (`limits.count`, `limits.size`) until an operator sets another, which is
+stored in the database, passed to the workers through `relay:control`, and applied within a second.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from relay.limits.models import DefaultLimit
 from relay.ops import control, pending
 
 MAX_VALUE: Final = 1 << 53
-"""Of messages and bytes; what is more is no limit."""
+"""Maximum number of messages or bytes; more would be no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class Default:
     """Messages and bytes a minute; 0 and 0 is no limit.
 
     Attributes:
-        source: `operator`, or `settings` while no operator has set another.
-        updated: when one did.
+        source: `operator`, or `settings` if no operator has set another limit.
+        updated: time at which an operator set it.
     """
 
     count: int
@@ -39,7 +39,7 @@ class Default:
 
 
 def get() -> Default:
-    """The limit in force."""
+    """Return the limit in force."""
     row = DefaultLimit.objects.first()
     if row is not None:
         return Default(row.count, row.size, "operator", row.updated)
@@ -47,7 +47,7 @@ def get() -> Default:
 
 
 def put(count: int, size: int, *, actor: Actor) -> None:
-    """Set it; 0 and 0 is no limit.
+    """Set the limit; 0 and 0 is no limit.
 
     Raises:
         Denied, Away
@@ -70,7 +70,7 @@ def put(count: int, size: int, *, actor: Actor) -> None:
 
 
 def clear(*, actor: Actor) -> None:
-    """Go back to what the settings say.
+    """Reset the limit to the settings.
 
     Raises:
         Denied, Away
@@ -83,7 +83,7 @@ def clear(*, actor: Actor) -> None:
 
 
 def publish() -> None:
-    """Make `relay:control` what the database says.
+    """Update `relay:control` from the database.
 
     Raises:
         relay.ops.control.ControlError: Redis does not answer.

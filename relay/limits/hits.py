@@ -1,9 +1,9 @@
-"""Who runs into limits most, over the last hour: twins, and the addresses they come from.
+"""Twins and addresses that exceed limits most, over the last hour.
 
-Workers count what they refuse and add it to sorted sets in Redis each second, one set for each
-minute, with the heaviest names only (`relay.sessions.hits`). So a figure is live within a second or
-two and never too low for who matters, and it may be too high by a five-hundredth of a minute's
-refusals where more than five hundred names were refused in that minute.
+Workers count what they refuse and add it each second to sorted sets in Redis, one set for each
+minute, which keep only the names with the highest counts (`relay.sessions.hits`). So a count is up
+to date within a second or two, and never too low for the names that matter. It may be too high by a
+five-hundredth of a minute's refusals, if more than five hundred names were refused in that minute.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ MINUTES: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class TwinHits:
-    """A twin that was refused messages.
+    """A twin whose messages were refused.
 
     Attributes:
-        messages: how many were over its limit.
+        messages: number of messages over its limit.
         banned: whether it is banned now.
         limited: whether it has a limit of its own.
     """
@@ -43,11 +43,11 @@ class TwinHits:
 
 @dataclass(frozen=True, slots=True)
 class AddressHits:
-    """An address that was refused something.
+    """An address whose messages or handshakes were refused.
 
     Attributes:
-        messages: over the limit of the twin that sent them.
-        handshakes: over the limit of the address, or of one that is banned.
+        messages: number of messages over the limit of the twin that sent them.
+        handshakes: number of handshakes over the limit of the address, or while it was banned.
         banned: whether it is banned now, also as a part of a network.
     """
 
@@ -58,24 +58,24 @@ class AddressHits:
 
     @property
     def refused(self) -> int:
-        """All of it."""
+        """Number of refused messages and handshakes."""
         return self.messages + self.handshakes
 
 
 @dataclass(frozen=True, slots=True)
 class Top:
-    """Those who were refused most, the worst first."""
+    """Twins and addresses with the most refusals, the most refused first."""
 
     twins: list[TwinHits]
     addresses: list[AddressHits]
 
 
 def top(limit: int = 20, *, minutes: int = MINUTES) -> Top:
-    """Who was refused most.
+    """Return the twins and addresses with the most refusals.
 
     Args:
-        limit: at most so many of each.
-        minutes: to look back, the present one included; up to an hour.
+        limit: most twins and most addresses to return.
+        minutes: minutes to look back, including the present one; up to an hour.
 
     Raises:
         Invalid: a value is out of bounds.
@@ -87,10 +87,10 @@ def top(limit: int = 20, *, minutes: int = MINUTES) -> Top:
 
 
 def twins(minutes: int = MINUTES) -> dict[int, int]:
-    """Every twin that was refused messages, with how many.
+    """Return the number of refused messages of each twin that has any.
 
     Args:
-        minutes: to look back, the present one included; up to an hour.
+        minutes: minutes to look back, including the present one; up to an hour.
 
     Raises:
         Away: Redis does not answer.
@@ -100,17 +100,17 @@ def twins(minutes: int = MINUTES) -> dict[int, int]:
 
 
 def described(refused: Iterable[tuple[int, int]]) -> list[TwinHits]:
-    """Twins and what they were refused, with what is decided about them; in the same order."""
+    """Add to twins and their counts whether they are banned or limited, in the same order."""
     listed = list(refused)
     decided = TwinLimit.objects.in_bulk([twin for twin, _ in listed])
     return [_twin(twin, count, decided.get(twin)) for twin, count in listed]
 
 
 def addresses(minutes: int = MINUTES) -> list[AddressHits]:
-    """Every address that was refused something, the worst first.
+    """Return every address with refusals, the most refused first.
 
     Args:
-        minutes: as above.
+        minutes: as in `twins`.
 
     Raises:
         Away: Redis does not answer.
@@ -124,13 +124,13 @@ def addresses(minutes: int = MINUTES) -> list[AddressHits]:
 
 
 def with_bans(found: Iterable[AddressHits]) -> list[AddressHits]:
-    """The same addresses, with whether each is banned."""
+    """Add to addresses whether each is banned."""
     banned = address_bans.in_force()
     return [replace(each, banned=banned.covers(each.address.partition("/")[0])) for each in found]
 
 
 def of_twin(twin: int) -> list[tuple[int, int]]:
-    """Messages of one twin that were refused, by minute (unix seconds), the latest first.
+    """Return the refused messages of one twin by minute (unix seconds), the latest first.
 
     Raises:
         Away: Redis does not answer.

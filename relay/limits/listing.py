@@ -1,4 +1,4 @@
-"""What was decided about twins, as operators look for it."""
+"""Search and lists of limits and bans of twins, for operators."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from relay.limits.models import TwinLimit
 
 ORDERS: Final = {"twin": "pk", "updated": "updated"}
 DECISIONS: Final = ("ban.set", "ban.lift", "limit.set", "limit.remove")
-"""Actions of the audit log that change a row."""
+"""Actions of the audit log that change a row of `TwinLimit` or `SbdLimit`."""
 
 
 def search(
     text: str = "", *, banned: bool | None = None, limited: bool | None = None
 ) -> QuerySet[TwinLimit]:
-    """Twins about which something is decided.
+    """Return the rows of twins with a limit, a ban or a note.
 
     Args:
-        text: a twin's id, or a part of a ban's reason or of the note.
-        banned: only those that are banned now, or only the others.
-        limited: only those with a limit of their own, or only the others.
+        text: id of a twin, or a part of a ban's reason or of the note.
+        banned: only twins that are banned now, or only the others.
+        limited: only twins with a limit of their own, or only the others.
     """
     rows = TwinLimit.objects.all()
     if text:
@@ -41,10 +41,10 @@ def search(
 
 
 def of(twins: Iterable[int]) -> dict[int, TwinLimit]:
-    """What is decided about some twins, by their ids; nothing: not named."""
+    """Return the rows of some twins, by their ids; twins without a row are missing."""
     return TwinLimit.objects.in_bulk(list(twins))
 
 
 def deciders(twins: Iterable[int]) -> dict[int, AuditEntry]:
-    """The last decision about each of some twins, by the audit log."""
+    """Return the audit entry of the last decision about each of some twins."""
     return {int(target): entry for target, entry in audit.latest(DECISIONS, twins).items()}

@@ -1,4 +1,4 @@
-"""What an operator decided about one twin or address. Written by the services beside it only."""
+"""Decisions of operators about twins, addresses and keys. Only the services here write them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from proto.sbd.rate import KBIT_NANOS
 MAX_REASON_CHARS = 120
 MAX_NOTE_CHARS = 2000
 MAX_KBIT_PER_S = KBIT_NANOS
-"""A byte takes a nanosecond then; above is no limit."""
+"""Highest limit: a byte then takes a nanosecond, so a higher one would be no limit."""
 BOTH_OR_NEITHER = "Set both messages and bytes, or neither; 0 goes with 0."
 
 
-# Said twice over for SQL: a comparison with NULL is not false, and a check passes unless false.
+# Needed in SQL: a comparison with NULL is not false, and a check passes unless it is false.
 _both = models.Q(count__isnull=False, size__isnull=False)
 
 
 class TwinLimit(models.Model):
-    """Limits and ban of one twin, which may live on the chain only: there is no foreign key."""
+    """Limits and ban of one twin. No foreign key, as the twin may be on the chain only."""
 
     twin = models.PositiveBigIntegerField(
         "twin id",
@@ -102,7 +102,7 @@ class TwinLimit(models.Model):
 
     def clean(self) -> None:
         if bool(self.count) != bool(self.size) or (self.count is None) != (self.size is None):
-            # Named by the one that is to change; the constraint alone names no field.
+            # Name the field that must change; the constraint alone names no field.
             field = "count" if self.count is None or (self.size and not self.count) else "size"
             raise ValidationError({field: BOTH_OR_NEITHER})
         if self.banned_until and not self.banned:
@@ -110,20 +110,20 @@ class TwinLimit(models.Model):
 
     @property
     def waiting(self) -> tuple[int | None, int | None, int | None]:
-        """Its own bounds of what waits: messages, bytes, queues; None: the relay's."""
+        """The twin's bounds for what waits: messages, bytes, queues; None for the relay's bound."""
         return self.waiting_messages, self.waiting_bytes, self.waiting_queues
 
     def ban_is_over(self, now: datetime | None = None) -> bool:
-        """Whether the ban was to end before now."""
+        """Check whether the time of the ban is over."""
         return bool(self.banned_until and self.banned_until <= (now or timezone.now()))
 
     def ban_holds(self, now: datetime | None = None) -> bool:
-        """Whether the twin is banned now."""
+        """Check whether the twin is banned now."""
         return self.banned and not self.ban_is_over(now)
 
 
 class AddressBan(models.Model):
-    """Ban of an address or a network: workers refuse whatever comes from it."""
+    """Ban of an address or a network: workers refuse all requests from it."""
 
     network = models.CharField("address or network", max_length=MAX_NETWORK_CHARS, primary_key=True)
     reason = models.CharField(max_length=MAX_REASON_CHARS, blank=True, default="")
@@ -140,14 +140,14 @@ class AddressBan(models.Model):
         return self.network
 
     def is_over(self, now: datetime | None = None) -> bool:
-        """Whether the ban was to end before now."""
+        """Check whether the time of the ban is over."""
         return bool(self.until and self.until <= (now or timezone.now()))
 
 
 class SbdLimit(models.Model):
-    """Limit and ban of one key of SBD, or what each address of a network may send in SBD.
+    """SBD limit and ban of one key, or SBD limit of each address of a network.
 
-    A ban of an address holds for all protocols: that is an `AddressBan`.
+    A ban of an address applies to all protocols: that is an `AddressBan`.
     """
 
     subject = models.CharField("key or network", max_length=MAX_NETWORK_CHARS, primary_key=True)
@@ -173,18 +173,18 @@ class SbdLimit(models.Model):
 
     @property
     def is_key(self) -> bool:
-        """Whether it is about a key: networks have dots or colons."""
+        """Whether the row is about a key: networks contain dots or colons."""
         return not {".", ":"} & set(self.subject)
 
     def ban_is_over(self, now: datetime | None = None) -> bool:
-        """Whether the ban was to end before now."""
+        """Check whether the time of the ban is over."""
         return bool(self.banned_until and self.banned_until <= (now or timezone.now()))
 
 
 class DefaultLimit(models.Model):
-    """The limit of every twin without one of its own, where an operator has set it; one row.
+    """The limit of every twin without one of its own, if an operator has set it; one row.
 
-    Without the row the relay's settings hold (`limits.count`, `limits.size`).
+    Without the row, the relay's settings apply (`limits.count`, `limits.size`).
     """
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)

@@ -1,7 +1,7 @@
-"""Bans of keys of SBD, and limits of single keys and networks in SBD.
+"""Bans of SBD keys, and SBD limits of single keys and networks.
 
-Without a limit here `sbd.limit_kbit_per_s` holds for each address. The database is the record and
-`relay:control` the copy that workers go by, as for twins; `relay.sbd.decisions` reads it there.
+Without a limit here, `sbd.limit_kbit_per_s` applies to each address. The database has the record,
+and `relay:control` the copy that workers read, as for twins; `relay.sbd.decisions` reads it there.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from relay.limits.models import MAX_KBIT_PER_S, SbdLimit
 from relay.ops import control, pending
 
 MAX_ROWS: Final = 5000
-"""Each worker holds all of them."""
+"""Rows at once, at most: each worker holds all of them in memory."""
 ORDERS: Final = {"subject": "pk", "updated": "updated"}
 PREFIXES: Final = (control.KEY_BAN_PREFIX, control.KEY_LIMIT_PREFIX, control.NETWORK_LIMIT_PREFIX)
 MAX_SHOWN_CHARS: Final = 64
-"""Of a wrong key in an error."""
+"""Characters of an invalid key that an error shows."""
 
 
 def ban(text: str, reason: str = "", until: datetime | None = None, *, actor: Actor) -> SbdLimit:
-    """End the connections of a key, and refuse it.
+    """End the connections of a key, and refuse new ones.
 
     Args:
-        text: the key as a path names it.
-        reason: for operators.
-        until: when the ban is lifted; None: never by itself.
-        actor: who wants it.
+        text: key as a path names it.
+        reason: reason for operators.
+        until: time at which the ban is lifted; None for never.
+        actor: who bans it.
 
     Raises:
         Denied, Away
         Invalid: it is not a key, or a value is out of bounds.
-        Conflict: there are `MAX_ROWS` of them.
+        Conflict: there are `MAX_ROWS` rows.
     """
     key = _key(text)
     require_future(until)
@@ -61,7 +61,7 @@ def ban(text: str, reason: str = "", until: datetime | None = None, *, actor: Ac
 
 
 def lift_ban(text: str, *, actor: Actor) -> str:
-    """Let a banned key connect again.
+    """Lift the ban of a key.
 
     Returns:
         The key.
@@ -81,18 +81,18 @@ def lift_ban(text: str, *, actor: Actor) -> str:
 
 
 def set_limit(text: str, kbit_per_s: int | None, *, actor: Actor) -> SbdLimit:
-    """Give a key, or each address of a network, a limit of its own.
+    """Set the limit of a key, or of each address of a network.
 
     Args:
-        text: the key as a path names it, an address, or a network in CIDR notation.
-        kbit_per_s: 0 for no limit; None for the limit of the settings.
-        actor: who wants it.
+        text: key as a path names it, an address, or a network in CIDR notation.
+        kbit_per_s: limit; 0 for no limit, None for the limit of the settings.
+        actor: who sets it.
 
     Raises:
         Denied, Away
-        Invalid: it is neither, or a value is out of bounds.
-        NotFound: there is no limit that could be removed.
-        Conflict: there are `MAX_ROWS` of them.
+        Invalid: it is neither a key nor a network, or a value is out of bounds.
+        NotFound: there is no limit to remove.
+        Conflict: there are `MAX_ROWS` rows.
     """
     subject = _subject(text)
     if kbit_per_s is not None and not 0 <= kbit_per_s <= MAX_KBIT_PER_S:
@@ -108,16 +108,16 @@ def set_limit(text: str, kbit_per_s: int | None, *, actor: Actor) -> SbdLimit:
 
 
 def lift_expired(now: datetime | None = None) -> int:
-    """Lift the bans whose time is over.
+    """Lift the bans that have ended.
 
     Returns:
-        How many there were.
+        Number of bans lifted.
     """
     over = SbdLimit.objects.filter(banned=True, banned_until__lte=now or timezone.now())
     lifted = 0
     for key in list(over.values_list("pk", flat=True)):
         with audit.change(SYSTEM, "ban.lift", target=key) as change:
-            row = over.filter(pk=key).first()  # it may have been made longer just now
+            row = over.filter(pk=key).first()  # it may just have been extended
             change.happened = row is not None
             if row is not None:
                 _lift(row, change)
@@ -126,12 +126,12 @@ def lift_expired(now: datetime | None = None) -> int:
 
 
 def find(subject: str) -> SbdLimit | None:
-    """What is decided about a key or a network, by its name in the list."""
+    """Return the row of a key or a network, by its name in the list."""
     return SbdLimit.objects.filter(pk=subject).first()
 
 
 def search(text: str = "", *, banned: bool | None = None) -> QuerySet[SbdLimit]:
-    """What is decided, by a part of the key, of the network or of a ban's reason.
+    """Search rows by a part of the key, of the network or of a ban's reason.
 
     Args:
         banned: only keys that are banned, or only the others.
@@ -143,12 +143,12 @@ def search(text: str = "", *, banned: bool | None = None) -> QuerySet[SbdLimit]:
 
 
 def deciders(subjects: Iterable[str]) -> dict[str, AuditEntry]:
-    """The last decision about each of some keys and networks, by the audit log."""
+    """Return the audit entry of the last decision about each of some keys and networks."""
     return audit_listing.latest(DECISIONS, subjects)
 
 
 def fields() -> dict[str, str]:
-    """What `relay:control` has of all of it."""
+    """Return the fields of `relay:control` for all rows."""
     return {name: value for row in SbdLimit.objects.all() for name, value in _fields(row).items()}
 
 
@@ -195,7 +195,7 @@ def _lift(row: SbdLimit, change: audit.Change) -> None:
 
 
 def _change(row: SbdLimit, change: audit.Change, **values: Any) -> None:
-    """Store a row, or delete one that says nothing any more."""
+    """Store a row, or delete it if it has neither a limit nor a ban any more."""
     before = find(row.subject)
     if before is None and SbdLimit.objects.count() >= MAX_ROWS:
         raise Conflict(f"{MAX_ROWS:,} keys and networks of SBD have limits or bans: remove some")
@@ -217,7 +217,7 @@ def _told(row: SbdLimit) -> dict[str, Any]:
 
 
 def _publish(subject: str) -> None:
-    """Make the fields of this subject what the database says now."""
+    """Update the fields of this subject from the database."""
     row = find(subject)
     put = _fields(row) if row is not None else {}
     names = [f"{prefix}{subject}" for prefix in PREFIXES]

@@ -1,8 +1,8 @@
-"""Changes of limits and bans. Everything that writes a `TwinLimit` goes through here.
+"""Changes of limits and bans of twins. Everything that writes a `TwinLimit` goes through here.
 
-The database is the record. After the commit the twin's fields in `relay:control` are made to fit,
-and the workers act on them within a second. Where Redis was away they are marked as pending, and a
-worker calls `publish_all` when Redis is back; the relay calls it when it starts.
+The database has the record. After the commit, the twin's fields in `relay:control` are updated, and
+workers apply them within a second. If Redis does not answer, they are marked as pending, and a
+worker calls `publish_all` when Redis answers again; the relay also calls it when it starts.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from relay.limits.models import TwinLimit
 from relay.ops import control, pending
 
 PREFIXES: Final = (control.BAN_PREFIX, control.LIMIT_PREFIX, control.WAITING_PREFIX)
-"""Of the fields about one twin."""
+"""Prefixes of the fields for one twin."""
 
 
 def save(limit: TwinLimit, *, actor: Actor) -> None:
-    """Store one row as a whole, after validation, and tell the workers.
+    """Validate and store a whole row, and publish it to the workers.
 
     Raises:
         relay.access.errors.Invalid: a field is out of bounds.
@@ -37,10 +37,10 @@ def save(limit: TwinLimit, *, actor: Actor) -> None:
 
 
 def remove(twins: Iterable[int], *, actor: Actor) -> int:
-    """Forget what was decided about these twins: the relay's limit holds, a ban is lifted.
+    """Delete the rows of these twins: the limit of all twins applies, and bans are lifted.
 
     Returns:
-        How many of them there were.
+        Number of rows deleted.
     """
     ids = list(twins)
     removed = 0
@@ -55,7 +55,7 @@ def remove(twins: Iterable[int], *, actor: Actor) -> int:
 
 
 def set_limit(twin: int, count: int | None, size: int | None, *, actor: Actor) -> None:
-    """Give a twin limits of its own; 0 and 0 is none, None and None is the relay's.
+    """Set the limits of a twin; 0 and 0 for no limit, None and None for the limit of all twins.
 
     Raises:
         relay.access.errors.Invalid: a value is out of bounds, or only one is given.
@@ -69,7 +69,7 @@ def set_limit(twin: int, count: int | None, size: int | None, *, actor: Actor) -
 def set_waiting(
     twin: int, messages: int | None, size: int | None, queues: int | None, *, actor: Actor
 ) -> None:
-    """Give a twin bounds of its own for what waits in queues; None is the relay's.
+    """Set the bounds of a twin for what waits in queues; None for the relay's bound.
 
     Raises:
         relay.access.errors.Invalid: a value is out of bounds.
@@ -81,7 +81,7 @@ def set_waiting(
 
 
 def ban(twin: int, reason: str = "", until: datetime | None = None, *, actor: Actor) -> None:
-    """Close a twin's sessions and refuse it.
+    """Close a twin's sessions, and refuse new ones and its messages.
 
     Raises:
         relay.access.errors.Invalid: a value is out of bounds, or the time is over.
@@ -94,22 +94,22 @@ def ban(twin: int, reason: str = "", until: datetime | None = None, *, actor: Ac
 
 
 def lift_ban(twin: int, *, actor: Actor) -> None:
-    """Let a banned twin in again."""
+    """Lift the ban of a twin."""
     with audit.change(actor, "ban.lift", target=twin) as change:
         _lift(_row(twin), change)
 
 
 def lift_expired_bans(now: datetime | None = None) -> int:
-    """Lift the bans of twins, addresses and keys of SBD whose time is over.
+    """Lift the bans of twins, addresses and SBD keys that have ended.
 
     Returns:
-        How many there were.
+        Number of bans lifted.
     """
     over = TwinLimit.objects.filter(banned=True, banned_until__lte=now or timezone.now())
     lifted = 0
     for twin in list(over.values_list("twin", flat=True)):
         with audit.change(SYSTEM, "ban.lift", target=twin) as change:
-            limit = over.filter(twin=twin).first()  # it may have been made longer just now
+            limit = over.filter(twin=twin).first()  # it may just have been extended
             change.happened = limit is not None
             if limit is not None:
                 _lift(limit, change)
@@ -118,7 +118,7 @@ def lift_expired_bans(now: datetime | None = None) -> int:
 
 
 def publish_all() -> None:
-    """Make `relay:control` what the database says, whatever it was before.
+    """Replace the limits and bans in `relay:control` by those of the database.
 
     Raises:
         relay.ops.control.ControlError: Redis does not answer.
@@ -147,7 +147,7 @@ def _store(limit: TwinLimit, change: audit.Change) -> None:
 
 
 def _told(twin: int) -> dict[str, Any] | None:
-    """A twin's row as the audit log has it."""
+    """Return a twin's row for the audit log."""
     fields = (
         *("count", "size", "waiting_messages", "waiting_bytes", "waiting_queues"),
         *("banned", "ban_reason", "banned_until", "note"),
@@ -157,7 +157,7 @@ def _told(twin: int) -> dict[str, Any] | None:
 
 
 def _publish(twins: list[int]) -> None:
-    """Make these twins' fields what the database says now, also if it was changed once more."""
+    """Update these twins' fields from the database, which may have changed again since."""
     put: dict[str, str] = {}
     for limit in TwinLimit.objects.filter(twin__in=twins):
         put.update(_fields(limit))

@@ -1,4 +1,4 @@
-"""What waits for a twin and what of it waits elsewhere, beside its bounds, as operators see it."""
+"""Messages that wait for a twin, or from it in other queues, with its bounds, for operators."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from relay.queues.charging import FIELDS, Held, TwinBounds
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Of one twin.
+    """What waits for one twin and from it.
 
     Attributes:
         received: what waits for its sessions.
-        sent: what of it waits in all queues.
-        bounds: of either.
-        filled_percent: of the bound that is filled most.
+        sent: what it sent that waits in any queue.
+        bounds: bounds that apply to each of the two.
+        filled_percent: share of the bound that is filled most, in percent.
     """
 
     received: Held
@@ -33,7 +33,7 @@ class Waiting:
 
 
 def of_twin(twin: int) -> Waiting:
-    """What is charged to one twin now. Sessions that read are not: nothing waits for them.
+    """Return what waits for one twin and from it now; nothing waits for sessions that read.
 
     Raises:
         Away: Redis does not answer.
@@ -53,7 +53,7 @@ def of_twin(twin: int) -> Waiting:
 
 
 def bounds_of(limit: TwinLimit | None) -> TwinBounds:
-    """The bounds of a twin with these decisions."""
+    """Return the bounds of a twin, given its row."""
     queue = settings.RMB.queue
     messages, size_bytes, queues = limit.waiting if limit is not None else (None, None, None)
     return TwinBounds(

@@ -1,9 +1,9 @@
-"""The REST API of the operator site, under `/api/v1/`: one ninja API, and who hangs onto it.
+"""The REST API of the operator site, under `/api/v1/`: one ninja API with the routers of sub-apps.
 
-No resource lives here: each sub-app declares its operations in its own `api.py` (see
-`relay.rest.operation`) and is named in `ROUTERS`, or declares resources (`relay.resources`).
-Imported by `rmbsite.urls` and the command that writes the schema only: relay workers must not pay
-for ninja and pydantic.
+No resource is defined here: each sub-app declares its operations in its own `api.py` (see
+`relay.rest.operation`) and is listed in `ROUTERS`, or declares resources (`relay.resources`). Only
+`rmbsite.urls` and the command that writes the schema import this module: relay workers do not need
+ninja and pydantic, which are slow to import.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ ROUTERS: Final = (
 
 
 class RestApi(NinjaAPI):
-    """ninja, with problems for answers and a schema that tells all of it."""
+    """ninja API that answers with problems, and whose schema is complete."""
 
     def get_openapi_schema(self, **options: Any) -> Any:
         return openapi.complete(super().get_openapi_schema(**options), self)
@@ -76,7 +76,7 @@ class RestApi(NinjaAPI):
         return [*patterns, re_path(r"", _nothing_here)]
 
     def _operations(self) -> list[URLResolver | URLPattern]:
-        *patterns, _root = super()._get_urls()  # the root only tells ninja its own address
+        *patterns, _root = super()._get_urls()  # the root is only for ninja itself
         return patterns
 
     @functools.cached_property
@@ -92,7 +92,7 @@ class RestApi(NinjaAPI):
 
 
 def _shelled(view: Callable[..., Any]) -> Callable[..., Any]:
-    """A view that answers HEAD as GET, and whose refusals of a method are problems."""
+    """Wrap a view so that it answers HEAD like GET, and refuses other methods with a problem."""
 
     def finish(answer: HttpResponseBase) -> HttpResponseBase:
         if answer.status_code != 405:
@@ -104,7 +104,7 @@ def _shelled(view: Callable[..., Any]) -> Callable[..., Any]:
 
     def enter(request: HttpRequest) -> None:
         if request.method == "HEAD":
-            request.method = "GET"  # the server leaves the body out
+            request.method = "GET"  # the server omits the body
 
     if inspect.iscoroutinefunction(view):
 
@@ -135,14 +135,16 @@ def _refused(request: HttpRequest, error: Refusal) -> HttpResponse:
 
 
 def _of_form(request: HttpRequest, error: FormError) -> HttpResponse:
-    """What ninja found wrong with the form of a request."""
+    """Answer with the fields that ninja found invalid."""
     fields = [FieldProblem(_field(each["loc"]), _message(each)) for each in error.errors]
     detail = "; ".join(f"{each.field}: {each.message}" for each in fields[:3])
     return problem(422, detail, errors=fields)
 
 
 def _field(location: tuple[Any, ...]) -> str:
-    """`count` of the body, `query.limit` elsewhere. What ninja calls a body by is our own name."""
+    """Return the name of a field: `count` in the body, `query.limit` elsewhere. ninja's name for
+    the body, which is the name of a parameter of ours, is dropped.
+    """
     source, *names = map(str, location)
     if source == "body":
         return ".".join(names[1:]) or "body"
@@ -166,7 +168,9 @@ def _denied(request: HttpRequest, error: errors.Denied) -> HttpResponse:
 
 
 def _invalid(request: HttpRequest, error: errors.Invalid) -> HttpResponse:
-    """What a service found wrong: in the path, in the query of a GET, in the body of others."""
+    """Answer with the fields that a service found invalid: in the path, in the query of a GET, or
+    in the body of other methods.
+    """
     match = request.resolver_match
     in_path = match.kwargs if match else {}
     elsewhere = "query." if request.method == "GET" else ""
@@ -174,7 +178,7 @@ def _invalid(request: HttpRequest, error: errors.Invalid) -> HttpResponse:
         FieldProblem(f"{'path.' if name in in_path else elsewhere}{name}", text)
         for name, text in error.fields.items()
     ]
-    # An opaque value of ours that is none: no client makes one up.
+    # A cursor is opaque: a client that sends an invalid one did not get it from this API.
     status = 400 if elsewhere and set(error.fields) == {"cursor"} else 422
     return problem(status, error.detail, errors=fields)
 
@@ -203,14 +207,14 @@ def _too_large(request: HttpRequest, error: Exception) -> HttpResponse:
 
 
 def _broken(request: HttpRequest, error: Exception) -> HttpResponse:
-    """A mistake of ours: it is logged, and shown to nobody."""
+    """Log an unexpected error, a bug of ours, without showing it to the client."""
     logger.error("%s %s failed", request.method, request.path, exc_info=error)
     got_request_exception.send(sender=None, request=request)
     return problem(500, "the request failed; the log of the site tells why")
 
 
 def build(modules: Iterable[str] = ROUTERS, namespace: str = "rest") -> RestApi:
-    """The API with the routers of some modules."""
+    """Create the API with the routers of some modules."""
     api = RestApi(
         title="RMB relay",
         version=VERSION,

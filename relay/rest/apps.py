@@ -1,4 +1,4 @@
-"""The REST API as an app: its command. Nothing here or in its imports knows ninja."""
+"""Django app of `relay.rest`, for its command. Neither this module nor its imports need ninja."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Who asks: the bearer of an API token, or an operator who is signed in on the site.
+"""Callers of the API: programs with an API token, or operators who are signed in on the site.
 
-A session counts only with the CSRF token of the site, where something is to be changed: a browser
-sends its cookie with every request, whoever made the page that asks. A token is a header that no
-foreign page can send, and goes without.
+For changes, a session is accepted only with the CSRF token of the site, because a browser sends its
+cookie with every request, also for pages of other sites. A token needs no CSRF token: it is in a
+header, which pages of other sites cannot send.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
 
 
 class Caller(NamedTuple):
-    """Who asks.
+    """Caller of a request.
 
     Attributes:
-        key: names the token or the session among all; never shown or stored as it is.
+        key: unique name of the token or session; it must not be shown or stored unhashed.
     """
 
     actor: Actor
@@ -38,17 +38,17 @@ class Caller(NamedTuple):
 
 
 class Request(HttpRequest):
-    """What operations get: a request whose caller is known and may do this."""
+    """Request that operations get: its caller is known and has the permission."""
 
     actor: Actor
     caller: Caller
 
 
 def identify(request: HttpRequest) -> Caller | None:
-    """Who asks; None where the request does not say.
+    """Return the caller of a request; None if it has no credentials.
 
     Raises:
-        Refusal: what it says is not true.
+        Refusal: the token is invalid, or the CSRF token is.
     """
     header = request.headers.get("Authorization")
     if header is not None:
@@ -63,22 +63,22 @@ def identify(request: HttpRequest) -> Caller | None:
 
 
 def identify_again(request: HttpRequest) -> Caller | None:
-    """As `identify`, by what the database says now: for requests that last.
+    """Identify the caller by the present state of the database, for requests that last.
 
     Raises:
-        Refusal: as there.
+        Refusal: as for `identify`.
     """
     session = request.session
     request.session = type(session)(session.session_key)
     request.user = get_user(request)
-    # For the first time a middleware has asked.
+    # At the first time, a middleware has checked this.
     if "Authorization" not in request.headers and lacks_second_factor(request):
         return None
     return identify(request)
 
 
 def unknown() -> Refusal:
-    """The refusal of a request that does not say who asks."""
+    """Return the refusal of a request without credentials."""
     return Refusal(401, "an API token is needed: Authorization: Bearer <token>", headers=CHALLENGE)
 
 
@@ -90,6 +90,6 @@ def _bearer(request: HttpRequest, header: str) -> Caller:
     if scheme.lower() == SCHEME and 0 < len(text) <= MAX_TOKEN_CHARS:
         actor = tokens.authenticate(text, address)
     if actor is None:
-        throttle.count_failure(address)  # a good token is taken: others may share the address
+        throttle.count_failure(address)  # only wrong tokens count: callers may share the address
         raise Refusal(401, "this token is unknown, expired or revoked", headers=CHALLENGE)
     return Caller(actor, f"token {text}")

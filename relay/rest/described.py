@@ -1,4 +1,4 @@
-"""The OpenAPI document as people read it: operations with their fields in words and an example."""
+"""The OpenAPI document for people: operations with their fields in words, and an example."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Json = dict[str, Any]
 
 
 class Field(NamedTuple):
-    """A parameter, or a field of a body or an answer; its type and bounds are words."""
+    """A parameter, or a field of a body or an answer, with its type and bounds in words."""
 
     name: str
     kind: str
@@ -35,7 +35,7 @@ class Field(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """One operation; `told` is what the document has of it."""
+    """One operation; `told` is its part of the document."""
 
     name: str
     method: str
@@ -56,7 +56,7 @@ def operations(document: Json) -> dict[str, Operation]:
             path,
             told["tags"][0],
             told["summary"],
-            # No sign-in is needed; with the role the answer tells more.
+            # No sign-in is needed; with the role, the answer has more fields.
             "" if {} in told["security"] else told.get("x-role", ""),
             told.get("x-permission", ""),
             told,
@@ -67,7 +67,7 @@ def operations(document: Json) -> dict[str, Operation]:
 
 
 def parameters(told: Json) -> list[Field]:
-    """List what an operation takes in its path, query and headers."""
+    """List the parameters of an operation in its path, query and headers."""
     return [
         _field(each["name"], each["schema"], each["required"], each["in"])
         for each in told["parameters"]
@@ -81,7 +81,7 @@ def answers(document: Json, told: Json) -> list[tuple[str, str, str]]:
 
 
 def content(body: Json) -> str:
-    """Name the media types of a body, and what is in them where that is more than text."""
+    """Return the media types of a body, each with its schema unless it is only text."""
     return ", ".join(
         kind if each["schema"].get("type") == "string" else f"{kind}: {_kind(each['schema'])}"
         for kind, each in body.get("content", {}).items()
@@ -111,10 +111,10 @@ def schemas(document: Json, told: Json) -> Iterator[tuple[str, str, list[Field]]
 
 
 def example(document: Json, operation: Operation, site: str) -> str:
-    """Write an operation as a command line; capitals stand for what the caller knows.
+    """Return an operation as a command line; names in capitals stand for values of the caller.
 
     Args:
-        site: such as `https://relay.example.com`.
+        site: address of the site, such as `https://relay.example.com`.
     """
     told, method = operation.told, operation.method
     needed = [each for each in told["parameters"] if each["required"]]
@@ -134,7 +134,7 @@ def example(document: Json, operation: Operation, site: str) -> str:
 
 
 def _found(document: Json, value: Json) -> Json:
-    """Return what a reference names, or the value itself if it is no reference."""
+    """Return what a reference names, or the value itself if it is not a reference."""
     if "$ref" in value:
         _, kind, name = value["$ref"].rsplit("/", 2)
         value = document["components"][kind][name]
@@ -142,7 +142,7 @@ def _found(document: Json, value: Json) -> Json:
 
 
 def _sample(document: Json, schema: Json, name: str) -> Any:
-    """Return a value: of an object the required fields, or all if no field is required."""
+    """Return a sample value; for an object its required fields, or all if no field is required."""
     schema = _found(document, schema)
     if "properties" in schema:
         properties = schema["properties"]

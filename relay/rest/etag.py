@@ -1,9 +1,9 @@
-"""ETags of single resources: a GET tells one, a change may insist on it with `If-Match`.
+"""ETags of single resources: a GET returns one, and a change may require it with `If-Match`.
 
-The tag is a hash of what a GET answers, so two requests that read the same thing agree on it, over
-all processes and releases that show the same fields. Fields that are declared `Live` are left out:
-they change by themselves, and nobody's change is for an older state because of them. A GET whose
-answer has such fields is answered whole, whatever `If-None-Match` says.
+The tag is a hash of the answer to a GET, so two requests that read the same state get the same tag,
+from all processes and releases that show the same fields. Fields declared `Live` are not hashed:
+they change by themselves, and must not make changes fail. An answer to a GET with such fields is
+always sent in full, whatever `If-None-Match` contains.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from relay.rest.schema import LIVE
 
 MAX_TAGS: Final = 32
 MAX_CHARS: Final = 1000
-"""Of such a header."""
+"""Maximum length of such a header."""
 
 
 def live_fields(schema: Any) -> frozenset[str]:
-    """The fields of an answer that are declared `Live` (`relay.rest.schema`)."""
+    """Return the fields of an answer that are declared `Live` (`relay.rest.schema`)."""
     fields = getattr(schema, "model_fields", {})
     return frozenset(name for name, field in fields.items() if LIVE in field.metadata)
 
 
 def tag_of(resource: Schema) -> str:
-    """The ETag of a resource as it is shown."""
+    """Return the ETag of a resource as it is shown."""
     document = resource.model_dump(exclude=set(live_fields(type(resource))))
     return _tag(json.dumps(document, cls=NinjaJSONEncoder).encode())
 
 
 def tagged(request: HttpRequest, answer: HttpResponse, live: Collection[str]) -> HttpResponse:
-    """The answer of a GET with its tag; 304 where the client has it.
+    """Return the answer to a GET with its tag; 304 if the client has it already.
 
     Args:
         request: the GET.
-        answer: as JSON.
+        answer: answer as JSON.
         live: fields of the answer that the tag does not cover.
     """
     content = answer.content
@@ -58,12 +58,12 @@ def tagged(request: HttpRequest, answer: HttpResponse, live: Collection[str]) ->
 
 
 def check_match(request: HttpRequest, current: Schema) -> None:
-    """Hold a change against the tag it was made for, if it names one.
+    """Check that the resource still has the tag that a change requires, if it requires one.
 
-    The caller keeps other changes out meanwhile (`relay.audit.services.exclusive`).
+    The caller excludes concurrent changes (`relay.audit.services.exclusive`).
 
     Raises:
-        Refusal: 412, the resource is another one by now.
+        Refusal: 412, the resource has changed.
     """
     wanted = _header(request, "If-Match")
     if wanted is None or wanted.strip() == "*":
@@ -73,7 +73,7 @@ def check_match(request: HttpRequest, current: Schema) -> None:
 
 
 def check_absent(request: HttpRequest) -> None:
-    """As `check_match`, of a resource that does not exist yet: no tag is its."""
+    """Refuse a change that requires a tag, like `check_match`, if the resource does not exist."""
     if _header(request, "If-Match") is not None:
         raise Refusal(412, "the resource does not exist")
 

@@ -1,12 +1,12 @@
-"""Server-sent events: what happens, as it happens, to a reader that stays connected.
+"""Server-sent events for clients that stay connected.
 
     source = feed(...)                 # Callable[[str], AsyncIterator[Event]], from after an id on
     return await stream(request, "alarm.view", source, ids=re.compile("[0-9]{1,18}"))
 
-The reader says with `Last-Event-ID` what it had; the source begins after that. A comment each 15 s
-shows that the stream lives. It ends when the reader goes, after an hour, within a second of the
-permission (`relay.access.watch`), or when the source does, as it does when a store is away; readers
-come back by themselves, as browsers do.
+`Last-Event-ID` names the last event that the client got; the source begins after it. A comment
+every 15 s shows that the stream works. A stream ends when the client disconnects, after an hour,
+within a second of the loss of the permission (`relay.access.watch`), or when the source ends, for
+example because a store is unavailable. Clients then reconnect, as browsers do.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 CONTENT_TYPE: Final = "text/event-stream"
 RETRY_MS: Final = 2000
-"""What readers wait before they come back."""
+"""Milliseconds that clients wait before they reconnect."""
 
 _OUTAGES: Final = (ServiceError, OperationalError, InterfaceError)
 
@@ -47,9 +47,9 @@ class Event(NamedTuple):
     """One event.
 
     Attributes:
-        id: what `Last-Event-ID` will say; of printable ASCII.
-        kind: its name, one word.
-        data: anything JSON can hold.
+        id: value for `Last-Event-ID`; printable ASCII.
+        kind: name, one word.
+        data: any JSON value.
     """
 
     id: str
@@ -73,16 +73,17 @@ async def stream(
     heartbeat_s: float = HEARTBEAT_S,
     longest_s: float = MAX_STREAM_S,
 ) -> StreamingHttpResponse:
-    """The answer that streams.
+    """Return an answer that streams events.
 
     Args:
-        request: of an operation that is declared with `events=True`.
-        action: what the reader must be allowed to all the time.
-        source: events after an id; an empty id is from now on. It bounds what it holds by itself.
-        ids: what its ids look like.
+        request: request of an operation that is declared with `events=True`.
+        action: action that the client must be allowed to do all the time.
+        source: function that yields the events after an id, or from now on if the id is empty. It
+            limits its own buffer.
+        ids: pattern of its ids.
 
     Raises:
-        Refusal: too many streams, or a `Last-Event-ID` that is none.
+        Refusal: too many streams are open, or `Last-Event-ID` is invalid.
     """
     last = request.headers.get("Last-Event-ID", "")
     if last and not ids.fullmatch(last):
@@ -94,7 +95,7 @@ async def stream(
         _lines(request, action, source(last), heartbeat_s, longest_s), content_type=CONTENT_TYPE
     )
     answer["Cache-Control"] = "no-store"
-    answer["X-Accel-Buffering"] = "no"  # nginx would hold events back
+    answer["X-Accel-Buffering"] = "no"  # nginx would buffer events
     return answer
 
 
@@ -153,7 +154,7 @@ async def _lines(
 
 @database_sync_to_async  # type: ignore[untyped-decorator]
 def _still_may(request: Any, action: str) -> bool:
-    """Whether the reader may still do this: the token or account may have ended meanwhile."""
+    """Check whether the client may still do this: its token or account may have ended since."""
     with contextlib.suppress(Refusal):
         found = caller.identify_again(request)
         return found is not None and found.actor.may(matrix.permission_of(action))

@@ -1,10 +1,10 @@
-"""`Idempotency-Key`: a POST that is sent again does its work once.
+"""`Idempotency-Key`: a POST that is sent again does its work only once.
 
-The key is bound to who sends it, to the path and to the body. The first request takes it in Redis
-and leaves its answer there for a day, or for minutes where the caller has left very many; a repeat
-gets that answer, with `Idempotency-Replayed: true`. While the first one runs, a second gets 409. A
-request that failed leaves no answer: it changed nothing, and the next one may try. Without Redis
-the promise cannot be kept, so there is 503.
+The key is bound to the caller, the path and the body. The first request takes it in Redis and
+stores its answer there for a day, or for minutes if the caller has stored very many; a repeat gets
+that answer, with `Idempotency-Replayed: true`. While the first request runs, a repeat gets 409. A
+request that failed stores no answer: it changed nothing, and may be tried again. Without Redis this
+cannot be guaranteed, so the answer is 503.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ _GIVE_BACK: Final = (Path(__file__).parent / "lua" / "give_back.lua").read_text(
 def once(
     request: HttpRequest, caller: str, act: Callable[[], HttpResponseBase], *, secret: bool
 ) -> HttpResponseBase:
-    """Run an action, or answer as it did before.
+    """Run an action, or return its stored answer.
 
     Args:
         request: a POST.
-        caller: names the token or session.
-        act: runs it.
-        secret: the answer shows something that is stored nowhere: a repeat gets 409.
+        caller: unique name of the token or session.
+        act: function that runs the action.
+        secret: whether the answer contains something that must not be stored: a repeat gets 409.
 
     Raises:
-        Refusal: the key is wrong, belongs to another request, or that one still runs.
+        Refusal: the key is invalid, belongs to another request, or that request still runs.
         redis.exceptions.RedisError: Redis does not answer.
     """
     key = request.headers.get(HEADER)
@@ -67,7 +67,7 @@ def once(
             f"header.{HEADER}", f"must be 1 to {MAX_KEY_CHARS} printable ASCII characters"
         )
     name = f"relay:rest:key:{_hash(caller, request.path, key)}"
-    # Keyed: a body may hold a password, and Redis is no place to guess it from.
+    # A keyed hash: a body may contain a password, which must not be guessed from Redis.
     content = json.dumps([request.META.get("QUERY_STRING", ""), request.body.decode("latin-1")])
     body = salted_hmac("relay.rest.body", content, algorithm="sha256").hexdigest()
     mine = json.dumps({"run": secrets.token_hex(8), "body": body})
@@ -90,13 +90,13 @@ def once(
             kept = json.dumps(_kept(answer, body, secret))
             redis.set(name, kept, ex=_life_s(redis, caller))
         except RedisError as error:
-            # It is done, and that must be told; a repeat is refused while the key is held.
+            # The action is done, so answer with its result; repeats get 409 while the key is held.
             logger.warning("the answer to an Idempotency-Key is not kept: %s", error)
     return answer
 
 
 def _life_s(redis: Redis, caller: str) -> int:
-    """How long an answer is kept."""
+    """Count an answer of the caller, and return the seconds for which to keep it."""
     count = f"relay:rest:keys:{_hash(caller)}:{int(time.time()) // KEY_LIFE_S}"
     with redis.pipeline(transaction=True) as pipe:
         pipe.incr(count)

@@ -1,4 +1,4 @@
-"""Long answers, line by line: exports that no memory should hold at once."""
+"""Long answers in lines, for exports that are too large for memory."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from django.http import StreamingHttpResponse
 NDJSON: Final = "application/x-ndjson"
 CSV: Final = "text/csv"
 MEDIA_TYPES: Final = {"jsonl": NDJSON, "csv": CSV}
-"""Of an export, by its form."""
+"""Media types of exports, by format."""
 EXPORTED: Final = tuple(MEDIA_TYPES.values())
 
 LINES: Final = 200
-"""Lines that are made, and sent, at once."""
+"""Number of lines that are made and sent at once."""
 
 
 def lines(found: Iterator[str], media_type: str, file_name: str) -> StreamingHttpResponse:
-    """An answer of lines, each with its end.
+    """Return an answer made of lines, each with its line end.
 
-    The first ones are made before the answer begins, so that what is wrong from the start is told
-    as a problem.
+    The first lines are made before the answer begins, so that an error at the start is answered
+    with a problem.
     """
     first = _part(found)
     answer = StreamingHttpResponse(_all(first, found), content_type=media_type)

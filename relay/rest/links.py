@@ -1,11 +1,11 @@
-"""How operations hang together, for the OpenAPI document: what an answer names, others take.
+"""Links between operations in the OpenAPI document: ids in an answer are parameters of others.
 
     POST /groups           201   its `id` is the `group` of GET, PATCH and DELETE /groups/{group}
     GET  /groups           200   so is the `id` of the first item
     PUT  /twins/{twin}     200   the `twin` of the request is that of GET and DELETE /twins/{twin}
 
-They follow from the addresses: nothing has to be declared. Programs that explore the API, such as
-the tests that walk from link to link, reach what exists instead of guessing at ids.
+The links are derived from the paths, so operations declare nothing. Programs that explore the API,
+such as tests that follow links, find existing resources instead of guessing ids.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any, Final
 
 METHODS: Final = ("get", "put", "post", "patch", "delete")
 _TAIL: Final = re.compile(r"((?:/\{\w+\})+)(/[a-z-]+)?$")
-"""Of the address of one item, or of an action upon it."""
+"""End of the path of one item, or of an action on it."""
 
 
 def add_links(document: dict[str, Any]) -> None:
-    """Write a link into each answer that names what other operations are about."""
+    """Add links to each answer that contains parameters of other operations."""
     paths = document["paths"]
     for path, item in paths.items():
         tail = _TAIL.search(path)
@@ -39,7 +39,7 @@ def add_links(document: dict[str, Any]) -> None:
 def _sources(
     document: dict[str, Any], collection: str, tail: str, names: list[str]
 ) -> Iterator[tuple[dict[str, Any], str, dict[str, str]]]:
-    """Operations whose answers name such an item, and where in them."""
+    """Yield the operations whose answers identify such an item, with its place in the answer."""
     listed = document["paths"].get(collection, {})
     if "post" in listed and "201" in listed["post"]["responses"]:
         fields = _fields(document, names, listed["post"]["responses"]["201"])
@@ -59,7 +59,7 @@ def _sources(
 def _fields(
     document: dict[str, Any], names: list[str], response: dict[str, Any], within: str = ""
 ) -> dict[str, str]:
-    """The field of an answer each parameter is in: of its own name, or `id` where there is one."""
+    """Return the field of an answer for each parameter: of the same name, else `id`; or nothing."""
     schema = _resolved(document, response["content"]["application/json"]["schema"])
     if within:
         array = schema.get("properties", {}).get(within, {})
@@ -74,7 +74,7 @@ def _fields(
 
 
 def _resolved(document: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema itself; of several, the first."""
+    """Return the schema that a reference names; of alternatives, the first."""
     if "anyOf" in schema:
         schema = schema["anyOf"][0]
     name = str(schema.get("$ref", "")).rpartition("/")[2]

@@ -1,8 +1,8 @@
-"""The OpenAPI document: what ninja makes of the operations, and what they said beyond it.
+"""The OpenAPI document: ninja's document, completed with what operations declare beyond it.
 
-For each operation: the action and permission it needs and the lowest role that has it
-(`x-action`, `x-permission`, `x-role`), how to say who asks, the headers it heeds, every problem it
-may answer with, and what its answer leads to (`relay.rest.links`).
+It adds to each operation: its action, the permission and the lowest role that has it (`x-action`,
+`x-permission`, `x-role`), the ways to authenticate, the headers that it uses, every problem that it
+may answer with, and the links of its answer (`relay.rest.links`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _KEY: Final[dict[str, Any]] = {
 
 
 def complete(document: dict[str, Any], api: NinjaAPI) -> dict[str, Any]:
-    """Add what ninja does not know."""
+    """Add to the document what ninja does not know."""
     for bound in api._get_bound_routers():
         for path, view in bound.path_operations.items():
             item = document["paths"]["/".join(["/api/v1", path.lstrip("/")])]
@@ -97,7 +97,7 @@ def complete(document: dict[str, Any], api: NinjaAPI) -> dict[str, Any]:
 
 
 def _drop_unused(document: dict[str, Any]) -> None:
-    """ninja lists the schemas of queries as well, whose fields are parameters of their own."""
+    """Remove unused schemas: ninja also lists those of queries, whose fields are parameters."""
     schemas = document["components"]["schemas"]
     waiting: list[Any] = [document["paths"], document["components"]["responses"]]
     used: set[str] = set()

@@ -1,4 +1,4 @@
-"""How an operation is declared, and what happens around it.
+"""Declaration of operations, and the checks that each request passes.
 
     @get(router, "/sessions", action="session.view", answer=Page[SessionOut])
     def list_sessions(request: Request, query: Query[SessionQuery]) -> Any:
@@ -6,15 +6,15 @@
 
         The newest first, unless ordered otherwise.'''
 
-A request goes through these gates, in this order, each of which may end it with a problem:
+A request passes these steps in this order, each of which may end it with a problem:
 
-1. who asks (`relay.rest.caller`), and how often (`relay.rest.throttle`);
-2. may they: the action's permission, by the matrix of `relay.access`;
-3. form: no NUL in the path, names in the query, size and type of the body;
-4. a POST with an `Idempotency-Key` is run once (`relay.rest.idempotency`);
-5. ninja validates what the operation declares, runs it, and shapes the answer.
+1. identify the caller (`relay.rest.caller`), and count its requests (`relay.rest.throttle`);
+2. check the action's permission, by the matrix of `relay.access`;
+3. check the form: no NUL in the path, known names in the query, size and type of the body;
+4. run a POST with an `Idempotency-Key` only once (`relay.rest.idempotency`);
+5. ninja validates what the operation declares, runs it, and serialises the answer.
 
-So nobody learns of a resource, nor what a body should be, who may not use the operation.
+So a caller that may not use an operation learns neither of resources nor of the form of a body.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ _DECLARED: Final = "_rest_declared"
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What an operation says of itself.
+    """Declaration of an operation.
 
     Attributes:
-        action: key of the permission matrix; None where whoever has signed in may.
-        open: answers whom it serves without a permission, by request, caller and path; None from it
-            goes on as everywhere.
-        tagged: its answer has an ETag (GET), or it heeds If-Match (PUT, PATCH, DELETE).
-        secret: its answer is not kept for a repeat.
-        body: media type of the body that it reads itself; empty where ninja does.
-        max_bytes: of the body.
-        events: its answer is a stream of server-sent events.
-        missing: it answers 404 where the resource does not exist.
-        conflicts: it answers 409 where the state of things forbids it.
+        action: key of the permission matrix; None if every signed-in caller may use it.
+        open: function that answers callers without a permission, given request, caller and path; if
+            it returns None, the request continues as usual.
+        tagged: whether its answer has an ETag (GET), or it checks If-Match (PUT, PATCH, DELETE).
+        secret: whether its answer is not stored for a repeat.
+        body: media type of the body, if the operation reads it itself; empty if ninja does.
+        max_bytes: maximum size of the body.
+        events: whether its answer is a stream of server-sent events.
+        missing: whether it answers 404 if the resource does not exist.
+        conflicts: whether it answers 409 if the current state forbids it.
         content: media types of an answer that is not JSON.
         live: fields of the answer that its ETag does not cover.
     """
@@ -81,7 +81,7 @@ class Declared:
 
 
 def declared(operation: Operation) -> Declared:
-    """What an operation said of itself."""
+    """Return the declaration of an operation."""
     found: Declared = getattr(operation.view_func, _DECLARED)
     return found
 
@@ -149,7 +149,7 @@ delete = partial(operation, method="DELETE")
 
 
 def _guard(facts: Declared, run: Callable[..., Any]) -> Callable[..., Any]:
-    """Put the gates in front of an operation's `run`."""
+    """Wrap an operation's `run` in the steps above."""
     inner: Operation = run.__self__  # type: ignore[attr-defined]
 
     def gated(request: Any, **path: Any) -> HttpResponseBase:
@@ -217,14 +217,14 @@ def _check_query(request: HttpRequest, inner: Operation) -> None:
 def _check_body(request: Any, inner: Operation, facts: Declared) -> None:
     parsed = any(model.__ninja_param_source__ == "body" for model in inner.models)
     if not parsed and not facts.body:
-        return  # nobody reads it
+        return  # the operation does not read it
     length = request.META.get("CONTENT_LENGTH") or "0"
     if length.isdecimal() and int(length) > facts.max_bytes:
         raise _too_large(facts)
     wanted = facts.body or JSON
     if request.content_type != wanted:
         raise Refusal(415, f"the body must be {wanted}", headers={"Accept": wanted})
-    # Read here and not by Django, which has one bound for everything.
+    # Read here and not by Django, which has one bound for all requests.
     body = request.read(facts.max_bytes + 1)
     if len(body) > facts.max_bytes:
         raise _too_large(facts)

@@ -1,4 +1,4 @@
-"""Pages of lists, as REST answers them (see `relay.ops.keyset`)."""
+"""Pages of lists in REST answers (see `relay.ops.keyset`)."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def page(
     show: Callable[[list[Row]], Iterable[Any]] = lambda found: found,
     nullable: Collection[str] = (),
 ) -> dict[str, Any]:
-    """One page of a table.
+    """Return one page of a table.
 
     Args:
-        query: of the request; its `order` is one of `orders`, or that with a minus.
-        rows: filtered already.
-        orders: fields by the name clients know them by.
-        show: turns the rows of the page into what is answered, all at once.
-        nullable: the fields that may be null.
+        query: query of the request; its `order` is one of `orders`, optionally with a minus.
+        rows: rows after all filters.
+        orders: fields of the table, by the names that clients use.
+        show: function that turns all rows of the page into items of the answer.
+        nullable: fields that may be null.
     """
     with _told():
         found = keyset.page(rows, orders, nullable=nullable, **_asked(query))
@@ -48,14 +48,14 @@ def page_list(
     *,
     show: Callable[[list[Item]], Iterable[Any]] = lambda found: found,
 ) -> dict[str, Any]:
-    """One page of what is in memory, such as what Redis told.
+    """Return one page of items in memory, such as those read from Redis.
 
     Args:
         query: as in `page`.
-        items: filtered already.
-        orders: what to order by, by the name clients know it by.
-        identity: unique for each item.
-        show: turns the items of the page into what is answered.
+        items: items after all filters.
+        orders: sort keys, by the names that clients use.
+        identity: function that returns a unique id of an item.
+        show: function that turns all items of the page into items of the answer.
     """
     with _told():
         asked = _asked(query)
@@ -65,7 +65,7 @@ def page_list(
 
 
 def listed(found: ServicePage[Item], show: Callable[[Item], Any]) -> dict[str, Any]:
-    """A page that a service made, with a cursor of its own."""
+    """Return a page that a service made, with the service's cursor."""
     return {"items": [show(each) for each in found.items], "next": found.next or None}
 
 
@@ -73,17 +73,17 @@ encode = keyset.encode
 
 
 def decode(cursor: str, order: str | None, count: int) -> Sequence[Any]:
-    """The values in a cursor.
+    """Return the values in a cursor.
 
     Raises:
-        Refusal: it is none of ours, or of a list in another order.
+        Refusal: it is invalid, or from a list in another order.
     """
     with _told():
         return keyset.decode(cursor, order, count)
 
 
 def bad_cursor() -> Refusal:
-    """The refusal of a cursor that no list of ours gave."""
+    """Return the refusal of an invalid cursor."""
     return _refused(keyset.bad_cursor())
 
 

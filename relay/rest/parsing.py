@@ -1,8 +1,8 @@
-"""Bodies and queries as Python values: bounded and clean before any operation sees them.
+"""Parsing of bodies and queries, bounded and checked before an operation sees them.
 
-JSON is taken in the strict sense (no NaN, no second meaning of a name) and to a bounded depth. No
-text may hold what a store refuses: NUL, which PostgreSQL does not take, and half a surrogate pair,
-which is no Unicode.
+JSON is parsed strictly (no NaN, no duplicate names) and to a bounded depth. No text may contain
+what a store refuses: NUL, which PostgreSQL does not accept, or half a surrogate pair, which is not
+Unicode.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _PARSED: Final = "_rest_body"
 
 
 class CleanParser(Parser):
-    """What ninja reads requests with."""
+    """Parser that ninja uses for requests."""
 
     def parse_body(self, request: HttpRequest) -> Any:
-        """The body; `read_json` has been there before."""
+        """Return the body that `read_json` has parsed."""
         return getattr(request, _PARSED)
 
     def parse_querydict(
@@ -43,7 +43,7 @@ def read_json(request: HttpRequest) -> None:
     """Parse the body once, for the operation.
 
     Raises:
-        Refusal: it is no JSON that is taken.
+        Refusal: it is not valid JSON, or nested too deep.
     """
     try:
         value = json.loads(

@@ -1,9 +1,9 @@
-"""What went wrong, as problem+json (RFC 9457): one form for every refusal of the API.
+"""Errors as problem+json (RFC 9457): one form for every refusal of the API.
 
     {"type": "about:blank", "title": "Unprocessable Content", "status": 422,
      "detail": "count: must be at least 0", "errors": [{"field": "count", "message": "..."}]}
 
-`errors` is there where fields of the request are to blame. `field` is the name in the body, or
+`errors` is present if fields of the request are invalid. `field` is the name in the body, or
 `query.<name>`, `path.<name>`, `header.<name>`.
 """
 
@@ -35,17 +35,17 @@ TITLES: Final[Mapping[int, str]] = {
 
 
 class FieldProblem(NamedTuple):
-    """One field of the request, and what is wrong with it."""
+    """A field of the request and what is wrong with it."""
 
     field: str
     message: str
 
 
 class Refusal(Exception):
-    """Ends a request with a problem.
+    """Exception that ends a request with a problem.
 
     Attributes:
-        headers: of the answer, such as `Retry-After`.
+        headers: headers of the answer, such as `Retry-After`.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Refusal(Exception):
 
 
 def refuse_field(field: str, message: str, status: int = 422) -> Refusal:
-    """The refusal of one field."""
+    """Return the refusal of one field."""
     return Refusal(status, f"{field}: {message}", errors=[FieldProblem(field, message)])
 
 
@@ -78,7 +78,7 @@ def problem(
     errors: Iterable[FieldProblem] = (),
     headers: Mapping[str, str] | None = None,
 ) -> HttpResponse:
-    """The answer."""
+    """Return an answer with a problem."""
     body: dict[str, Any] = {
         "type": "about:blank",
         "title": TITLES[status],

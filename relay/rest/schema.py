@@ -1,7 +1,7 @@
-"""What bodies, queries and answers are made of: bounded texts and numbers, nothing unknown.
+"""Types of bodies, queries and answers: bounded texts and numbers, and no unknown fields.
 
-Texts a client sends are checked as a whole before they come here (`relay.rest.parsing`): no NUL,
-which PostgreSQL refuses, and nothing that is no Unicode.
+Texts of a client are checked before they get here (`relay.rest.parsing`): no NUL, which PostgreSQL
+refuses, and nothing that is not Unicode.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def _within_reach(at: datetime) -> datetime:
 
 
 def _no_number(value: Any) -> Any:
-    # Else one is taken for seconds, or for milliseconds where it is large.
+    # Otherwise pydantic takes a number for seconds, or for milliseconds if it is large.
     if isinstance(value, date) or (isinstance(value, str) and value[4:5] == "-"):
         return value
     raise ValueError("must be a day such as 2026-01-31, with a time where one is asked for")
 
 
 def whole(value: Any) -> Any:
-    """Read a whole number of JSON, where 3.0 is 3."""
+    """Convert a whole number of JSON, where 3.0 is 3."""
     if type(value) is int or (type(value) is float and value.is_integer()):
         return int(value)
     raise ValueError("must be a whole number")
@@ -44,17 +44,17 @@ Flag = StrictBool
 """true or false in a body."""
 
 TwinId = Annotated[int, Field(ge=1, le=MAX_TWIN, description="Id of a twin.")]
-"""In a path or a query."""
+"""Twin id in a path or a query."""
 
 Whole = Annotated[int, BeforeValidator(whole)]
-"""A number of a body. JSON does not tell 3 from 3.0, but a text or a flag is no number."""
+"""Whole number in a body. JSON does not distinguish 3 from 3.0; texts and flags are refused."""
 
 BodyTwinId = Annotated[Whole, Field(ge=1, le=MAX_TWIN, description="Id of a twin.")]
 
 RowId = Annotated[int, Field(ge=1, le=MAX_ID)]
 
 Count = Annotated[int, Field(ge=0, le=MAX_ID), BeforeValidator(whole)]
-"""A number of a body that is none below zero."""
+"""Whole number in a body that is not negative."""
 
 
 Stamp = Annotated[
@@ -69,18 +69,19 @@ Day = Annotated[date, BeforeValidator(_no_number)]
 
 LIVE: Final = "live"
 Live = Annotated[Item, LIVE]
-"""A field of an answer that changes by itself: no setting, and no part of the ETag."""
+"""Field of an answer that changes by itself: it is not a setting and not part of the ETag."""
 
 
 class Body(Schema):
-    """Base of what a request brings; names it does not know are refused."""
+    """Base of request bodies; unknown names are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class PageQuery(Schema):
-    """Base of the query of a list. Subclasses add filters and narrow `order` to the fields that
-    may be ordered by (`Literal["id", "-id"]`)."""
+    """Base of the query of a list. Subclasses add filters, and narrow `order` to the fields that
+    clients may order by (`Literal["id", "-id"]`).
+    """
 
     limit: int = Field(
         bounds.DEFAULT_ITEMS,
@@ -123,7 +124,7 @@ class Problem(Schema):
 
 
 def moment(unix_s: float) -> datetime | None:
-    """A time as answers have it; 0 is never, and so is what no calendar has."""
+    """Convert unix seconds to a time for an answer; None for 0, or if no calendar has the time."""
     try:
         return datetime.fromtimestamp(unix_s, UTC) if unix_s > 0 else None
     except (ValueError, OverflowError, OSError):

@@ -1,4 +1,4 @@
-"""How often one caller may ask, and how often one address may fail to sign in.
+"""Limits on the requests of one caller, and on the failed sign-ins of one address.
 
 Both are counted in Redis in windows of a minute, over all processes of the site. Without Redis
 nothing is counted: the API then only reads the database, and a token cannot be guessed anyway.
@@ -25,10 +25,10 @@ def count_request(caller: str) -> None:
     """Count one request of a token or session.
 
     Args:
-        caller: anything that names it; only its hash is stored.
+        caller: unique name of the token or session; only its hash is stored.
 
     Raises:
-        Refusal: it has used up its window.
+        Refusal: the limit of the window is exceeded.
     """
     limit = settings.RMB.rest.requests_per_minute
     if limit and _add(f"relay:rest:rate:{_hash(caller)}") > limit:
@@ -36,7 +36,7 @@ def count_request(caller: str) -> None:
 
 
 def count_failure(address: str) -> None:
-    """Count a wrong token from an address; of IPv6: from its /64.
+    """Count a wrong token from an address, or from its /64 if it is IPv6.
 
     Raises:
         Refusal: there were too many.

@@ -1,4 +1,4 @@
-"""Traces over REST: start, stop, look, and events as they come."""
+"""Traces over REST: start, stop and list traces, read their events, and stream them."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class TraceQuery(PageQuery):
 
 
 class TraceEventQuery(Schema):
-    """Which events of a trace."""
+    """Part of a trace's events."""
 
     limit: int = Field(
         100, ge=1, le=bounds.MAX_PAGE, description="Highest number of events on the page."
@@ -147,7 +147,7 @@ class TraceEventQuery(Schema):
 
 
 class TimelineQuery(Schema):
-    """Which message."""
+    """Message of a timeline."""
 
     uid: Text
     trace: str = Field(

@@ -1,39 +1,39 @@
-"""How much traces may cost, and how long they last."""
+"""Bounds of traces: what they may cost, and how long they last."""
 
 from __future__ import annotations
 
 from typing import Final
 
 LIFETIME_S: Final = 600
-"""How long an order is in force unless it says otherwise."""
+"""Seconds for which an order is in force by default."""
 MIN_LIFETIME_S: Final = 5
 MAX_LIFETIME_S: Final = 3600
-"""A trace that was forgotten ends by itself."""
+"""Most seconds for which an order is in force, so that a forgotten trace ends by itself."""
 
 EVENTS_PER_S: Final = 500
-"""Of one order and process, unless it says otherwise: less than a hundredth of a core."""
+"""Default rate of one order in one process: it costs less than a hundredth of a core."""
 MAX_EVENTS_PER_S: Final = 2000
-"""At most. An event costs some 3 us of CPU in the process, and 10 us in Redis."""
+"""Maximum rate. An event costs some 3 us of CPU in the process, and 10 us in Redis."""
 MIN_SAMPLE: Final = 0.0001
 
 MAX_ORDERS: Final = 8
-"""In force at a time."""
+"""Most orders in force at a time."""
 MAX_ENDED_ROWS: Final = 200
-"""Ended orders that are kept to be looked at."""
+"""Most ended orders that are kept."""
 
 KEPT_S: Final = 3600
-"""How long the events of an order outlive the last one of them."""
+"""Seconds for which the events of an order are kept after the last one."""
 KEPT_EVENTS: Final = 20_000
-"""Of one order, about: with 350 bytes each some 7 MB of Redis' memory."""
+"""Events of one order that are kept, about: some 7 MB of Redis' memory, with 350 bytes each."""
 
 FLUSH_S: Final = 0.1
-"""Events go to Redis so long after the first one of them."""
+"""Seconds from the first buffered event until the buffer is sent to Redis."""
 MAX_BUFFERED: Final = 4000
-"""Events of one order that wait for Redis in one process; further ones are lost, and counted."""
+"""Events of one order buffered in one process, at most; further ones are lost, and counted."""
 MAX_OPEN: Final = 10_000
-"""Messages of one process that were delivered, and whose acknowledgement is waited for."""
+"""Delivered messages for whose acknowledgement one process waits, at most."""
 
 MAX_TEXT_CHARS: Final = 256
-"""Of a uid, an address or a reason; of a longer one, so much is shown."""
+"""Maximum length of a uid, an address or a reason; longer ones are cut."""
 MAX_PAGE: Final = 1000
-"""Events read at a time."""
+"""Events read at once, at most."""

@@ -1,6 +1,6 @@
-"""What a trace hears of messages that an operator deletes: afterwards nobody can tell which.
+"""Trace events of messages that an operator deletes, found before the messages are gone.
 
-gone = deleting.look(client, key)     # nothing, and one round trip, where nothing is followed
+gone = deleting.look(client, key)     # empty, after one round trip, if no order is in force
 ...                                   # delete them
 deleting.note(client, gone, here)
 """
@@ -28,7 +28,7 @@ from relay.trace.tracer import FIELD
 logger = logging.getLogger(__name__)
 
 MAX_NOTED: Final = 1000
-"""Messages of one queue that one order hears of; of the others it hears nothing."""
+"""Most messages of one queue that are recorded for one order; further ones are not recorded."""
 
 
 class Gone(NamedTuple):
@@ -39,12 +39,12 @@ class Gone(NamedTuple):
 
 
 def look(client: Redis, key: str, up_to: str = "") -> list[Gone]:
-    """Messages of a queue that are followed.
+    """Return the messages of a queue that orders follow.
 
     Args:
-        client: replies as bytes.
-        key: of the session.
-        up_to: id of the last entry that counts; empty for all.
+        client: Redis client that returns bytes.
+        key: key of the queue's session.
+        up_to: id of the last entry to read; empty for all.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -66,11 +66,11 @@ def look(client: Redis, key: str, up_to: str = "") -> list[Gone]:
 
 
 def note(client: Redis, gone: list[Gone], here: str) -> None:
-    """Write down that they were deleted. What cannot be written is only logged.
+    """Record that messages were deleted. A failure to write is only logged.
 
     Args:
-        client: as before.
-        gone: as `look` found them.
+        client: same client as for `look`.
+        gone: messages that `look` returned.
         here: name of this relay.
     """
     if not gone:
@@ -102,7 +102,7 @@ def _in_force(client: Redis) -> list[Order]:
             try:
                 order = decode(name.decode().removeprefix(FIELD_PREFIX), text.decode())
             except (OrderError, UnicodeDecodeError):
-                continue  # workers complain
+                continue  # workers log it
             if order.until > time.time():
                 found.append(order)
     return found

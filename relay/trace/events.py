@@ -1,4 +1,4 @@
-"""What is known of one message at one moment: no more than is in its header."""
+"""Events of a trace: what is known of one message at one moment, only from its header."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from relay.trace.bounds import MAX_TEXT_CHARS
 
 
 class Stage(StrEnum):
-    """What happened to a message, in the order of its way."""
+    """Stage of a message, in the order of its way."""
 
     WAITS = "waits"
     ACCEPTED = "accepted"
@@ -58,19 +58,19 @@ class Event(NamedTuple):
 
     Attributes:
         at: unix time by the clock of the process.
-        by: the process.
-        here: name of the relay that the process is of.
+        by: name of the process.
+        here: name of the relay of the process.
         stage: what happened.
-        uid, source, destination, size_bytes, kind: of the envelope; addresses as
+        uid, source, destination, size_bytes, kind: from the envelope; addresses as
             `<twin>[:<session id>]`, the kind is the name of what it carries.
         reason: why it ended, or waits.
-        epoch: of the session it was delivered to.
+        epoch: epoch of the session to which it was delivered.
         entry: id in the stream of its queue, or of the outbox.
-        batch: number of the group commit, of the process.
-        relay: the other relay: that it came from, or was sent to.
-        answer: of the other relay.
-        ms: how long it took: the group commit, or the other relay's answer.
-        order: id of the order that asked.
+        batch: number of the group commit in the process.
+        relay: partner relay that it came from, or was sent to.
+        answer: answer of the partner relay.
+        ms: milliseconds that the group commit or the partner relay's answer took.
+        order: id of the order that follows the message.
     """
 
     at: float
@@ -92,11 +92,11 @@ class Event(NamedTuple):
     order: str = ""
 
     def fields(self) -> dict[str, Any]:
-        """What there is to say, by name."""
+        """Return the fields that are not empty, by name."""
         return {name: value for name, value in zip(NAMES, self, strict=True) if value}
 
     def encode(self) -> str:
-        """As it stands in Redis: JSON without what is empty. The order is the stream's."""
+        """Encode the event for Redis, as JSON without empty fields and without the order."""
         return json.dumps(self.fields(), separators=(",", ":"))
 
 
@@ -106,14 +106,14 @@ _WHOLE: Final = frozenset(("size_bytes", "epoch", "batch"))
 
 
 class EventError(ValueError):
-    """What is no event."""
+    """The data is not a valid event."""
 
 
 def decode(text: str | bytes, order: str = "") -> Event:
-    """Reads an event of this relay, or of another one.
+    """Decode an event of this relay, or of a partner relay.
 
     Raises:
-        EventError: it is none.
+        EventError: it is not a valid event.
     """
     try:
         found = json.loads(text)
@@ -123,10 +123,10 @@ def decode(text: str | bytes, order: str = "") -> Event:
 
 
 def from_fields(found: Any, order: str = "") -> Event:
-    """Makes an event of its fields; unknown ones are left out.
+    """Create an event from its fields; unknown fields are ignored.
 
     Raises:
-        EventError: it is none.
+        EventError: it is not a valid event.
     """
     if not isinstance(found, dict):
         raise EventError("not an object")

@@ -1,4 +1,4 @@
-"""What one relay noted of a message, given to another relay's operator as a file."""
+"""Files with events of a message, which operators of partner relays can exchange."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from relay.trace.events import Event, EventError, from_fields
 
 
 class ExchangeError(ValueError):
-    """What is no such file; the text is for the operator."""
+    """The file is invalid; the text is for the operator."""
 
 
 def events_of(content: bytes) -> list[Event]:
-    """Events in a file: a timeline, or one object a line, as `rmb_trace --json` writes them.
+    """Return the events in a file of `rmb_trace --json`: a timeline, or one object per line.
 
     Raises:
         ExchangeError: it is neither.

@@ -1,6 +1,6 @@
-"""How relay workers and federation's drainers take part: each has the orders read within a second.
+"""Tracing in relay workers and federation's drainers, which read the orders within a second.
 
-Neither imports anything of Django here: this is on the way of every message.
+Nothing here imports Django, because every message passes this code.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ if TYPE_CHECKING:
     from relay.sessions.worker import Worker
 
 FIELD_PREFIX: Final = "trace:"
-"""Of the fields of `relay:control` that are orders."""
+"""Prefix of the fields of `relay:control` that are orders."""
 
 
 class WorkerTrace:
-    """Has one relay worker follow what the orders name."""
+    """Tracing of messages in one relay worker."""
 
     def __init__(self, worker: Worker, here: str) -> None:
-        """
+        """Initialise tracing.
+
         Args:
-            worker: told of orders by its control state.
+            worker: worker that is notified of orders by its control state.
             here: name of this relay.
         """
         self._worker = worker
-        self._untraced = worker.recorder  # nothing, or what else is recorded at all times
+        self._untraced = worker.recorder  # the recorder without traces
         self._traced: Recorder
         self.tracer = Tracer(
             worker.commit.submit,
@@ -63,7 +64,7 @@ class WorkerTrace:
             self._recorder.clear()
 
     def figures(self) -> dict[str, float]:
-        """Figures for the metrics."""
+        """Return the figures for the metrics."""
         tracer = self.tracer
         return {
             "relay_trace_on": float(tracer.on),
@@ -74,7 +75,7 @@ class WorkerTrace:
 
 
 class DrainerTrace:
-    """Has the drainers of one process follow what the orders name."""
+    """Tracing of messages in the drainers of one process."""
 
     def __init__(self, pipe: RedisPipe, clock: Callable[[], float], here: str) -> None:
         self._pipe = pipe
@@ -85,11 +86,11 @@ class DrainerTrace:
 
     @property
     def on(self) -> bool:
-        """Whether anything is followed: nothing below need be called otherwise."""
+        """Whether any order is in force; if not, the methods below need not be called."""
         return self._tracer.on
 
     async def refresh(self) -> None:
-        """Reads the orders if they may have changed.
+        """Read the orders if they may have changed.
 
         Raises:
             LinkLost: Redis does not answer.
@@ -109,13 +110,13 @@ class DrainerTrace:
         self._version = version
 
     def flush(self) -> None:
-        """Writes what was noted."""
+        """Write the recorded events."""
         self._tracer.flush()
 
     def tried(
         self, entries: Sequence[Entry], relay: str, answers: Sequence[str], started: float
     ) -> None:
-        """Messages were sent to another relay, with this outcome for each."""
+        """Record that messages were sent to a partner relay, with the answer for each."""
         ms = (self._clock() - started) * 1000
         for entry, answer in zip(entries, answers, strict=True):
             message = self._message(entry.payload)
@@ -133,7 +134,9 @@ class DrainerTrace:
     def ended(
         self, entry: Entry, payload: bytes, reason: MessageReason | None, notified: bool
     ) -> None:
-        """A message left the outbox otherwise; without a reason, into a queue of this relay."""
+        """Record that a message left the outbox without being sent; without a reason, it moved to a
+        queue of this relay.
+        """
         message = self._message(payload)
         if message is None:
             return

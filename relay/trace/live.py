@@ -1,7 +1,7 @@
-"""Events of a trace for a reader that stays: it waits in Redis, and the database rests meanwhile.
+"""Events of a trace for a reader that stays connected. It waits in Redis, not in the database.
 
-A wait lasts as long as Redis may block. In between Redis is asked whether the order is still in
-force; only when it is not, or its time is over, does anybody look at the record.
+Each wait lasts at most as long as Redis may block. Between two waits, Redis is asked whether the
+order is still in force; only if it is not, or its time is over, the database is read.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from relay.trace.services import BLOCK_S, Noted, State
 
 BLOCK_MS: Final = int(BLOCK_S * 1000)
 LAST_MS: Final = int(3 * FLUSH_S * 1000)
-"""For what was noted in the last moments of a trace, and is on its way."""
+"""Milliseconds to wait for the last events of a trace, which may not have reached Redis yet."""
 
 
 async def follow(order_id: str, until: datetime, after: str) -> AsyncGenerator[list[Noted], None]:
-    """Events as they come, until the trace is over.
+    """Yield events as they arrive, until the trace is over.
 
     Args:
-        order_id: of an order that exists.
-        until: when it ends by itself.
-        after: a cursor.
+        order_id: id of an order that exists.
+        until: time at which it ends by itself.
+        after: cursor after which to begin.
 
     Raises:
         NotFound: the order was removed.
@@ -56,7 +56,7 @@ async def follow(order_id: str, until: datetime, after: str) -> AsyncGenerator[l
                 return
             elif not there:
                 over = await database_sync_to_async(_over)(order_id)
-                if not over:  # others say that it ends, and the record does not yet
+                if not over:  # Redis has no such order any more, but the database does
                     await asyncio.sleep(BLOCK_S)
 
 

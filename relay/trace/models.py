@@ -1,4 +1,4 @@
-"""Orders to trace, as operators gave them. Written by `relay.trace.services` only."""
+"""Orders to trace, as operators gave them. Only `relay.trace.services` writes them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ID_CHARS = 8
 
 
 class TraceOrder(models.Model):
-    """One order. What was noted for it is in Redis, for an hour."""
+    """One order. Its events are in Redis, for an hour."""
 
     id = models.CharField(primary_key=True, max_length=ID_CHARS, editable=False)
     kind = models.CharField(
@@ -69,7 +69,7 @@ class TraceOrder(models.Model):
         return f"{self.kind} {self.subject}"
 
     def clean(self) -> None:
-        if not MIN_SAMPLE <= self.sample <= 1:  # validators let what is no number pass
+        if not MIN_SAMPLE <= self.sample <= 1:  # validators accept NaN
             raise ValidationError({"sample": f"From {MIN_SAMPLE} to 1."})
         if not self.subject.isprintable():
             raise ValidationError({"subject": "This is not what a message is named by."})
@@ -85,7 +85,7 @@ class TraceOrder(models.Model):
             raise ValidationError({"subject": "A twin's id; for one of its sessions: session."})
 
     def order(self) -> Order:
-        """What the workers are told."""
+        """Return the order as workers read it."""
         return Order(
             self.id,
             Kind(self.kind),
@@ -96,5 +96,5 @@ class TraceOrder(models.Model):
         )
 
     def in_force(self, now: datetime | None = None) -> bool:
-        """Whether it was neither stopped nor has ended."""
+        """Check whether it has neither been stopped nor ended."""
         return self.stopped is None and self.until > (now or timezone.now())

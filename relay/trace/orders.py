@@ -1,8 +1,8 @@
-"""An order to trace: what is followed, how long, and how much of it.
+"""Orders to trace: what is followed, how long, and how much of it.
 
 Orders are fields `trace:<id>` of the hash `relay:control`; every process reads them within a second
-of a change. Each looks at the end of an order itself, so one that nobody takes back ends all the
-same.
+of a change. Each process checks the end of an order itself, so that an order that is not removed
+ends all the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ALL: Final = 1 << 32
 
 
 class Kind(StrEnum):
-    """What a trace follows."""
+    """Kind of what a trace follows."""
 
     UID = "uid"
     TWIN = "twin"
@@ -28,20 +28,20 @@ class Kind(StrEnum):
 
 
 class OrderError(ValueError):
-    """An order that makes no sense."""
+    """An order is invalid."""
 
 
 class Order(NamedTuple):
     """One order.
 
     Attributes:
-        id: names it.
-        kind: what it follows.
-        subject: the uid, the twin's id, or the session as `<twin>` or `<twin>:<session id>`.
+        id: id of the order.
+        kind: kind of what it follows.
+        subject: uid, id of the twin, or the session as `<twin>` or `<twin>:<session id>`.
         until: unix time of its end.
-        sample: share of the messages that are followed, chosen by their uid: every process, and
-            every relay, chooses the same ones.
-        events_per_s: of one process, at most.
+        sample: share of the messages that are followed, chosen by their uid: every process and
+            every relay chooses the same ones.
+        events_per_s: most events per second in one process.
     """
 
     id: str
@@ -53,27 +53,27 @@ class Order(NamedTuple):
 
     @property
     def key(self) -> SessionKey:
-        """The session, or the twin without one.
+        """Key of the session, or of the twin without a session.
 
         Raises:
-            RmbError: the subject is none.
+            RmbError: the subject is invalid.
         """
         return address.parse(self.subject)
 
     def samples(self, uid: str) -> bool:
-        """Whether the message with this uid is one of the share."""
+        """Check whether the message with this uid belongs to the sampled share."""
         return self.sample >= 1 or crc32(uid.encode()) < self.sample * _ALL
 
     def encode(self) -> str:
-        """The order as it stands in `relay:control`."""
+        """Encode the order for `relay:control`."""
         return f"{self.until:.3f} {self.sample:.6g} {self.events_per_s} {self.kind} {self.subject}"
 
 
 def decode(order_id: str, text: str) -> Order:
-    """Reads an order.
+    """Decode an order.
 
     Raises:
-        OrderError: it is none.
+        OrderError: it is invalid.
     """
     until, _, rest = text.partition(" ")
     sample, _, rest = rest.partition(" ")

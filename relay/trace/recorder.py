@@ -1,9 +1,9 @@
-"""What a relay worker notes of the messages that are followed.
+"""Records trace events of a relay worker's messages.
 
-It stands in the worker as its recorder while there are orders, and is asked nothing at all
-otherwise. A message is looked at where it is accepted and where it is read from a stream. In
-between it is known by its place in its batch, and by its entry's id then, so the batches, writes
-and acknowledgements of all other messages cost one look into an empty dictionary each.
+It is the worker's recorder while there are orders, and is not called at all otherwise. A message is
+checked when it is accepted and when it is read from a stream. In between it is identified by its
+place in its batch, and then by the id of its entry, so that the batches, writes and
+acknowledgements of all other messages cost one look-up in an empty dictionary each.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from relay.sessions.worker import Worker
 
 FORGOTTEN_BATCHES = 64
-"""Batches at once, above which those that Redis refused are looked for and forgotten."""
+"""Number of batches at once from which batches that Redis refused are searched and dropped."""
 
 
 class TraceRecorder(Recorder):
-    """Notes what happens to messages that are followed."""
+    """Recorder of what happens to messages that orders follow."""
 
     follows = True
 
@@ -44,12 +44,12 @@ class TraceRecorder(Recorder):
         self._worker = worker
         self._tracer = tracer
         self._batches: dict[Batch, list[tuple[int, Message]]] = {}
-        # Written and not removed, by session and entry.
+        # Messages that are written and not removed yet, by session and entry.
         self._open: dict[str, dict[bytes, Message]] = {}
         self._open_count = 0
 
     def clear(self) -> None:
-        """Nothing is followed any more."""
+        """Drop all state, as no order is in force any more."""
         self._batches.clear()
         self._open.clear()
         self._open_count = 0
@@ -87,7 +87,7 @@ class TraceRecorder(Recorder):
         tracer.note(message, Stage.ACCEPTED, relay=relay)
         items = batch.items
         if not items or items[-1][0] is not destination or items[-1][2] is not sender:
-            return  # into the outbox: `federated` looks at it anew
+            return  # it goes into the outbox, where `federated` checks it again
         if len(self._batches) >= FORGOTTEN_BATCHES:
             self._batches = {each: of for each, of in self._batches.items() if not each.done}
         self._batches.setdefault(batch, []).append((len(items) - 1, message))
@@ -101,7 +101,7 @@ class TraceRecorder(Recorder):
         for index, message in followed:
             entry_id = ids[index] if ids is not None else b""
             if type(entry_id) is not bytes:
-                continue  # the worker refuses it
+                continue  # the worker refuses this message
             note(message, Stage.COMMITTED, entry=entry_id.decode(), batch=number, ms=ms)
             session = batch.items[index][0].session
             if session is None:
@@ -177,7 +177,7 @@ class TraceRecorder(Recorder):
             del self._open[text]
 
     def _keep(self, session: Session, entry_id: bytes, message: Message) -> None:
-        """Waits for what becomes of a message that is about to be written."""
+        """Keep a message that is about to be written, to record what happens to it."""
         if self._open_count >= MAX_OPEN:
             held = {each.destination.text for each in self._worker.sessions}
             self._open = {text: of for text, of in self._open.items() if text in held}

@@ -1,8 +1,8 @@
-"""What operators do with traces: start, stop, look. The faces call nothing else.
+"""Operations on traces, for operators: start, stop and read them. Faces call only this module.
 
-The database is the record of the orders; what the processes noted is in Redis (`relay:trace:<id>`)
-for an hour. An order that is in force in the database and no longer in `relay:control` was taken
-back by a process that Redis refused to store events for, or Redis lost it: it is `off`.
+The database stores the orders; the events that processes recorded are in Redis (`relay:trace:<id>`)
+for an hour. An order that is in force in the database but missing in `relay:control` is `off`: a
+process removed it because Redis refused to store its events, or Redis lost it.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from relay.trace.tracer import FIELD
 from relay.twins import listing as twins
 
 CURSOR: Final = re.compile(r"[0-9]{1,19}(-[0-9]{1,19})?")
-"""Id of an entry; twenty digits can be more than Redis takes."""
+"""Pattern of an entry's id; twenty digits can exceed what Redis accepts."""
 UID: Final = re.compile(r"[0-9a-f]{8}(-?)[0-9a-f]{4}(\1[0-9a-f]{4}){2}\1[0-9a-f]{12}", re.I)
-"""What clients take for uids: a UUID. They may take anything else."""
+"""Pattern of a UUID, which clients use as a uid; any other text is allowed too."""
 START: Final = "0-0"
-"""Before the first event."""
+"""Cursor before the first event."""
 BLOCK_S: Final = 1.0
-"""How long `newer` waits for events at a time: less than the connection is given."""
+"""Most seconds for which `newer` waits for events; less than the connection's time-out."""
 
 
 class State(StrEnum):
@@ -68,14 +68,14 @@ class State(StrEnum):
 
 
 class Trace(NamedTuple):
-    """One order with what has become of it.
+    """One order and its results.
 
     Attributes:
         row: the order.
-        state: whether messages are followed.
-        events: noted so far.
-        skipped: messages that were not followed, for the rate's sake.
-        lost: events that could not be kept.
+        state: state of the trace.
+        events: number of events recorded so far.
+        skipped: number of messages that were not followed because of the rate.
+        lost: number of events that could not be stored.
     """
 
     row: TraceOrder
@@ -86,7 +86,7 @@ class Trace(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """One event, and where it stands: what to ask for the next ones after."""
+    """One event and its cursor, after which the next events follow."""
 
     cursor: str
     event: Event
@@ -105,23 +105,23 @@ def start(
     events_per_s: int = EVENTS_PER_S,
     unknown: bool = True,
 ) -> TraceOrder:
-    """Follow one message, or all of a twin or session, for a while.
+    """Trace one message, or all messages of a twin or session, for a limited time.
 
     Args:
         kind: `uid`, `twin` or `session`.
-        subject: the uid, the twin's id, or the session as `<twin>[:<session id>]`.
-        actor: who wants it.
-        lifetime_s: it ends by itself then.
+        subject: uid, id of the twin, or the session as `<twin>[:<session id>]`.
+        actor: who starts it.
+        lifetime_s: seconds after which it ends by itself.
         sample: share of the messages, from 0.0001 to 1.
-        events_per_s: at most, of each process.
-        unknown: accept a twin that this relay never met, and a uid that is not a UUID; a person
-            who types one may have misspelt it.
+        events_per_s: most events per second of each process.
+        unknown: whether to accept a twin that this relay does not know, or a uid that is not a
+            UUID; a user who types one may have misspelt it.
 
     Raises:
-        Denied: the actor may not.
-        Invalid: a value is out of its bounds.
-        NotFound: this relay never met the twin.
-        Conflict: as many traces as may are running.
+        Denied: the actor lacks the permission.
+        Invalid: a value is out of bounds.
+        NotFound: this relay does not know the twin.
+        Conflict: the highest number of traces is running.
         Away: Redis or the database does not answer.
     """
     if not MIN_LIFETIME_S <= lifetime_s <= MAX_LIFETIME_S:
@@ -158,10 +158,10 @@ def start(
 
 
 def stop(order_id: str, *, actor: Actor) -> TraceOrder:
-    """End a trace now. What was noted stays for an hour; one that has ended stays as it is.
+    """End a trace now. Its events are kept for an hour; a trace that has ended is not changed.
 
     Raises:
-        Denied: the actor may not.
+        Denied: the actor lacks the permission.
         NotFound: there is no such order.
         Away: Redis or the database does not answer.
     """
@@ -177,7 +177,7 @@ def stop(order_id: str, *, actor: Actor) -> TraceOrder:
 
 
 def tidy() -> None:
-    """Take ended orders out of `relay:control`, and forget the oldest rows. Once a minute.
+    """Remove ended orders from `relay:control`, and delete the oldest rows. Runs once a minute.
 
     Raises:
         Away: Redis does not answer.
@@ -197,10 +197,10 @@ def tidy() -> None:
 
 
 def find(order_id: str) -> TraceOrder:
-    """One order.
+    """Return an order.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     row = TraceOrder.objects.filter(pk=order_id[:ID_CHARS]).first()
     if row is None or row.id != order_id:
@@ -209,14 +209,14 @@ def find(order_id: str) -> TraceOrder:
 
 
 def running_of(twin: int) -> list[TraceOrder]:
-    """Orders in force that follow a twin, or one of its sessions."""
+    """Return the orders in force that follow a twin, or one of its sessions."""
     rows = _running(timezone.now()).exclude(kind=Kind.UID)
     text = str(twin)
     return [row for row in rows if row.subject.partition(":")[0] == text]
 
 
 def look(rows: Iterable[TraceOrder]) -> list[Trace]:
-    """Orders with what became of them.
+    """Return orders with their states and results.
 
     Raises:
         Away: Redis does not answer.
@@ -234,11 +234,11 @@ def look(rows: Iterable[TraceOrder]) -> list[Trace]:
 
 
 def events(order_id: str, after: str = START, limit: int = MAX_PAGE) -> list[Noted]:
-    """What was noted for an order, from a cursor on.
+    """Return the events of an order after a cursor.
 
     Raises:
         NotFound: there is no such order.
-        Invalid: the cursor is none.
+        Invalid: the cursor is invalid.
         Away: Redis does not answer.
     """
     name = keys.trace(find(order_id).id)
@@ -248,15 +248,15 @@ def events(order_id: str, after: str = START, limit: int = MAX_PAGE) -> list[Not
 
 
 def latest(order_id: str, limit: int, before: str = "") -> list[Noted]:
-    """The last events of an order, the oldest of them first.
+    """Return the last events of an order, the oldest of them first.
 
     Args:
-        order_id: of the order.
+        order_id: id of the order.
         limit: most events.
-        before: look at those before this cursor only.
+        before: cursor before which events are returned; empty for the last.
 
     Raises:
-        Invalid: the cursor is none.
+        Invalid: the cursor is invalid.
         Away: Redis does not answer.
     """
     with told():
@@ -269,10 +269,10 @@ def latest(order_id: str, limit: int, before: str = "") -> list[Noted]:
 
 
 def newer(order_id: str, after: str, wait_s: float = BLOCK_S) -> list[Noted]:
-    """The next events of an order; waits for them for a moment.
+    """Return the next events of an order, after waiting for them for up to `wait_s`.
 
     Raises:
-        Invalid: the cursor is none.
+        Invalid: the cursor is invalid.
         Away: Redis does not answer.
     """
     name = keys.trace(order_id)
@@ -283,7 +283,7 @@ def newer(order_id: str, after: str, wait_s: float = BLOCK_S) -> list[Noted]:
 
 
 def follow(order_id: str, after: str = START) -> Iterator[list[Noted]]:
-    """Events as they come, until the trace is over; an empty list now and then.
+    """Yield events as they arrive, until the trace is over; sometimes the list is empty.
 
     Raises:
         NotFound: there is no such order.
@@ -300,18 +300,18 @@ def follow(order_id: str, after: str = START) -> Iterator[list[Noted]]:
         if not noted and time.monotonic() - last_look >= BLOCK_S:
             last_look = time.monotonic()
             if look([find(row.id)])[0].state is not State.RUNNING:
-                # What was noted in its last moments is on its way.
+                # Its last events may not have reached Redis before.
                 yield newer(row.id, after)
                 return
 
 
 def timeline(uid: str, order_id: str = "", more: Sequence[Event] = ()) -> Timeline:
-    """The way of one message, as far as it was followed within the last hour.
+    """Return the way of one message, as far as it was traced within the last hour.
 
     Args:
-        uid: of the message.
-        order_id: look at this order only.
-        more: events of other relays.
+        uid: uid of the message.
+        order_id: only order whose events are read; empty for all.
+        more: events of partner relays.
 
     Raises:
         NotFound: no order followed it.
@@ -322,7 +322,7 @@ def timeline(uid: str, order_id: str = "", more: Sequence[Event] = ()) -> Timeli
     else:
         since = timezone.now() - timedelta(seconds=KEPT_S)
         ids = list(TraceOrder.objects.filter(until__gte=since).values_list("pk", flat=True))
-    # A cheap look before each of thousands of events is parsed.
+    # A cheap test, so that not each of thousands of events is parsed.
     needle = json.dumps(uid).encode()
     found = [*more]
     connection: Any = client()
@@ -362,7 +362,7 @@ def _running(now: datetime) -> QuerySet[TraceOrder]:
 
 
 def _over(now: datetime) -> list[str]:
-    """Fields of orders that are over, as far as they may still be there."""
+    """Return the fields of ended orders that may still be in `relay:control`."""
     recent = TraceOrder.objects.filter(until__gt=now - timedelta(seconds=2 * KEPT_S))
     return [_field(row) for row in recent if not row.in_force(now)]
 
@@ -398,7 +398,7 @@ def read(order_id: str, entries: Iterable[Any]) -> Iterator[Noted]:
         try:
             yield Noted(text(entry_id), decode(fields.get(FIELD.encode(), b""), order_id))
         except EventError:
-            continue  # of a newer release
+            continue  # an event of a newer release
 
 
 @contextmanager

@@ -17,13 +17,13 @@ SHIFT_SHOWN_S = 0.001
 
 
 def event_line(event: Event) -> str:
-    """One event of a stream of many messages."""
+    """Format one event of a stream of many messages."""
     route = shown(f"{event.source or '-'} > {event.destination or '-'}")
     return f"{clock(event.at)}  {event.stage:<12}  {shown(event.uid)}  {route}  {details(event)}"
 
 
 def details(event: Event) -> str:
-    """What there is to say besides who, what and when."""
+    """Format the details of an event other than its message, stage and time."""
     parts = []
     if event.reason:
         parts.append(event.reason)
@@ -44,7 +44,7 @@ def details(event: Event) -> str:
 
 
 def timeline_lines(timeline: Timeline) -> Iterator[str]:
-    """All legs of one uid."""
+    """Format all legs of one uid."""
     yield f"uid {shown(timeline.uid)}"
     for leg in timeline.legs:
         yield ""
@@ -62,7 +62,7 @@ def _steps(leg: Leg) -> Iterator[str]:
     for step in leg.steps:
         event = step.event
         where = f"{shown(event.here)}  " if several else ""
-        # A shift of its whole relay is told once, below.
+        # A shift of its whole relay is shown once, below.
         own = step.moved_s - leg.shifts.get(event.here, 0.0)
         moved = f"  (by its clock {-own * 1000:.1f} ms earlier)" if own > SHIFT_SHOWN_S else ""
         offset = f"+{step.after_s * 1000:.1f} ms"
@@ -71,7 +71,7 @@ def _steps(leg: Leg) -> Iterator[str]:
 
 
 def trace_line(trace: Trace) -> str:
-    """One order of a list."""
+    """Format one order of a list."""
     row = trace.row
     missing = "".join(
         f", {count} {what}"
@@ -87,7 +87,7 @@ def trace_line(trace: Trace) -> str:
 
 
 def trace_document(trace: Trace) -> dict[str, Any]:
-    """One order for machines."""
+    """Return one order as JSON data."""
     row = trace.row
     return {
         "id": row.id,
@@ -108,12 +108,12 @@ def trace_document(trace: Trace) -> dict[str, Any]:
 
 
 def noted_line(noted: Noted) -> str:
-    """One event for machines, on one line."""
+    """Format one event as a line of JSON."""
     return json.dumps({"cursor": noted.cursor, **noted.event.fields()})
 
 
 def timeline_document(timeline: Timeline) -> dict[str, Any]:
-    """A timeline for machines; its events can be given to another relay's `show --with`."""
+    """Return a timeline as JSON data; `show --with` of a partner relay can read its events."""
     return {
         "uid": timeline.uid,
         "legs": [
@@ -139,5 +139,5 @@ def timeline_document(timeline: Timeline) -> dict[str, Any]:
 
 
 def clock(at: float) -> str:
-    """A time of today, by UTC."""
+    """Format the time of day, in UTC."""
     return f"{time.strftime('%H:%M:%S', time.gmtime(at))}.{int(at * 1000) % 1000:03d}"

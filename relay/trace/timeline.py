@@ -1,17 +1,17 @@
-"""The way of one message, put together from what all processes noted of it. Pure.
+"""The way of one message, reconstructed from the events of all processes. Pure.
 
-Request, answer and notices have the same uid: each is a *leg*, told apart by what it carries and
-between whom. A leg's events come from several processes, of several relays if those were asked
-too, and each process has its own clock. So the order is that of cause where times disagree:
+A request, its answer and notices have the same uid: each is a *leg*, distinguished by what it
+carries and by source and destination. A leg's events come from several processes, perhaps of
+several relays, and each process has its own clock. Where times disagree, causes decide the order:
 
     waits < accepted < committed < queued < delivered < acknowledged < removed   at one relay
     accepted < outbox < tried                                               at the one before
     tried, at its start < accepted at the relay it was sent to < tried, at its answer
 
-A whole relay's clock is set right by the last line: its events move together, just so far that
-what it did lies within the try that brought it (`shifts`). What disagrees within a relay moves by
-itself, to right after its cause. Events keep the time they were noted at; `when` is the time in the
-timeline's own order.
+The last line corrects the clock of a whole relay: all its events are moved together, only as far as
+needed for what it did to lie within the try that brought the message (`shifts`). An event that
+disagrees with others of its relay is moved alone, to right after its cause. Events keep the time at
+which they were recorded; `when` is the time in the timeline's own order.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CAUSES: Final[dict[Stage, tuple[Stage, ...]]] = {
     Stage.GIVEN_UP: (Stage.OUTBOX, Stage.EXPIRED, Stage.TRIED),
     Stage.NOTIFIED: (Stage.REFUSED, Stage.EXPIRED, Stage.GIVEN_UP),
 }
-"""What has to have happened, if it was noted at all, before each stage at the same relay."""
+"""Stages that, if they were recorded, must come before each stage at the same relay."""
 
 _RANK: Final = {stage: rank for rank, stage in enumerate(Stage)}
 _OF_DELIVERY: Final = frozenset((Stage.ACKNOWLEDGED, Stage.REMOVED))
@@ -61,16 +61,16 @@ _ENDS: Final[dict[Stage, str]] = {
     Stage.ACCEPTED: "accepted",
     Stage.WAITS: "waits for a look-up",
 }
-"""How far a message is, by the furthest that was noted; the first that holds."""
+"""Outcomes by the furthest stage that was recorded; the first entry that matches applies."""
 
 
 class Step(NamedTuple):
-    """One event in its place.
+    """One event at its place in the timeline.
 
     Attributes:
-        event: as it was noted.
-        when: unix time in the order of cause.
-        after_s: since the first step of the leg.
+        event: the event as it was recorded.
+        when: unix time in the order of causes.
+        after_s: seconds since the first step of the leg.
     """
 
     event: Event
@@ -79,7 +79,7 @@ class Step(NamedTuple):
 
     @property
     def moved_s(self) -> float:
-        """How far the process' clock seems to be from the others'."""
+        """Seconds by which the process' clock seems to differ from the others."""
         return self.when - self.event.at
 
 
@@ -88,10 +88,10 @@ class Leg(NamedTuple):
 
     Attributes:
         kind: what it carries: request, response, error.
-        steps: in their order.
+        steps: steps in their order.
         outcome: how far it is, in words.
-        took_s: from the first to the last step.
-        shifts: by how much the clocks of other relays were set right, by name.
+        took_s: seconds from the first to the last step.
+        shifts: seconds by which the clocks of partner relays were corrected, by name.
     """
 
     kind: str
@@ -104,18 +104,18 @@ class Leg(NamedTuple):
 
 
 class Timeline(NamedTuple):
-    """All that is known of one uid: its legs by their beginnings."""
+    """All that is known of one uid: its legs, ordered by their beginnings."""
 
     uid: str
     legs: tuple[Leg, ...]
 
 
 def timeline(uid: str, events: Iterable[Event]) -> Timeline:
-    """Puts the events of one uid into their order.
+    """Order the events of one uid.
 
     Args:
-        uid: of the messages.
-        events: of any processes, orders and relays, in any order, some perhaps twice.
+        uid: uid of the messages.
+        events: events of any processes, orders and relays, in any order, perhaps with duplicates.
     """
     legs: dict[tuple[str, str, str], dict[Event, None]] = defaultdict(dict)
     for event in events:
@@ -151,7 +151,7 @@ def _leg(events: list[Event]) -> Leg:
 
 
 def _shifts(events: list[Event]) -> dict[str, float]:
-    """By how much the clock of each relay that was sent to has to be moved, perhaps not at all."""
+    """Return the correction for the clock of each relay that was sent to, which may be 0."""
     shifts: dict[str, float] = {}
     tries = [event for event in events if event.stage is Stage.TRIED]
     for relay in {event.here for event in events}:
@@ -160,7 +160,7 @@ def _shifts(events: list[Event]) -> dict[str, float]:
         named = [each for each in tries if each.relay == relay and each.here != relay]
         if not brought or not named:
             continue
-        # It took the message in the last try of it: what was tried before it was not there.
+        # It accepted the message in the last try: earlier tries did not reach it.
         last = max(named, key=lambda each: each.at)
         begin, end = last.at, last.at + last.ms / 1000
         arrived = min(event.at for event in brought if event.stage is brought[-1].stage)
@@ -170,13 +170,13 @@ def _shifts(events: list[Event]) -> dict[str, float]:
         if arrived < begin:
             shifts[relay] = begin - arrived
         elif done > end:
-            # Not before its beginning, should the commit have taken longer than the answer.
+            # Not before the beginning of the try, if the commit took longer than the answer.
             shifts[relay] = max(end - done, begin - arrived)
     return shifts
 
 
 def _in_order(events: list[Event], shift: float) -> list[tuple[float, int, Event]]:
-    """The events of one relay with their times, each no earlier than its first cause."""
+    """Return the events of one relay with their times, each no earlier than its first cause."""
     events = sorted(events, key=lambda event: (_RANK[event.stage], event.at))
     earliest: dict[Stage, float] = {}
     of_entry: dict[tuple[Stage, str, int], float] = {}

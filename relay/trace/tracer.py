@@ -1,13 +1,13 @@
-"""The orders in force in one process, and their way to Redis.
+"""The orders in force in one process, and the way of their events to Redis.
 
-A message's way: `message` tells whether any order follows it, which is asked once where the message
-is seen for the first time, and again where another process reads it from Redis. Of what is followed
-each stage is noted; notes wait in a bounded buffer and go to Redis together, some times a second.
+`message` checks whether any order follows a message, once where the message is first seen, and
+again where another process reads it from Redis. For a message that is followed, each stage is
+recorded; events wait in a bounded buffer and are sent to Redis together, some times a second.
 
-What tracing may cost is bounded in the process: above an order's rate further messages are not
-followed (`skipped`), those that are keep all their stages. What Redis cannot take is `lost`. Both
-are counted in Redis beside the events. When Redis refuses to store, orders are off at once and are
-taken back for everybody: memory is needed for messages.
+The cost of tracing is bounded in the process: above an order's rate, further messages are not
+followed (`skipped`), while those that are followed keep all their stages. Events that Redis cannot
+accept are `lost`. Both are counted in Redis beside the events. If Redis refuses to store events,
+the order ends at once, in all processes: messages need the memory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from relay.trace.orders import Kind, Order, OrderError, decode
 log = logging.getLogger(__name__)
 
 FIELD: Final = "e"
-"""Of a stream entry: one event as JSON."""
+"""Field of a stream entry that contains one event as JSON."""
 TRANSACTION_EVENTS: Final = 500
 _NOTHING: Final = b"$0\r\n\r\n"
 """An empty argument of a command."""
@@ -49,13 +49,13 @@ Submit = Callable[[bytes, Callable[[Any], None], int], None]
 
 
 class Following:
-    """One order, as far as this process has come with it.
+    """State of one order in this process.
 
     Attributes:
-        order: what is followed.
-        buffer: events that wait.
-        skipped: messages that were not followed, for the rate's sake, since that was written.
-        lost: events that could not be written, since that was written.
+        order: the order.
+        buffer: events that wait for Redis.
+        skipped: messages not followed because of the rate, since this count was last written.
+        lost: events that could not be written, since this count was last written.
     """
 
     __slots__ = (
@@ -77,7 +77,7 @@ class Following:
         self._closed_until = 0.0
 
     def admits(self, uid: str, now: float) -> bool:
-        """Whether a message that the order is about is followed."""
+        """Check whether to follow a message that the order is about."""
         order = self.order
         if order.sample < 1 and not order.samples(uid):
             return False
@@ -88,15 +88,16 @@ class Following:
         self._room = min(float(rate), self._room + max(0.0, now - self._room_at) * rate)
         self._room_at = now
         if self._room < 1:
-            # A clock that is set back closes it for no longer than this.
+            # If the clock is set back, the order is closed for no longer than this.
             self._closed_until = now + min(1.0, (1 - self._room) / rate)
             self.skipped += 1
             return False
         return now < order.until
 
     def add(self, event: str) -> None:
-        """Notes an event. Those of a message that is followed may exceed the rate for a moment:
-        then fewer messages are followed for a while."""
+        """Buffer an event. Events of followed messages may exceed the rate for a moment: then fewer
+        messages are followed for a while.
+        """
         self._room -= 1
         if len(self.buffer) < MAX_BUFFERED:
             self.buffer.append(event)
@@ -104,7 +105,7 @@ class Following:
             self.lost += 1
 
     def command(self, event: str) -> bytes:
-        """What adds an event to the stream. The general encoder takes three times as long."""
+        """Encode the command that adds an event; the general encoder takes three times as long."""
         data = event.encode()
         return b"%b%b%b\r\n" % (self._adds, resp.length(len(data)), data)
 
@@ -113,8 +114,8 @@ class Message(NamedTuple):
     """A message that is followed.
 
     Attributes:
-        followings: by whom.
-        header: what all its events say, as the end of a JSON object.
+        followings: orders that follow it.
+        header: what all its events have in common, as the end of a JSON object.
     """
 
     followings: tuple[Following, ...]
@@ -122,11 +123,11 @@ class Message(NamedTuple):
 
 
 class Tracer:
-    """What one process does for all orders.
+    """All orders in one process.
 
     Attributes:
-        twins: those that any order is about, if only one session of them.
-        uids: those that any order is about.
+        twins: twins that any order is about, also if only one of their sessions.
+        uids: uids that any order is about.
     """
 
     def __init__(
@@ -138,14 +139,16 @@ class Tracer:
         here: str,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        """
+        """Initialise the tracer.
+
         Args:
-            submit: sends encoded commands; the callback gets the last reply, after so many others.
-            usable: whether there is a connection.
+            submit: function that sends encoded commands and calls a callback with the last reply,
+                after the given number of others.
+            usable: function that returns whether there is a connection.
             clock: unix seconds.
             by: name of this process.
             here: name of this relay.
-            changed: told when it has become `on`, or is not any more.
+            changed: function called after `on` has changed.
         """
         self.twins: frozenset[int] = frozenset()
         self.uids: frozenset[str] = frozenset()
@@ -162,17 +165,17 @@ class Tracer:
         self._by_uid: dict[str, tuple[Following, ...]] = {}
         self._flush_timer: asyncio.TimerHandle | None = None
         self._end_timer: asyncio.TimerHandle | None = None
-        self._refused: set[str] = set()  # by Redis: off, whatever the control state still says
+        self._refused: set[str] = set()  # by Redis: off, even if the control state has them
 
     @property
     def on(self) -> bool:
-        """Whether anything is followed."""
+        """Whether any order is in force."""
         return bool(self._followings)
 
     # --- orders -------------------------------------------------------------------------------
 
     def put(self, texts: Mapping[str, str]) -> None:
-        """Makes these the orders, by id as they stand in the control state."""
+        """Replace the orders, given by id as they are encoded in the control state."""
         if dict(texts) != self._texts:
             self._texts = dict(texts)
             self._refused.intersection_update(texts)
@@ -219,7 +222,7 @@ class Tracer:
     # --- messages -----------------------------------------------------------------------------
 
     def concerns(self, source_twin: int, destination_twin: int, envelope: Envelope) -> bool:
-        """Whether an order may be about a message: a quick look, before `message`."""
+        """Check quickly whether an order may be about a message, before `message` is called."""
         twins = self.twins
         return (
             destination_twin in twins
@@ -230,7 +233,7 @@ class Tracer:
     def message(
         self, source: SessionKey, destination: SessionKey, envelope: Envelope, size_bytes: int
     ) -> Message | None:
-        """The message, if it is followed."""
+        """Return the message if an order follows it, else None."""
         uid = envelope.uid
         now = self._clock()
         found: tuple[Following, ...] = ()
@@ -240,7 +243,7 @@ class Tracer:
         for end in (source, destination):
             for following in self._by_twin.get(end[0], ()):
                 if end is destination and following.key in (source, source[:1]):
-                    continue  # it was asked as the source's
+                    continue  # it was already asked for the source
                 if following.key not in (end, end[:1]):
                     continue
                 if following.admits(uid, now):
@@ -252,7 +255,7 @@ class Tracer:
     def _header(
         self, source: SessionKey, destination: SessionKey, envelope: Envelope, size_bytes: int
     ) -> str:
-        # By hand, as in `note`: `json` takes several times as long.
+        # Encoded by hand, as in `note`: `json` takes several times as long.
         header = f'{self._whose},"size_bytes":{size_bytes}'
         for name, text in (
             ("uid", envelope.uid),
@@ -278,9 +281,9 @@ class Tracer:
         answer: str = "",
         ms: float = 0.0,
     ) -> None:
-        """Notes what happened to a message that is followed, now unless it says when."""
-        # By hand: `json` takes ten times as long. A stage is a string: adding it is quicker than
-        # formatting it.
+        """Record what happened to a message that is followed, now unless `at` is given."""
+        # Encoded by hand: `json` takes ten times as long. A stage is a string: adding it is faster
+        # than formatting it.
         event = f'{{"at":{at or self._clock():.6f},"stage":"' + stage + '"'
         if entry:
             event += f',"entry":"{entry}"'
@@ -303,7 +306,7 @@ class Tracer:
     # --- to Redis -----------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Sends what waits."""
+        """Send buffered events to Redis."""
         if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None
@@ -346,7 +349,7 @@ class Tracer:
         self._submit(payload, answered, 1 + len(commands))
 
     def _off(self, order: Order, why: str) -> None:
-        """Redis does not store events: the order ends, here now, and for the others."""
+        """End an order in all processes, because Redis does not store its events."""
         if order.id in self._refused:
             return
         self._refused.add(order.id)
@@ -360,11 +363,11 @@ class Tracer:
 
 
 def _key(order: Order) -> tuple[int] | SessionKey | None:
-    """A twin, with its session if it is about one; None for a uid."""
+    """Return the twin, with its session if the order is about one; None for a uid."""
     if order.kind is Kind.UID:
         return None
     return order.key[:1] if order.kind is Kind.TWIN else tuple(order.key)  # type: ignore[return-value]
 
 
 def _ignore(reply: Any) -> None:
-    """Others find out for themselves as well."""
+    """Ignore the reply: other processes will also notice that Redis refuses events."""

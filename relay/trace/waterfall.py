@@ -1,8 +1,8 @@
-"""A timeline as bars of one scale: what took how long, and who did it. Pure.
+"""A timeline as bars on one scale: how long each step took, and which process did it. Pure.
 
-Each step has a bar from what it waited for (the step that had to come before it, or the try that
-brought it to another relay) to itself; a try has one as long as its answer took. All legs of a
-message share the scale, so that the answer stands after the request.
+Each step has a bar from what it waited for (the step that must come before it, or the try that
+brought the message to another relay) to itself; the bar of a try is as long as its answer took. All
+legs of a message share the scale, so that the answer follows the request.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from relay.trace.events import Event, Stage
 from relay.trace.timeline import CAUSES, Leg, Step, Timeline
 
 LANES: Final = 6
-"""Processes that are told apart; further ones begin again."""
+"""Number of processes that are distinguished; further ones reuse the numbers."""
 TICKS: Final = 4
 LEAST_S: Final = 0.000_001
 
@@ -24,9 +24,9 @@ class Lane(NamedTuple):
     """A process that did something.
 
     Attributes:
-        number: tells it apart, from 1.
-        relay: that it belongs to.
-        process: its name in full.
+        number: number that distinguishes it, from 1.
+        relay: relay that it belongs to.
+        process: full name of the process.
     """
 
     number: int
@@ -38,9 +38,9 @@ class Bar(NamedTuple):
     """One step.
 
     Attributes:
-        begin_s: of the bar, since the first step of all.
-        length_s: 0 where the step waited for nothing that was noted.
-        left, width: of the bar, in hundredths of the scale.
+        begin_s: seconds from the first step of all to the beginning of the bar.
+        length_s: length in seconds; 0 if nothing that the step waited for was recorded.
+        left, width: position and width of the bar, in hundredths of the scale.
     """
 
     step: Step
@@ -52,7 +52,7 @@ class Bar(NamedTuple):
 
     @property
     def end(self) -> float:
-        """Its right end, in hundredths of the scale."""
+        """Right end of the bar, in hundredths of the scale."""
         return self.left + self.width
 
 
@@ -64,23 +64,23 @@ class Run(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Of the message."""
+        """Size of the message in bytes."""
         return self.leg.steps[0].event.size_bytes
 
 
 class Tick(NamedTuple):
-    """A line of the scale, at so many hundredths of it."""
+    """A line of the scale, with its position in hundredths of the scale."""
 
     left: float
     at_s: float
 
 
 class Waterfall(NamedTuple):
-    """All of one message.
+    """All bars of one message.
 
     Attributes:
         begin: unix time of the first step.
-        length_s: of the scale.
+        length_s: length of the scale in seconds.
     """
 
     uid: str
@@ -92,7 +92,7 @@ class Waterfall(NamedTuple):
 
 
 def waterfall(timeline: Timeline) -> Waterfall:
-    """The bars of a timeline, which has at least one leg."""
+    """Return the bars of a timeline, which must have at least one leg."""
     spans = [[(step, *_span(step, leg)) for step in leg.steps] for leg in timeline.legs]
     begin = min(start for leg in spans for _, start, _ in leg)
     length_s = max(LEAST_S, max(end for leg in spans for _, _, end in leg) - begin)
@@ -112,7 +112,7 @@ def waterfall(timeline: Timeline) -> Waterfall:
 
 
 def ticks(length_s: float) -> tuple[Tick, ...]:
-    """Lines at round times, some four of them."""
+    """Return some four lines at round times."""
     step, size = LEAST_S, 0
     while length_s / step > TICKS:
         step, size = step * (2.5 if size % 3 == 1 else 2), size + 1
@@ -121,7 +121,7 @@ def ticks(length_s: float) -> tuple[Tick, ...]:
 
 
 def _span(step: Step, leg: Leg) -> tuple[float, float]:
-    """From when to when a step took."""
+    """Return the beginning and the end of a step."""
     event = step.event
     if event.stage is Stage.TRIED:
         return step.when, step.when + event.ms / 1000
@@ -132,7 +132,7 @@ def _span(step: Step, leg: Leg) -> tuple[float, float]:
         own = (event.entry, event.epoch)
         causes = [each for each in causes if (each.event.entry, each.event.epoch) == own] or causes
     if not here:
-        # Its first step at this relay: it waited for the try that brought it.
+        # The first step at this relay waited for the try that brought the message.
         causes = [each for each in before if _brings(each.event, event.here)]
     return (min(causes[-1].when, step.when) if causes else step.when), step.when
 

@@ -1,4 +1,4 @@
-"""Twins over REST: looking one up, which everybody may, and the registry, for operators."""
+"""Twins over REST: look-ups, which need no permission, and the registry, for operators."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from relay.twins.source import RELAY_SEPARATOR, split_relays
 router = Router(tags=["twins"])
 
 MAX_FIELD_CHARS: Final = 200
-"""Of an account or key, as text."""
+"""Maximum length of an account or key as text."""
 
 Account = Annotated[
     str,
@@ -139,7 +139,7 @@ class TwinQuery(PageQuery):
 
 
 class ImportQuery(Schema):
-    """How to import."""
+    """Options of an import."""
 
     keep_going: Literal["true", "false"] = Field(
         "false", description="Import the valid lines even if others have errors."
@@ -203,7 +203,7 @@ def list_twins(request: Request, query: Query[TwinQuery]) -> Any:
     )
 
 
-# Before the addresses that `import` would be an id in.
+# Before the paths in which `import` would match as an id.
 @post(
     router,
     "/twins/import",

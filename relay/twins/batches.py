@@ -1,12 +1,12 @@
-"""Look-ups that come one by one, served together.
+"""Batches of look-ups that arrive one by one.
 
     batches = Batches(serve)
     batches.put(twin, flight)      # a future that `serve` will answer
 
-The first begins a batch in the next turn of the loop, so that all of this turn join it. In a rush
-the next batch begins `GATHER_S` after the one before it: a batch costs more than the look-ups in
-it. While a batch is served, those that come gather until it is done; if it is slow, a second batch
-begins beside it after `OVERTAKE_S`, and so on up to a bound.
+The first look-up begins a batch in the next turn of the loop, so that all look-ups of this turn
+join it. Under load the next batch begins `GATHER_S` after the previous one, because a batch costs
+more than the look-ups in it. While a batch is served, new look-ups wait until it is done; if it is
+slow, a second batch begins beside it after `OVERTAKE_S`, and so on up to a bound.
 """
 
 from __future__ import annotations
@@ -22,36 +22,37 @@ Flight = asyncio.Future[TwinRecord | None]
 
 
 class Batches:
-    """Flights on their way to one place. Used on one event loop.
+    """Flights, which are futures of look-ups, that go to one place. Used on one event loop.
 
     Attributes:
-        waiting: those whose batch has not begun.
+        waiting: flights whose batch has not begun, by twin.
     """
 
     def __init__(self, serve: Callable[[dict[int, Flight]], Awaitable[None]]) -> None:
-        """
+        """Initialise the batches.
+
         Args:
-            serve: answers or passes on every flight of a batch; it does not raise.
+            serve: function that answers or passes on every flight of a batch; it does not raise.
         """
         self.waiting: dict[int, Flight] = {}
         self._serve = serve
         self._tasks: set[asyncio.Task[None] | None] = set()
         self._began_at = float("-inf")  # loop time of the last batch's beginning
-        self._beginning = False  # its task has not taken its flights
+        self._beginning = False  # whether its task has yet to take its flights
         self._timer: asyncio.TimerHandle | None = None  # begins the next one
 
     def put(self, twin: int, flight: Flight) -> None:
-        """Have a flight served soon."""
+        """Schedule a flight to be served soon."""
         older = self.waiting.get(twin)
         if older is not None:
-            # The batch that serves the newer one begins after the older one was wanted.
+            # The newer flight's batch begins after the older one was requested, so it answers both.
             flight.add_done_callback(lambda done: _hand_over(done, older))
         self.waiting[twin] = flight
         if self._timer is None and not self._beginning:
             self._schedule()
 
     async def close(self) -> None:
-        """End the batches under way; what still waits stays in `waiting`."""
+        """Cancel the batches in progress; flights that still wait stay in `waiting`."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -61,7 +62,7 @@ class Batches:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _schedule(self) -> None:
-        """Have the next batch begin as soon as it may."""
+        """Schedule the next batch for the earliest time allowed."""
         if len(self._tasks) >= bounds.MAX_PARALLEL_FETCHES:
             return  # the end of one of them begins it
         loop = asyncio.get_running_loop()
@@ -90,11 +91,11 @@ class Batches:
                 self._schedule()
             await self._serve(batch)
         finally:
-            # Not by a callback: a miss before it ran would wait for a batch that is over.
+            # Not in a callback: a miss before it ran would wait for a batch that has ended.
             self._tasks.discard(asyncio.current_task())
         if self.waiting and not self._beginning:
             if self._timer is not None:
-                self._timer.cancel()  # it may begin sooner now
+                self._timer.cancel()  # the next batch may begin sooner now
             self._schedule()
 
 

@@ -1,11 +1,12 @@
-"""Twins by id, as the hot path needs them: from memory, without a query, a wait or a lock.
+"""Cache of twins by id for the hot path: reads from memory need no query, no waiting and no lock.
 
-A look-up goes from the process's memory to the hash all workers share to the source. Concurrent
-misses are gathered into one fetch for many ids, first of the hash, then of the source: a slow
-source does not hold up what the hash knows. A twin is believed for `life_s`; one that is still in
-use is refreshed in the background before that. While the source is away or slow stale twins are
-used.
-Changes come from outside through `invalidate`, which makes twins stale, not unknown.
+A look-up goes from the process's memory to the hash in Redis that all workers share, and then to
+the source. Concurrent misses are merged into one fetch for many ids, first from the hash, then from
+the source: a slow source does not delay twins that the hash has. A record is valid for `life_s`; a
+record in use is refreshed in the background before it expires. While the source is unavailable or
+slow, stale records are used.
+
+Changes are reported through `invalidate`, which makes records stale but keeps them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class Missing(Enum):
-    """Type of `MISSING`: memory does not know, ask `TwinCache.look_up`."""
+    """Type of `MISSING`: memory has no answer, so the caller must use `TwinCache.look_up`."""
 
     MISSING = "missing"
 
@@ -37,21 +38,22 @@ NOTHING: Final[Mapping[int, TwinRecord]] = {}
 
 
 class TwinLookupError(Exception):
-    """The source is away and there is not even a stale copy."""
+    """The source is unavailable and there is no stale copy either."""
 
 
 class _Held(NamedTuple):
     record: TwinRecord
     refresh_at: float
     stale_at: float
-    late: bool = False  # the source was away or slow: this is what was known before
+    late: bool = False  # the source was unavailable or slow: this is the earlier record
 
 
 class TwinCache:
-    """The twins one worker knows. Used on one event loop.
+    """Cache of the twins that one worker knows. Used on one event loop.
 
     Attributes:
-        generation: grows with every `invalidate`; whoever keeps a record compares it.
+        generation: number that grows with every `invalidate`; callers that keep a record compare
+            it.
     """
 
     def __init__(
@@ -64,15 +66,16 @@ class TwinCache:
         life_s: float = 60.0,
         unknown_s: float = 5.0,
     ) -> None:
-        """
+        """Initialise the cache.
+
         Args:
-            source: the record.
-            ask_redis: sends a command to the shared layer; None goes from memory straight to the
-                source.
-            clock: seconds, monotonic.
+            source: source of twins.
+            ask_redis: function that sends a command to the shared cache; if None, look-ups go from
+                memory directly to the source.
+            clock: monotonic clock in seconds.
             wall_clock: unix time in seconds, for entries that other processes read.
-            life_s: how long a twin is believed.
-            unknown_s: how long it is believed that there is no such twin.
+            life_s: seconds for which a record is valid.
+            unknown_s: seconds for which it is cached that a twin does not exist.
         """
         self.generation = 0
         self._source = source
@@ -84,11 +87,11 @@ class TwinCache:
         self._unknown_until: dict[int, float] = {}
         self._highest = 0
         self._highest_until = float("-inf")
-        # One future for each id being looked up. An invalidated id loses its future: what that
-        # fetch brings is handed to those who wait for it already, and not kept.
+        # One future for each id being looked up. An invalidated id loses its future: the result of
+        # that fetch goes to callers that already wait for it, and is not cached.
         self._flights: dict[int, Flight] = {}
         self._source_failed = False
-        self._return: asyncio.Task[None] | None = None  # asks a source that is away, see below
+        self._return: asyncio.Task[None] | None = None  # queries an unavailable source, see below
         self._for_source = Batches(self._ask_source)
         self._near = Batches(self._ask_near)
         self._stages: tuple[Batches, ...] = (self._for_source,)
@@ -99,7 +102,7 @@ class TwinCache:
         return len(self._held)
 
     def get(self, twin: int) -> TwinRecord | Missing | None:
-        """What memory knows: a record, None (there is no such twin), or `MISSING`."""
+        """Return what memory knows: a record, None (there is no such twin), or `MISSING`."""
         now = self._clock()
         held = self._held.get(twin)
         if held is not None:
@@ -116,16 +119,16 @@ class TwinCache:
         return MISSING
 
     def doubts(self, twin: int) -> bool:
-        """Whether memory has a twin that the source could not be asked about when it was wanted."""
+        """Check whether the record of a twin is an earlier one, used because the source failed."""
         held = self._held.get(twin)
         return held is not None and held.late
 
     async def look_up(self, twin: int) -> TwinRecord | None:
-        """The twin, from wherever it is known; None when there is no such twin.
+        """Return a twin from memory, the shared cache or the source; None if there is no such twin.
 
         Raises:
-            TwinLookupError: the source is away and no stale copy is left, or too many look-ups
-                wait already.
+            TwinLookupError: the source is unavailable and no stale copy is left, or too many
+                look-ups wait already.
         """
         known = self.get(twin)
         if known is not MISSING:
@@ -135,15 +138,15 @@ class TwinCache:
         if stale is not None:
             await asyncio.wait({flight}, timeout=bounds.PATIENCE_S)
             if not flight.done():
-                if self._held.get(twin) is stale:  # the others use it, too, until an answer comes
+                if self._held.get(twin) is stale:  # others use it too, until an answer arrives
                     self._held[twin] = self._late(stale.record)
                 return stale.record
-        # Shielded: a caller that goes away must not cancel the look-up of the others.
+        # Shielded: a caller that is cancelled must not cancel the look-up of the others.
         return await asyncio.shield(flight)
 
     def flight(self, twin: int) -> Flight | None:
-        """Begin to look up a twin that memory does not know, or wait with those who have; None
-        where it has an old copy, which takes `look_up`.
+        """Begin or join a look-up of a twin that memory does not know; None if memory has an old
+        copy, for which `look_up` must be used.
 
         The future is shared: it must not be cancelled.
 
@@ -153,21 +156,21 @@ class TwinCache:
         return None if twin in self._held else self._flight(twin)
 
     async def look_near(self, twin: int) -> TwinRecord | Missing | None:
-        """What memory or the shared cache knows: the source is not asked."""
+        """Return what memory or the shared cache knows, without a query to the source."""
         known = self.get(twin)
         if known is not MISSING or self._shared is None:
             return known
         flight: Flight = asyncio.get_running_loop().create_future()
         flight.add_done_callback(_retrieve)
         self._near.put(twin, flight)
-        # Shielded: others may wait for the same one.
+        # Shielded: other callers may wait for the same future.
         return await asyncio.shield(flight) or MISSING
 
     def invalidate(self, ids: Iterable[int] | None) -> None:
         """Make twins stale after a change.
 
         Args:
-            ids: the changed ones; None for all.
+            ids: changed twins; None for all.
         """
         self.generation += 1
         self._highest_until = float("-inf")
@@ -185,7 +188,7 @@ class TwinCache:
                 self._held[twin] = _Held(held.record, float("-inf"), float("-inf"))
 
     async def close(self) -> None:
-        """End the fetches under way; those who wait for one get `TwinLookupError`."""
+        """Cancel the fetches in progress; callers that wait for one get `TwinLookupError`."""
         if self._return is not None:
             self._return.cancel()
             await asyncio.wait({self._return})
@@ -209,8 +212,8 @@ class TwinCache:
             return flight
         if self._waiting() >= bounds.MAX_WAITING_LOOK_UPS:
             raise TwinLookupError(f"{self._waiting()} twin look-ups wait already")
-        # An invalidated id may be wanted a second time before its first fetch began: that fetch
-        # begins after the change, so it serves both.
+        # An invalidated id may be requested again before its first fetch began: that fetch begins
+        # after the change, so it serves both.
         for batches in self._stages:
             if twin in batches.waiting:
                 return self._flights.setdefault(twin, batches.waiting[twin])
@@ -240,7 +243,7 @@ class TwinCache:
         except asyncio.CancelledError:
             self._fail(batch, "the twin cache was closed")
             raise
-        if generation != self.generation:  # some of them may have changed meanwhile
+        if generation != self.generation:  # some twins may have changed meanwhile
             found = {}
         now = self._clock()
         for twin, flight in batch.items():
@@ -258,7 +261,7 @@ class TwinCache:
             raise
         except TwinSourceError as error:
             if not self._source_failed:
-                # Once, not for every look-up meanwhile.
+                # Log this once, not for every look-up until the source works again.
                 logger.warning("twins cannot be looked up, known ones are used: %s", error)
             self._source_failed = True
             if self._return is None or self._return.done():
@@ -274,15 +277,17 @@ class TwinCache:
             self._land(batch, found)
 
     async def _await_return(self) -> None:
-        """Ask a source that is away every `RETRY_S`: without traffic nobody else would, and the
-        worker would say `away` of one that has long been back."""
+        """Query an unavailable source every `RETRY_S`: without traffic nothing else would, and the
+        worker would report the source as unavailable long after it has recovered.
+        """
         while self._source.away:
             await asyncio.sleep(bounds.RETRY_S)
             with suppress(TwinSourceError):
                 await self._source.highest_id()
 
     async def _fetch(self, ids: list[int]) -> dict[int, TwinRecord]:
-        # Before the source is asked: what was announced later makes its answer unfit to be shared.
+        # Read before the source is queried: if a change is announced later, the answer must not be
+        # stored in the shared cache.
         version = await self._shared.version() if self._shared is not None else None
         possible = await self._possible(ids)
         found = await self._source.fetch(possible) if possible else {}
@@ -291,13 +296,13 @@ class TwinCache:
         return found
 
     async def _possible(self, ids: list[int]) -> list[int]:
-        """Those that are not above the highest twin there is: the others need no query."""
+        """Return the ids that are not above the highest twin; the others need no query."""
         if max(ids) > self._highest and self._clock() >= self._highest_until:
             generation = self.generation
             try:
                 self._highest = await self._source.highest_id()
             except TwinSourceError:
-                return ids  # what it knows all the same, it says when it is asked for them
+                return ids  # what the source knows nevertheless, it returns for these ids
             if generation == self.generation:
                 self._highest_until = self._clock() + self._unknown_s
         return [twin for twin in ids if twin <= self._highest]
@@ -326,9 +331,9 @@ class TwinCache:
     def _use_stale(
         self, batch: dict[int, Flight], detail: str, known: Mapping[int, TwinRecord] = NOTHING
     ) -> None:
-        """The source is away: what was known goes on being used, without waiting for the source.
+        """Answer a batch with earlier records, as the source failed, and keep them without waiting.
 
-        A twin in use is asked for again every `RETRY_S`, in the background.
+        A twin in use is queried again every `RETRY_S`, in the background.
         """
         failed = {}
         for twin, flight in batch.items():
@@ -360,12 +365,14 @@ class TwinCache:
 
 
 def _make_room(entries: dict[int, Any], limit: int) -> None:
-    """Forget the oldest entry of a full dictionary, which keeps the order of insertion."""
+    """Drop the oldest entry of a full dictionary, which keeps the order of insertion."""
     if len(entries) >= limit:
         del entries[next(iter(entries))]
 
 
 def _retrieve(flight: Flight) -> None:
-    """A background refresh has nobody waiting: its failure was handled, not forgotten."""
+    """Retrieve the exception of a flight: a background refresh has no caller that does, and asyncio
+    would log it as never retrieved.
+    """
     if not flight.cancelled():
         flight.exception()

@@ -1,4 +1,4 @@
-"""The chain over REST: how it is followed, and having all of its twins imported."""
+"""The chain over REST: the state of following it, and the import of all of its twins."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The latest of what the chain told, for pages: a stream in Redis, as long as an operator reads.
+"""The newest events of the chain, for pages: a bounded stream in Redis.
 
-The follower adds to it what it has told the mirror and the workers, with the tip, in one
-transaction. After a crash a block is told again, and its events stand here twice.
+The follower adds the events that it has passed to the mirror and the workers, together with the
+tip, in one transaction. After a crash, the events of a block may appear twice.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ MAX_KEPT: Final = 1000
 
 
 class Kind(StrEnum):
-    """What happened."""
+    """Kind of an event."""
 
     CHANGED = "changed"
-    """A twin was made or changed."""
+    """A twin was created or changed."""
     REVERTED = "reverted"
-    """A fork was left: the twin is as it was before it, or is no more."""
+    """A fork was abandoned: the twin is as it was before the fork, or does not exist any more."""
     MISSED = "missed"
-    """Blocks could not be looked at: any twin may have changed before this one."""
+    """Blocks could not be read: any twin may have changed before this block."""
 
 
 class Event(NamedTuple):
-    """One of them.
+    """One event.
 
     Attributes:
         entry: id in the stream.
-        at: unix time it was told.
-        twin: 0 for all.
+        at: unix time at which it was recorded.
+        twin: id of the twin; 0 for all.
     """
 
     entry: str
@@ -49,7 +49,7 @@ def note(pipe: Any, kind: Kind, told: Iterable[tuple[int, int]]) -> None:
     """Add events to a transaction.
 
     Args:
-        told: twin and block of each.
+        told: twin and block of each event.
     """
     for twin, height in list(told)[-MAX_KEPT:]:
         fields = {"kind": kind.value, "height": height, "twin": twin}
@@ -57,11 +57,11 @@ def note(pipe: Any, kind: Kind, told: Iterable[tuple[int, int]]) -> None:
 
 
 def latest(client: Redis, limit: int, before: str = "") -> list[Event]:
-    """The latest events, the newest first.
+    """Return the newest events, the newest first.
 
     Args:
-        client: replies as bytes.
-        before: only those before this entry.
+        client: Redis client that returns bytes.
+        before: entry before which events are returned; empty for the newest.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.

@@ -1,10 +1,11 @@
-"""The follower of the chain as a task: one at a time, what it hears goes to the mirror and on.
+"""The follower of the chain as a task: one runs at a time, and its events update the mirror.
 
     chain.follower -> MirrorSink -> the mirror, then the workers (`services.announce`), then the tip
 
-What a batch of blocks changed is kept until `at` says that all of it is told, and written at once.
-Only when the mirror has it and the workers were told, the block becomes the tip that the next
-follower starts from: whoever is killed in between leaves work that is done twice, never a gap.
+The changes of a batch of blocks are collected until `at` reports that the batch is complete, and
+then written at once. Only when the mirror is updated and the workers are notified, the block
+becomes the tip from which the next follower starts: if a follower is killed in between, the work is
+repeated, but no change is missed.
 """
 
 from __future__ import annotations
@@ -37,18 +38,19 @@ logger = logging.getLogger(__name__)
 TASK: Final = "chain.follow"
 
 LIFE_S: Final = 1800.0
-"""Then another takes over: a task that ran longer than the broker's patience would be started a
-second time."""
+"""Seconds after which another task takes over: the broker would start a task a second time that
+runs for longer than its visibility time-out.
+"""
 
 REPORT_S: Final = 1.0
 
 
 class LeaseLostError(Exception):
-    """Somebody else may follow the chain by now."""
+    """Another process may follow the chain by now."""
 
 
 class MirrorSink:
-    """What the follower tells, on its way to the mirror and the workers."""
+    """Sink of the follower's events, which updates the mirror and notifies the workers."""
 
     def __init__(self, redis: Redis, lease: Lease) -> None:
         self._redis = redis
@@ -58,17 +60,17 @@ class MirrorSink:
         self._reverted_at = 0
 
     def twin_changed(self, twin: Twin, height: int) -> None:
-        """A twin was made or changed."""
+        """Collect a twin that was created or changed."""
         self._changed.append((twin, height))
 
     def twin_reverted(self, twin_id: int, twin: Twin | None, height: int) -> None:
-        """A change was taken back."""
-        # It comes before what the new branch changed.
+        """Collect a twin whose change was reverted."""
+        # Reverted twins arrive before the changes of the new branch.
         self._reverted[twin_id] = twin
         self._reverted_at = height
 
     def flush(self, height: int) -> None:
-        """Changes may have been missed."""
+        """Mark all twins stale and request an import, because changes may have been missed."""
         self._check()
         self._changed.clear()
         self._reverted.clear()
@@ -83,7 +85,7 @@ class MirrorSink:
         background.start(chain_import.TASK)
 
     def at(self, head: Head) -> None:
-        """Everything up to this block has been told."""
+        """Write all collected changes, and then record this block as the tip."""
         self._check()
         changed, reverted = self._changed, self._reverted
         self._changed, self._reverted = [], {}
@@ -111,7 +113,7 @@ class MirrorSink:
             raise LeaseLostError
 
     def _announce(self, ids: list[int] | None) -> None:
-        # A worker that was not told would believe what it holds: the block is told again.
+        # A worker that was not notified would use old records, so the block must be repeated.
         if not services.announce(ids):
             raise RedisError("the workers could not be informed of a change")
 
@@ -120,7 +122,7 @@ def follow(life_s: float = LIFE_S) -> bool:
     """Follow the chain until the lease is lost, the worker stops, or for `life_s`.
 
     Returns:
-        Whether it did; False when somebody else does.
+        Whether it followed; False if another process does.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -163,7 +165,7 @@ def follow(life_s: float = LIFE_S) -> bool:
 
 
 class Reporter:
-    """Writes a follower's progress where health and metrics find it."""
+    """Writer of a follower's progress to Redis, for health and metrics."""
 
     def __init__(
         self,
@@ -177,7 +179,7 @@ class Reporter:
         self._told = Progress()
 
     def report(self) -> None:
-        """Write what is new; what Redis does not take is written the next time."""
+        """Write the progress since the last report; if Redis refuses it, the next call does."""
         progress, told = self._progress(), self._told
         fields: dict[Any, Any] = {
             **{"url": progress.url, "error": shortened(progress.last_error)},

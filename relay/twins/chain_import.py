@@ -1,9 +1,10 @@
 """The import of all twins of the chain into the mirror, in pages, resumable.
 
-After each page its last key is kept in Redis, so a killed import goes on where it was. When the
-follower had to flush meanwhile, what is imported already may be old, and it begins again. A node
-that is behind the flush is not asked: what was missed is missing there as well. At the end, what
-the mirror still calls stale from before its beginning is on the chain no more.
+After each page its last key is stored in Redis, so that an import that was killed continues there.
+If the follower flushes meanwhile, imported twins may be old, and the import begins again. It does
+not use nodes that are behind the block of the flush, as they do not have the missed changes either.
+At the end, twins that the mirror has marked stale since before the import began are deleted: the
+chain does not have them any more.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Told = Callable[[Import], None]
 
 
 def want() -> None:
-    """Have all twins imported, though no change is known to be missed.
+    """Request an import of all twins, even if no change is known to be missed.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -43,18 +44,18 @@ def want() -> None:
 
 
 def import_twins(told: Told = lambda _: None) -> bool:
-    """Import all twins, or what is left of it.
+    """Import all twins, or continue an import.
 
     Args:
-        told: called after each page.
+        told: function called after each page.
 
     Returns:
-        Whether it was done to its end; False when somebody else is at it, the chain is away, or
+        Whether it was completed; False if another process imports, the chain is unavailable, or
         the worker stops.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
-        django.db.Error: the database does not take it.
+        django.db.Error: the database does not accept it.
     """
     redis = client()
     lease = Lease(redis, keys.CHAIN_IMPORT_LEASE)

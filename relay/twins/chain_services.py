@@ -1,4 +1,4 @@
-"""The chain as operators see it, and having all of its twins imported."""
+"""Operations on the chain, for operators: its state, its events, and the import of all twins."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class ImportStatus:
     """State of the import of all twins.
 
     Attributes:
-        state: `never`, `wanted` (not begun), `running`, `waiting` (to go on) or `done`.
-        twins: read so far, or in all.
+        state: `never`, `wanted` (not begun), `running`, `waiting` (to continue) or `done`.
+        twins: number of twins read so far, or in all.
         newest_id: highest id of a twin when it began.
         began, ended: unix times, 0 for not yet.
-        error: why it does not go on.
+        error: why it does not continue.
     """
 
     state: str
@@ -51,14 +51,14 @@ class ChainStatus:
     """State of following the chain.
 
     Attributes:
-        used: whether twins come from it at all.
-        following: whether it is followed as it should be; else `complaint` says what is wrong.
-        url: the node that is followed; `nodes` are all that may be.
-        by: host/pid of the follower; `leased` whether it lives.
-        height: the block everything is known up to; None before the first.
-        lag_blocks: blocks that are announced and not told of yet.
-        head_age_s: time since the newest block; None before the first.
-        mirrored: twins of it in the table of this site.
+        used: whether the relay reads twins from the chain.
+        following: whether following works; if not, `complaint` has the reason.
+        url: node that is followed; `nodes` are all configured nodes.
+        by: host/pid of the follower; `leased` is whether it runs.
+        height: block up to which all changes are known; None before the first.
+        lag_blocks: number of blocks that are announced and not processed yet.
+        head_age_s: seconds since the newest block; None before the first.
+        mirrored: number of twins of the chain in the table of this site.
     """
 
     used: bool
@@ -78,14 +78,14 @@ class ChainStatus:
 
 
 class Told(NamedTuple):
-    """An event of the chain, and its twin as the mirror has it now; None where there is none."""
+    """An event of the chain, and its twin as it is in the mirror now; None if it is not there."""
 
     event: Event
     twin: Twin | None
 
 
 def status() -> ChainStatus:
-    """How it is.
+    """Return the state of following the chain.
 
     Raises:
         Away: Redis does not answer.
@@ -123,10 +123,10 @@ def status() -> ChainStatus:
 
 
 def list_events(*, limit: int = 100, cursor: str = "") -> Page[Told]:
-    """What the chain told, the latest first; some thousand events are kept.
+    """List the events of the chain, the newest first; about a thousand are kept.
 
     Raises:
-        Invalid: the cursor is none of this list.
+        Invalid: the cursor does not belong to this list.
         Away: Redis or the database does not answer.
     """
     wanted = paging.bounded(limit)
@@ -148,10 +148,10 @@ def list_events(*, limit: int = 100, cursor: str = "") -> Page[Told]:
 
 
 def want_import(*, actor: Actor) -> ImportStatus:
-    """Have all twins imported from now on, by whoever does it; one that is needed goes on.
+    """Request an import of all twins; one that is already requested or running continues.
 
     Returns:
-        How it was before.
+        State of the import before.
 
     Raises:
         Denied, Away
@@ -165,7 +165,8 @@ def want_import(*, actor: Actor) -> ImportStatus:
 
 
 def start_import(*, actor: Actor) -> None:
-    """As `want_import`, and have a Celery worker do it now. `status` tells how far it is.
+    """Request an import as `want_import` does, and start it in a Celery worker. `status` returns
+    its progress.
 
     Raises:
         Denied, Away

@@ -1,12 +1,12 @@
-"""The twin source `tfchain`: the chain, asked in a thread, with the mirror beside it.
+"""The twin source `tfchain`: the chain, queried in a thread, together with its mirror.
 
     worker's caches -> ChainSource -> a node of the chain, through `chain.rotation`
                                    -> the mirror (`relay.twins.mirror`)
 
-Every answer is compared with the mirror, which the follower keeps: where that has the twin of a
-later block, the node lags behind. While no node answers the mirror is what is known all the same,
-and it is used at once where the chain has not answered an earlier query for a while: no look-up
-waits for its patience to end twice.
+Every answer is compared with the mirror, which the follower updates: if the mirror has a twin of a
+later block, the node is behind. While no node answers, the mirror is used. It is used at once if an
+earlier query has waited for the chain for longer than `patience_s`, so that each look-up does not
+wait again.
 """
 
 from __future__ import annotations
@@ -30,24 +30,25 @@ from relay.twins.table import Answer, TwinTable
 logger = logging.getLogger(__name__)
 
 MAX_QUERIES: Final = 8
-"""Queries that wait for the chain: more would only wait for those that got no answer."""
+"""Queries that wait for the chain at once; more would wait behind those that have no answer."""
 
 CLOSE_S: Final = 1.0
-"""How long a stop waits for a query under way."""
+"""Seconds for which `close` waits for a query in progress."""
 
 
 class ChainSource:
     """`relay.twins.source.TwinSource` over a chain and its mirror.
 
     Attributes:
-        queries, failures: how many there were.
+        queries, failures: number of queries, and of those that failed.
     """
 
     def __init__(self, urls: Sequence[str], *, patience_s: float = PATIENCE_S) -> None:
-        """
+        """Initialise the source.
+
         Args:
             urls: nodes of the chain.
-            patience_s: how long to wait for the chain when the mirror has every wanted twin, and
+            patience_s: seconds to wait for the chain if the mirror has every requested twin, and
                 for the highest id.
         """
         self.away = ""
@@ -55,10 +56,10 @@ class ChainSource:
         self.failures = 0
         self._patience_s = patience_s
         self._rotation = Rotation(urls)
-        # One thread: the rotation has one connection, and look-ups come merged.
+        # One thread is enough: the rotation has one connection, and look-ups arrive in batches.
         self._chain = ThreadPoolExecutor(1, thread_name_prefix="chain")
         self._table = TwinTable()
-        self._asked: dict[asyncio.Future[Any], float] = {}  # queries under way, with their times
+        self._asked: dict[asyncio.Future[Any], float] = {}  # queries in progress, with their times
 
     async def fetch(self, ids: Sequence[int]) -> dict[int, TwinRecord]:
         query = await self._ask(lambda: self._rotation.twins(ids), ids)
@@ -87,7 +88,7 @@ class ChainSource:
             return highest
 
     async def close(self) -> None:
-        """Close the connections; a query under way is left behind."""
+        """Close the connections; a query in progress is abandoned after `CLOSE_S`."""
         loop = asyncio.get_running_loop()
         closing = loop.run_in_executor(self._chain, self._rotation.close)
         await asyncio.wait({closing}, timeout=CLOSE_S)
@@ -108,7 +109,7 @@ class ChainSource:
         return query
 
     async def _is_answered(self, query: asyncio.Future[Any]) -> bool:
-        """Waits for an answer; False when the oldest query has had none for `patience_s`."""
+        """Wait for an answer; return False if the oldest query has had none for `patience_s`."""
         oldest = next(iter(self._asked.values()), None)
         if oldest is not None:
             left_s = oldest + self._patience_s - asyncio.get_running_loop().time()
@@ -124,7 +125,7 @@ class ChainSource:
         self.failures += error is not None
 
     def figures(self) -> dict[str, float]:
-        """For the metrics of the worker."""
+        """Return the series for the metrics of the worker."""
         return {
             "relay_chain_queries_total": self.queries,
             "relay_chain_query_failures_total": self.failures,

@@ -1,11 +1,11 @@
-"""How the chain is followed and imported, as it stands in Redis: for the tasks, health, metrics.
+"""State of following and importing the chain, stored in Redis for tasks, health and metrics.
 
-    relay:chain          the last block told of, the node, the newest head, counts
-    relay:chain:events   the latest of what it told (`relay.twins.chain_events`)
-    relay:chain:import   the import of all twins: where it is, and which one is wanted
+    relay:chain          the last processed block, the node, the newest head, counts
+    relay:chain:events   the newest events (`relay.twins.chain_events`)
+    relay:chain:import   the import of all twins: its progress, and the number of the wanted one
 
-Each flush of the follower wants another import, by raising a number; an import is done when it
-ended under the number that is wanted.
+Each flush of the follower requests another import by increasing a number; an import is complete
+when it ended under the number that is wanted.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from relay.ops.redis_client import number, text
 from relay.queues import keys
 
 SILENT_S: Final = 30.0
-"""Without a new block for so long the chain is not followed: one comes each 6 s."""
+"""Seconds without a new block after which the chain counts as not followed; one arrives in 6 s."""
 
 COUNTS: Final = ("reconnects", "node_errors", "store_errors", "stored", "updated", "flushes")
 
 
 class Following(NamedTuple):
-    """How the follower is doing.
+    """State of the follower.
 
     Attributes:
-        tip: the last block everything is told of; None before the first.
-        flushed: the block before which changes may have been missed; 0 before the first.
-        url: the node it is connected to; empty while there is none.
-        head_height: the newest block known.
-        head_at: unix time it was announced; 0 before the first.
+        tip: last block whose changes are all processed; None before the first.
+        flushed: block before which changes may have been missed; 0 before the first.
+        url: node it is connected to; empty if there is none.
+        head_height: height of the newest known block.
+        head_at: unix time at which that block was announced; 0 before the first.
         error: why it left the last node.
-        leased: whether somebody follows at all.
-        by: who does or did last, `host/pid`.
-        counts: by `COUNTS`, over all followers there were.
+        leased: whether a process follows the chain.
+        by: process that follows or followed last, `host/pid`.
+        counts: counts by the names in `COUNTS`, over all followers so far.
     """
 
     tip: Head | None
@@ -55,11 +55,11 @@ class Following(NamedTuple):
 
     @property
     def lag_blocks(self) -> int:
-        """Blocks that are announced and not told of yet."""
+        """Number of blocks that are announced and not processed yet."""
         return max(0, self.head_height - self.tip.height) if self.tip else 0
 
     def complaint(self, now: float) -> str:
-        """What is wrong; empty when nothing is."""
+        """Return what is wrong; empty if nothing is."""
         because = f": {self.error}" if self.error else ""
         if not self.leased:
             return f"nobody follows the chain{because}"
@@ -71,15 +71,15 @@ class Following(NamedTuple):
 
 
 class Import(NamedTuple):
-    """How the import of all twins is doing.
+    """State of the import of all twins.
 
     Attributes:
-        wanted, number: of the import that is wanted, and of the last one begun.
-        running: begun and not ended.
-        leased: whether somebody is at it.
-        next_key: of the last page that was kept.
-        height: of the first page.
-        twins, newest_id: read so far, and the highest id of a twin at its beginning.
+        wanted, number: numbers of the import that is wanted, and of the last one begun.
+        running: whether it has begun and not ended.
+        leased: whether a process is importing.
+        next_key: key after the last page that was stored.
+        height: height of the block of the first page.
+        twins, newest_id: number of twins read so far, and the highest id of a twin when it began.
         began, ended: unix times, 0 for not yet.
         error: why it stopped before its end.
     """
@@ -98,19 +98,19 @@ class Import(NamedTuple):
 
     @property
     def needed(self) -> bool:
-        """Whether changes may have been missed since the last one that ended."""
+        """Whether changes may have been missed since the last import that ended."""
         return self.running or self.number < self.wanted
 
 
 class ChainState(NamedTuple):
-    """Both."""
+    """State of the follower and of the import."""
 
     following: Following
     imported: Import
 
 
 def read(client: Redis) -> ChainState:
-    """Read it.
+    """Read the state.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -121,14 +121,14 @@ def read(client: Redis) -> ChainState:
 
 
 async def read_async(client: AsyncRedis) -> ChainState:
-    """As `read`, on an event loop."""
+    """Read the state as `read` does, on an event loop."""
     async with client.pipeline(transaction=False) as pipe:
         _ask(pipe)
         return _state(*await pipe.execute())
 
 
 def figures(state: ChainState, now: float | None = None) -> dict[str, float]:
-    """The metrics of the chain; those of the reference relay under its names."""
+    """Return the metrics of the chain; those that the reference relay has too have its names."""
     following, imported = state
     moment = time.time() if now is None else now
     counts = following.counts
@@ -165,7 +165,7 @@ def _state(chain: Any, followed: int, imported: Any, importing: int) -> ChainSta
         tip=tip,
         flushed=_whole(raw.get("flushed")),
         url=raw.get("url", ""),
-        # Reported once a second, so the tip may be ahead of it.
+        # The head is reported once a second, so the tip may be ahead of it.
         head_height=max(_whole(raw.get("head_height")), tip.height if tip else 0),
         head_at=number(raw.get("head_at")),
         error=raw.get("error", ""),

@@ -1,8 +1,8 @@
-"""Twins in and out of CSV files with the header `id,account,pk,relays`.
+"""Import and export of twins as CSV files with the header `id,account,pk,relays`.
 
-An import reads the whole file first: lines are parsed and put into a temporary table, which locks
-nobody out. Only when the file is known to be good does one statement in one short transaction take
-over what differs. So an import is all or nothing, and the relay keeps working beside it.
+An import reads the whole file first: it parses the lines into a temporary table, which blocks no
+other process. Only when the file is known to be valid, one statement in one short transaction
+applies the differences. So an import is all or nothing, and the relay works meanwhile.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ from relay.twins.source import split_relays
 HEADER: Final = ("id", "account", "pk", "relays")
 
 MAX_LINE_CHARS: Final = 16 * 1024
-"""A line of the longest fields takes about 1,300."""
+"""Characters in one line, at most; a line of the longest fields takes about 1,300."""
 
 MAX_ROWS: Final = 5_000_000
-"""Line numbers of all ids are in memory during an import, to name repetitions."""
+"""Twins in one file, at most: an import keeps the line numbers of all ids in memory, to report
+duplicates.
+"""
 
 MAX_ERRORS: Final = 100
-"""Errors kept to be shown; the others are counted."""
+"""Errors kept for display; further ones are only counted."""
 
 STAGE_ROWS: Final = 2000
 PROGRESS_ROWS: Final = 10_000
@@ -47,7 +49,7 @@ _STAGE: Final = "relay_twins_stage"
 
 
 class LineError(NamedTuple):
-    """A line that is no twin, and why."""
+    """A line that is not a valid twin, and the reason."""
 
     line: int
     text: str
@@ -81,7 +83,7 @@ class ImportRefusedError(Exception):
 
 
 def read(file: TextIO) -> Iterator[tuple[int, TwinValues] | LineError]:
-    """The lines of a file: number and twin, or what is wrong. A wrong header is the only answer."""
+    """Yield for each line its number and twin, or its error. After a wrong header, nothing else."""
     rows = csv.reader(_bounded_lines(file), strict=True)
     first_lines: dict[int, int] = {}
     header = True
@@ -93,7 +95,7 @@ def read(file: TextIO) -> Iterator[tuple[int, TwinValues] | LineError]:
                 yield LineError(1, f"the header {','.join(HEADER)} is missing")
             return
         except _TooLongError as error:
-            yield LineError(rows.line_num + 1, str(error))  # the reader never got that line
+            yield LineError(rows.line_num + 1, str(error))  # the reader has not counted that line
             return
         except csv.Error as error:
             yield LineError(rows.line_num, str(error))
@@ -121,18 +123,18 @@ def import_twins(
     keep_going: bool = False,
     progress: Callable[[int], None] = lambda rows: None,
 ) -> ImportReport:
-    """Add and change twins. Those that are not in the file stay as they are.
+    """Add and change twins. Twins that the file does not list stay unchanged.
 
     Args:
-        file: open text, `newline=""`.
+        file: open text file, `newline=""`.
         actor: who imports them.
-        keep_going: import the good lines although there are bad ones.
-        progress: called with the rows read so far, now and then.
+        keep_going: whether to import valid lines even if others are invalid.
+        progress: function called now and then with the number of rows read so far.
 
     Raises:
-        relay.access.errors.Denied: the actor may not.
+        relay.access.errors.Denied: the actor lacks the permission.
         relay.access.errors.Conflict: twins come from the chain.
-        ImportRefusedError: a line is wrong and `keep_going` is off; nothing was changed.
+        ImportRefusedError: a line is invalid and `keep_going` is off; nothing was changed.
     """
     actor.require(matrix.permission_of("twin.import"))
     if not in_registry():
@@ -159,7 +161,7 @@ def export_twins(file: TextIO) -> int:
     """Write all twins.
 
     Returns:
-        How many there were.
+        Number of twins.
     """
     writer = csv.writer(file)
     writer.writerow(HEADER)
@@ -173,7 +175,7 @@ def export_twins(file: TextIO) -> int:
 
 
 class _TooLongError(Exception):
-    """There is no telling where the next line begins."""
+    """A line is too long, so that the beginning of the next one is unknown."""
 
 
 def _bounded_lines(file: TextIO) -> Iterator[str]:

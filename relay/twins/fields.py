@@ -1,4 +1,4 @@
-"""The text forms of a twin's values: in the CSV file, on the command line and in forms."""
+"""Text forms of a twin's values, for the CSV file, the command line and forms."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from relay.twins.bounds import MAX_RELAYS, MAX_RELAYS_BYTES
 from relay.twins.source import RELAY_SEPARATOR, split_relays
 
 NO_RELAYS: Final = "it lists no relay, so no message reaches it"
-"""Of a twin; what is told beside a change that leaves one so."""
+"""Warning about a twin without relays, shown after a change that results in one."""
 
 
 class FieldError(ValueError):
-    """A value that is not what its field wants. The text names the field."""
+    """A value is invalid. The text names the field."""
 
 
 class TwinValues(NamedTuple):
-    """What makes a twin, parsed and within bounds."""
+    """Values of a twin, parsed and within bounds."""
 
     id: int
     account: bytes
@@ -36,13 +36,13 @@ def parse_values(twin: str, account: str, pk: str, relays: str) -> TwinValues:
     """Parse all fields of a twin.
 
     Raises:
-        FieldError: the first field that is wrong.
+        FieldError: a field is invalid; the error is about the first one.
     """
     return TwinValues(parse_id(twin), parse_signer(account), parse_pk(pk), parse_relays(relays))
 
 
 def parse_id(text: str) -> int:
-    """A twin id, in decimal."""
+    """Parse a twin id, in decimal."""
     text = text.strip()
     if not (text.isascii() and text.isdigit() and len(text) <= 10):
         raise FieldError(f"id: must be a number, not {_shown(text)}")
@@ -53,7 +53,7 @@ def parse_id(text: str) -> int:
 
 
 def parse_account(text: str) -> bytes:
-    """An account: ss58 address, or 0x and 64 hexadecimal digits."""
+    """Parse an account: an ss58 address, or 0x and 64 hexadecimal digits."""
     text = text.strip()
     if text.startswith("0x"):
         return _hex("account", text, ACCOUNT_BYTES)
@@ -64,7 +64,7 @@ def parse_account(text: str) -> bytes:
 
 
 def parse_signer(text: str) -> bytes:
-    """An account that a twin may have: its signatures prove who signed."""
+    """Parse an account and refuse weak ones, whose signatures do not prove who signed."""
     account = parse_account(text)
     if account in WEAK_ACCOUNTS:
         raise FieldError(f"account: {WEAK_ACCOUNT}")
@@ -72,13 +72,13 @@ def parse_signer(text: str) -> bytes:
 
 
 def parse_pk(text: str) -> bytes | None:
-    """An encryption key: 0x and 66 hexadecimal digits, or empty for none."""
+    """Parse an encryption key: 0x and 66 hexadecimal digits, or empty for none."""
     text = text.strip()
     return _hex("pk", text, PUBLIC_KEY_BYTES) if text else None
 
 
 def parse_relays(text: str) -> tuple[str, ...]:
-    """Relays joined by an underscore, or empty for none: host names, and those of this relay."""
+    """Parse relays joined by an underscore: host names, or names of this relay; may be empty."""
     text = text.strip()
     if len(text.encode("utf-8", "replace")) > MAX_RELAYS_BYTES:
         raise FieldError(f"relays: must be at most {MAX_RELAYS_BYTES} bytes")
@@ -93,13 +93,12 @@ def parse_relays(text: str) -> tuple[str, ...]:
 
 
 def own_relay() -> tuple[str, ...]:
-    """Return the name twins of this relay list unless they say otherwise; empty where it has none
-    that is known here."""
+    """Return the name that twins of this relay list by default; empty if no name is configured."""
     return tuple(settings.RMB.relay.domains[:1])
 
 
 def to_texts(values: TwinValues) -> tuple[str, str, str, str]:
-    """What `parse_values` reads; accounts as ss58."""
+    """Return the texts that `parse_values` reads, with the account as ss58."""
     return (
         str(values.id),
         ss58.encode(values.account),
@@ -109,7 +108,7 @@ def to_texts(values: TwinValues) -> tuple[str, str, str, str]:
 
 
 def join_relays(relays: Sequence[str]) -> str:
-    """The joined form that `parse_relays` reads."""
+    """Return the joined form that `parse_relays` reads."""
     return RELAY_SEPARATOR.join(relays)
 
 
@@ -126,7 +125,7 @@ def _check_relay(text: str) -> None:
 def _hex(field: str, text: str, size_bytes: int) -> bytes:
     digits = text.removeprefix("0x")
     try:
-        # bytes.fromhex skips white space between bytes, which is no hexadecimal digit.
+        # bytes.fromhex skips white space between bytes, so refuse everything but digits.
         value = bytes.fromhex(digits) if digits.isalnum() else b""
     except ValueError:
         value = b""

@@ -1,4 +1,4 @@
-"""Twins as operators look for them."""
+"""Search and lists of twins, for operators."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RATES: Final = Flow._fields
 
 
 class Listed(NamedTuple):
-    """A twin and the rates of its sessions; None: Redis does not answer."""
+    """A twin and the rates of its sessions; the rates are None if Redis does not answer."""
 
     row: Twin
     flow: Flow | None
@@ -47,18 +47,18 @@ def search(
     banned: bool | None = None,
     connected: bool | None = None,
 ) -> QuerySet[Twin]:
-    """Twins by what is known of them; all of them without a word.
+    """Return twins that match all filters; all twins if no filter is given.
 
     Args:
         text: an id, an account (ss58, or 0x and 64 digits), or a part of a relay's name.
-        relay: a relay each of them lists.
+        relay: a relay that each twin lists.
         source: `registry` or `chain`.
-        stale: only those of the chain that may have changed unseen, or only the others.
-        banned: only those that are banned now, or only the others.
-        connected: only those with a session, by what the database knows, or only the others.
+        stale: only twins of the chain that may have missed changes, or only the others.
+        banned: only twins that are banned now, or only the others.
+        connected: only twins with a session in the database, or only the others.
 
     Raises:
-        Invalid: a value can be none.
+        Invalid: a filter has an impossible value.
     """
     wrong = {}
     if len(text) > MAX_SEARCH_CHARS:
@@ -84,14 +84,14 @@ def search(
 
 
 def page(rows: QuerySet[Twin], *, order: str, limit: int, cursor: str = "") -> Page[Listed]:
-    """Make one page of these twins.
+    """Return one page of twins.
 
     Args:
-        order: one of `ORDERS` or `RATES`, or that with a minus.
+        order: one of `ORDERS` or `RATES`, optionally with a minus.
 
     Raises:
-        Invalid: order, limit or cursor are none.
-        Away: the database does not answer, or Redis, and the order is by rate.
+        Invalid: the order, limit or cursor is invalid.
+        Away: the database does not answer, or Redis, if the order is by rate.
     """
     name, descending = paging.one_of(order, (*ORDERS, *RATES))
     if name in ORDERS:
@@ -112,7 +112,7 @@ def page(rows: QuerySet[Twin], *, order: str, limit: int, cursor: str = "") -> P
 
 
 def with_flows(rows: Iterable[Twin]) -> list[Listed]:
-    """Add the rates of their sessions to twins."""
+    """Add to twins the rates of their sessions."""
     try:
         flows = published_rates.read(client()).twins()
     except RedisError:
@@ -129,14 +129,14 @@ def _of(rows: QuerySet[Twin], ids: Sequence[int]) -> QuerySet[Twin]:
 
 
 def require_known(twin: int, way_out: str = "--unknown") -> None:
-    """Refuse a twin that is neither in the table nor has a decision: its id may be misspelt.
+    """Refuse a twin that is neither in the table nor has a limit or ban: its id may be misspelt.
 
     Args:
-        twin: its id.
-        way_out: what accepts it all the same, as the caller of this face writes it.
+        twin: id of the twin.
+        way_out: option that allows unknown twins, as the caller's interface spells it.
 
     Raises:
-        NotFound: this relay does not know it.
+        NotFound: this relay does not know the twin.
     """
     if not (Twin.objects.filter(pk=twin).exists() or TwinLimit.objects.filter(twin=twin).exists()):
         raise NotFound(
@@ -157,7 +157,7 @@ def _matching(term: str) -> QuerySet[Twin]:
 
 
 def _lists(relay: str) -> Q:
-    """One of the names that are joined in the column, in any case, also by its canonical name."""
+    """Return a filter for twins that list a relay, in any case, or by its canonical name."""
     joint, found = RELAY_SEPARATOR, Q()
     for name in {relay, spelled(relay)}:
         found |= (

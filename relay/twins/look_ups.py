@@ -1,11 +1,11 @@
-"""Look-ups of twins that somebody names who has proven nothing yet: at a sign-in, or for a message
-of another relay whose signature is still to be checked.
+"""Look-ups of twins for clients that are not verified yet: at a sign-in, or for a message of a
+partner relay whose signature is still to be checked.
 
     memory and the shared cache   -> free: a gateway host signs thousands of twins in at once
-    the registry of this relay    -> free: an answer takes less than the check of a signature
-    a node of the chain           -> bounded for each address, and under way at once
+    the registry of this relay    -> free: an answer takes less time than checking a signature
+    a node of the chain           -> bounded for each address, and in the number at once
 
-Unknown twins are cheap to name, and a node is asked about each of them.
+Naming unknown twins is cheap, and each of them costs a query to a node.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from relay.twins.cache import MISSING, Missing, TwinLookupError
 from relay.twins.source import TwinRecord
 
 UNDER_WAY: Final = 1024
-"""Look-ups that reach a chain node at once, in a worker."""
+"""Look-ups of one worker that query a chain node at once."""
 BURST_S: Final = 5
-"""An address may use so many seconds of its rate at once: its clients come back together."""
+"""Seconds of its rate that an address may use at once, because its clients reconnect together."""
 
 
 class PlaceLimitError(TwinLookupError):
-    """An address has had too many twins looked up on the chain."""
+    """An address has caused too many look-ups on the chain."""
 
 
 class Twins(Protocol):
-    """The twin cache, as far as it is needed here."""
+    """The part of the twin cache that is used here."""
 
     async def look_near(self, twin: int) -> TwinRecord | Missing | None: ...
 
@@ -42,11 +42,13 @@ class LookUps:
     """The look-ups of one worker, for twins that memory does not know."""
 
     def __init__(self, twins: Twins, *, on_chain: bool, per_ip_per_s: int) -> None:
-        """
+        """Initialise the look-ups.
+
         Args:
-            twins: the cache.
-            on_chain: whether it ends at nodes of the chain.
-            per_ip_per_s: how many may reach a node for each address and second; 0 is any.
+            twins: twin cache.
+            on_chain: whether the source of the cache is the chain.
+            per_ip_per_s: look-ups that may reach a node for each address and second; 0 for no
+                limit.
         """
         self._twins = twins
         self._on_chain = on_chain
@@ -56,7 +58,7 @@ class LookUps:
             self._places = TokenBuckets(per_ip_per_s, per_ip_per_s * BURST_S)
 
     def flight(self, twin: int) -> Flight | None:
-        """Begin a look-up of a twin that memory does not know; None where it takes `look_up`.
+        """Begin a look-up of a twin that memory does not know; None if `look_up` must be used.
 
         Raises:
             TwinLookupError: too many look-ups wait already.
@@ -64,15 +66,15 @@ class LookUps:
         return None if self._on_chain else self._twins.flight(twin)
 
     async def look_up(self, twin: int, place: str) -> TwinRecord | None:
-        """The twin; None when there is no such twin.
+        """Return a twin; None if there is no such twin.
 
         Args:
-            twin: its id.
-            place: what the limits of the address are counted under.
+            twin: id of the twin.
+            place: key under which the limit of the address is counted.
 
         Raises:
-            PlaceLimitError: the address has had too many looked up.
-            TwinLookupError: the source is away, or too many look-ups wait already.
+            PlaceLimitError: the address has caused too many look-ups.
+            TwinLookupError: the source is unavailable, or too many look-ups wait already.
         """
         if not self._on_chain:
             return await self._twins.look_up(twin)
@@ -92,7 +94,7 @@ class LookUps:
 
 
 def open_look_ups(config: Any, twins: Twins) -> LookUps:
-    """The look-ups as the configuration bounds them."""
+    """Create the look-ups with the limits of the configuration."""
     return LookUps(
         twins,
         on_chain=config.twins.source == "tfchain",

@@ -1,17 +1,17 @@
 """The mirror: the chain's twins in the table of this site, each with the block it was read at.
 
-Three kinds of writers meet here: the follower, which tells what changed in a block; look-ups of the
-workers; and the import of all twins. They ask different nodes, one of which may lag behind, so an
-answer may be older than what is there. Each statement compares heights by itself, in the database:
+There are three kinds of writers: the follower, which reports the changes of a block; look-ups of
+the workers; and the import of all twins. They query different nodes, and a node may be behind, so
+an answer may be older than the row in the table. Each statement compares heights in the database:
 
-    changed   wins unless a greater height is there
+    changed   wins unless the row has a greater height
     read      wins only if its height is greater
-    reverted  wins always: a fork was left
+    reverted  wins always: a fork was abandoned
 
-A row is stale from a height on when changes may have been missed; then any answer read there or
-above wins. Rows of the registry give way to the chain's.
+A row is stale from a height on if changes may have been missed; then any answer read at that height
+or above wins. Rows of the registry are replaced by those of the chain.
 
-A twin whose account anybody can sign for is not kept, as if the chain did not have it.
+A twin whose account anybody can sign for is not stored, as if the chain did not have it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from relay.twins.models import Twin
 from relay.twins.source import RELAY_SEPARATOR, TwinRecord, relay_names
 
 CHUNK: Final = 500
-"""Rows asked for at once; below what the oldest SQLite takes as parameters."""
+"""Rows queried at once; fewer than the parameters that the oldest supported SQLite accepts."""
 
 _OTHER: Final = "{table}.source <> excluded.source"
 _CHANGED: Final = (
@@ -48,8 +48,9 @@ class Reconciled(NamedTuple):
     """What is known after a look-up.
 
     Attributes:
-        records: the newest of each twin; those that do not exist are missing.
-        stale: some of them may have changed all the same: the node was behind the last flush.
+        records: newest record of each twin; twins that do not exist are missing.
+        stale: whether some may have changed nevertheless, because the node was behind the last
+            flush.
     """
 
     records: dict[int, TwinRecord]
@@ -58,15 +59,15 @@ class Reconciled(NamedTuple):
 
 class _Row(NamedTuple):
     record: TwinRecord
-    relays: str  # as the chain has them
+    relays: str  # as on the chain
     stale_since: int | None
 
 
 def keep_changed(changes: Iterable[tuple[ChainTwin, int]]) -> int:
-    """Take over what events told: twins and heights, the later one of a twin last.
+    """Store twins that events reported, with their heights; the latest change of a twin comes last.
 
     Returns:
-        How many of the twins were new to the mirror.
+        Number of twins that are new to the mirror.
     """
     latest = {twin.id: (twin, height) for twin, height in changes if provable(twin)}
     there = sum(_mirrored().filter(id__in=chunk).count() for chunk in _chunks(latest))
@@ -75,12 +76,12 @@ def keep_changed(changes: Iterable[tuple[ChainTwin, int]]) -> int:
 
 
 def keep_read(twins: Iterable[ChainTwin], height: int) -> None:
-    """Take over what was read at a block."""
+    """Store twins that were read at a block."""
     _write([(twin, height) for twin in twins if provable(twin)], _READ)
 
 
 def keep_reverted(twins: Mapping[int, ChainTwin | None], height: int) -> None:
-    """Take over what is true after a fork was left; None is a twin that is no more."""
+    """Store the state after a fork was abandoned; None is a twin that does not exist any more."""
     there = [twin for twin in twins.values() if twin is not None and provable(twin)]
     _write([(twin, height) for twin in there], _ALWAYS)
     for chunk in _chunks(twins.keys() - {twin.id for twin in there}):
@@ -88,26 +89,26 @@ def keep_reverted(twins: Mapping[int, ChainTwin | None], height: int) -> None:
 
 
 def mark_stale(height: int) -> None:
-    """Changes may have been missed before this block."""
+    """Mark all twins stale, because changes may have been missed before this block."""
     _mirrored().update(stale_since=height)
 
 
 def drop_unseen(height: int) -> int:
-    """Remove what is stale from before a block although all twins were read from there on.
+    """Delete twins that are stale from before a block although all twins were read from there on.
 
     Returns:
-        How many twins the chain does not have.
+        Number of twins that the chain does not have any more.
     """
     return _mirrored().filter(stale_since__lte=height).delete()[0]
 
 
 def reconcile(ids: Sequence[int], found: Mapping[int, ChainTwin], height: int) -> Reconciled:
-    """Bring the answer of a look-up and the mirror together.
+    """Merge the answer of a look-up with the mirror.
 
     Args:
-        ids: what was asked for.
-        found: what the node has.
-        height: of the block it was read at.
+        ids: twins that were requested.
+        found: twins that the node has.
+        height: height of the block at which they were read.
     """
     rows = _rows(ids)
     news = [twin for twin in found.values() if not _same(rows.get(twin.id), twin, height)]
@@ -124,23 +125,23 @@ def reconcile(ids: Sequence[int], found: Mapping[int, ChainTwin], height: int) -
 
 
 def records(ids: Sequence[int]) -> dict[int, TwinRecord]:
-    """What the mirror has of some twins; it may be old."""
+    """Return the records that the mirror has of some twins; they may be old."""
     return {twin: row.record for twin, row in _rows(ids).items()}
 
 
 def highest_id() -> int:
-    """The highest twin in the mirror, 0 when it is empty."""
+    """Return the highest twin id in the mirror, 0 if it is empty."""
     highest: int | None = _mirrored().aggregate(highest=Max("id"))["highest"]
     return highest or 0
 
 
 def provable(twin: ChainTwin) -> bool:
-    """Whether the twin's signatures prove anything; to the relay the others do not exist."""
+    """Check whether the twin's signatures prove who signed; the relay ignores other twins."""
     return twin.account not in WEAK_ACCOUNTS
 
 
 def record_of(twin: ChainTwin, height: int) -> TwinRecord:
-    """A twin of the chain as the relay works with it."""
+    """Return the record of a twin of the chain."""
     names = relay_names(_relays_text(twin))
     return TwinRecord(twin.id, twin.account, _key(twin), names, height)
 
@@ -150,7 +151,7 @@ def _mirrored() -> QuerySet[Twin]:
 
 
 def _rows(ids: Iterable[int]) -> dict[int, _Row]:
-    # Plain values: an object of the model for each would be half of what a look-up costs.
+    # Plain values: creating a model object for each would be half the cost of a look-up.
     fields = ("id", "account", "encryption_key", "relays", "height", "stale_since")
     return {
         twin: _Row(
@@ -177,21 +178,21 @@ def _same(row: _Row | None, twin: ChainTwin, height: int) -> bool:
 
 
 def _kept(key: bytes | None) -> bytes | None:
-    return bytes(key) if key else None  # PostgreSQL gives a view of its bytes
+    return bytes(key) if key else None  # PostgreSQL returns a memoryview
 
 
 def _key(twin: ChainTwin) -> bytes | None:
-    # The chain takes anything for a key; whoever would encrypt with it needs one.
+    # The chain accepts any bytes as a key; drop those that cannot be used to encrypt.
     return twin.pk if twin.pk is not None and len(twin.pk) == PUBLIC_KEY_BYTES else None
 
 
 def _relays_text(twin: ChainTwin) -> str:
-    # PostgreSQL cannot hold a NUL, and no relay has it in its name.
+    # PostgreSQL cannot store NUL, and no relay has it in its name.
     return RELAY_SEPARATOR.join(filter(None, relays.split(twin.relay))).replace("\0", "\ufffd")
 
 
 def _write(twins: Iterable[tuple[ChainTwin, int]], wins: str) -> None:
-    # In one order, so that two writers on PostgreSQL wait for each other instead of dying.
+    # Sorted, so that two writers on PostgreSQL wait for each other instead of deadlocking.
     every = sorted(twins, key=lambda each: each[0].id)
     if not every:
         return
@@ -206,7 +207,7 @@ def _write(twins: Iterable[tuple[ChainTwin, int]], wins: str) -> None:
             height = excluded.height, stale_since = NULL
         WHERE {wins.format(table=table)}
     """
-    # One transaction: on SQLite a commit for each twin would take the most of a look-up's time.
+    # One transaction: on SQLite a commit for each twin would take most of a look-up's time.
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.executemany(
             statement,

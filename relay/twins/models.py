@@ -1,5 +1,6 @@
-"""Twins as this site knows them: of the registry, written by `relay.twins.services` only, or
-mirrored from the chain, written by `relay.twins.mirror` only."""
+"""Twins of this site: those of the registry, written by `relay.twins.services` only, and those
+mirrored from the chain, written by `relay.twins.mirror` only.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +15,13 @@ from relay.twins.bounds import MAX_RELAYS_BYTES
 from relay.twins.source import TwinRecord, relay_names
 
 RECORD_FIELDS: Final = ("id", "account", "encryption_key", "relays", "version", "height")
-"""What `record_of` takes."""
+"""Fields whose values are the arguments of `record_of`."""
 
 
 def record_of(
     twin: int, account: bytes, pk: bytes | None, relays: str, version: int, height: int | None
 ) -> TwinRecord:
-    """The twin of a row as the relay works with it."""
+    """Return the record of a row."""
     return TwinRecord(
         id=twin,
         account=bytes(account),
@@ -31,7 +32,7 @@ def record_of(
 
 
 class Twin(models.Model):
-    """One twin: who it is (account), how to encrypt for it (pk), where it is reached (relays)."""
+    """A twin: its account (identity), its key for encryption (pk), and the relays that reach it."""
 
     class Source(models.TextChoices):
         REGISTRY = "registry"
@@ -47,7 +48,7 @@ class Twin(models.Model):
         db_index=True,
         help_text="Public key of 32 bytes that verifies signatures.",
     )
-    # Django keeps the name `pk`, which the rest of the world uses, for the primary key.
+    # Django reserves the name `pk`, which other programs use, for the primary key.
     encryption_key = models.BinaryField(
         "encryption key (pk)",
         db_column="pk",
@@ -90,16 +91,16 @@ class Twin(models.Model):
 
     @property
     def address(self) -> str:
-        """The account as text, as every tool of the chain shows it."""
+        """The account as an ss58 address, as all tools of the chain show it."""
         return ss58.encode(bytes(self.account))
 
     def record(self) -> TwinRecord:
-        """The twin as the relay works with it."""
+        """Return the record of the twin."""
         return record_of(*(getattr(self, name) for name in RECORD_FIELDS))
 
 
 class Chain(models.Model):
-    """The chain as this relay sees it. It is in Redis; no row is ever stored."""
+    """The chain as this relay sees it, for permissions. Its state is in Redis; no row is stored."""
 
     url = models.CharField(max_length=200, primary_key=True)
 

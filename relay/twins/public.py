@@ -1,12 +1,12 @@
-"""Looking up a twin over HTTP, for peers without a chain: nothing that is not public.
+"""Public look-up of a twin over HTTP, for peers without a chain. It returns only public fields.
 
     GET /api/v1/twins/7             the twin with this id
     GET /api/v1/twins?account=5G…   the twin of this account: ss58, or 0x and 64 digits
 
-The answer has the text forms of the CSV file (`relay.twins.fields`), relays as a list. What is
-wrong is told as problem+json (RFC 9457). It is served on the operator's listener, from the table of
-this site: the registry, or what the relay mirrored of the chain. `relay.twins.api` hangs them into
-the REST API, where operators get more from the same addresses.
+The answer has the text forms of the CSV file (`relay.twins.fields`), with relays as a list. Errors
+are problem+json (RFC 9457). It is served on the operator's listener, from the table of this site:
+the registry, or the mirror of the chain. `relay.twins.api` adds it to the REST API, where operators
+get more fields from the same addresses.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TITLES: Final = {400: "Bad Request", 404: "Not Found", 503: "Service Unavailable
 @never_cache
 @require_safe
 def by_id(request: HttpRequest, twin: str) -> JsonResponse:
-    """The twin of an id."""
+    """Answer with the twin of an id."""
     try:
         number = parse_id(twin)
     except FieldError as error:
@@ -42,7 +42,7 @@ def by_id(request: HttpRequest, twin: str) -> JsonResponse:
 @never_cache
 @require_safe
 def by_account(request: HttpRequest) -> JsonResponse:
-    """The twin of an account; of several in a registry, the one with the lowest id."""
+    """Answer with the twin of an account; if several have it, the one with the lowest id."""
     try:
         account = parse_account(request.GET.get("account", ""))
     except FieldError as error:
@@ -51,7 +51,7 @@ def by_account(request: HttpRequest) -> JsonResponse:
 
 
 def _twins() -> QuerySet[Twin]:
-    """The twins that the relay goes by."""
+    """Return the twins of the configured source."""
     if settings.RMB.twins.source == "tfchain":
         return Twin.objects.filter(source=Twin.Source.CHAIN)
     return Twin.objects.all()

@@ -1,4 +1,4 @@
-"""The twin source `registry`: the table of this site, read in a thread so that no loop waits."""
+"""The twin source `registry`: the table of this site, read in a thread to not block the loop."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RegistrySource:
         return await self._query(_highest_id)
 
     async def close(self) -> None:
-        """Close the connection and end the thread, after what it is doing."""
+        """Close the connection and end the thread, after its query in progress."""
         await self._table.close()
 
     async def _query(self, question: Callable[[], Answer]) -> Answer:
@@ -44,15 +44,15 @@ class RegistrySource:
 
 
 def _fetch(ids: Sequence[int]) -> dict[int, TwinRecord]:
-    # A statement of our own: in a rush of log-ins building the ORM's query took most of the time of
-    # this thread, and so the interpreter from the loop.
+    # Raw SQL: when many clients sign in at once, building the ORM's query took most of the time of
+    # this thread, and so kept the interpreter from the loop.
     with connection.cursor() as cursor:
         cursor.execute(_select_statement(len(ids)), list(ids))
         return {row[0]: record_of(*row) for row in cursor.fetchall()}
 
 
 def _select_statement(count: int) -> str:
-    """Rows of so many twins, with what `record_of` takes."""
+    """Return a statement that selects this many twins, with the fields that `record_of` takes."""
     quote, meta = connection.ops.quote_name, Twin._meta
     names = {field.name: quote(str(field.column)) for field in meta.concrete_fields}
     columns = ", ".join(names[name] for name in RECORD_FIELDS)

@@ -1,10 +1,11 @@
-"""Changes of the registry. Everything that writes a twin goes through here.
+"""Changes of the registry. Everything that writes a twin of the registry goes through here.
 
-A change is committed to the database first, then announced: its entry leaves the shared cache, the
-version of the registry grows, and the running workers hear which twins are stale.
+A change is committed to the database first, then announced: its entry is removed from the shared
+cache, the version of the registry grows, and the running workers are notified which twins are
+stale.
 
-With `twins.source` tfchain there is nothing to write here: the table mirrors the chain. Only what a
-registry left behind may be cleared away.
+If `twins.source` is tfchain, nothing is written here, as the table mirrors the chain; only rows
+that remain from a registry may be removed.
 """
 
 from __future__ import annotations
@@ -29,24 +30,24 @@ from relay.queues import keys
 from relay.twins.fields import TwinValues, join_relays
 from relay.twins.models import Twin
 
-# Above this many changed twins all are made stale: one short message instead of a long one.
+# Above this number of changed twins, all are made stale: one short message instead of a long one.
 MAX_ANNOUNCED = 1000
 
 ANNOUNCE_SCRIPT = scripts.source(Path(__file__).with_name("lua"), "announce")
 
 
 def in_registry() -> bool:
-    """Whether twins are this relay's own business, and not the chain's."""
+    """Check whether twins come from this relay's registry, and not from the chain."""
     return bool(settings.RMB.twins.source == "registry")
 
 
 def removable(source: str) -> bool:
-    """Whether a row may be removed here: all of a registry, and what one left behind."""
+    """Check whether a row may be removed here: any but a twin of the chain that is in use."""
     return in_registry() or source != Twin.Source.CHAIN
 
 
 def of_chain() -> Conflict:
-    """The refusal to change what is the chain's."""
+    """Return the error for changes of twins that come from the chain."""
     return Conflict("twins come from the chain (twins.source = tfchain) and are changed there")
 
 
@@ -76,17 +77,17 @@ def put_twin(values: TwinValues, *, actor: Actor) -> bool:
             create_defaults={**fields, "version": 1},
         )
         change.after = _told(values.id)
-        # Telling the workers again does no harm; saying that something changed would be wrong.
+        # Notifying the workers again does no harm; an audit record without a change would be wrong.
         change.happened = change.before != change.after
         announce_on_commit([values.id])
     return added
 
 
 def remove_twins(ids: Sequence[int], *, actor: Actor) -> int:
-    """Remove twins; those that do not exist are passed over.
+    """Remove twins; those that do not exist are skipped.
 
     Returns:
-        How many were removed.
+        Number of twins removed.
 
     Raises:
         relay.access.errors.Conflict: one of them is a twin of the chain; none was removed.
@@ -107,15 +108,15 @@ def remove_twins(ids: Sequence[int], *, actor: Actor) -> int:
 
 
 def announce_on_commit(ids: Iterable[int] | None) -> None:
-    """Announce a change once the transaction that made it is committed; None is all twins."""
+    """Announce a change as soon as its transaction is committed; None is all twins."""
     transaction.on_commit(partial(announce, None if ids is None else list(ids)))
 
 
 def announce(ids: Sequence[int] | None) -> bool:
-    """Tell the running workers that twins changed; None is all of them.
+    """Notify the running workers that twins changed; None is all of them.
 
     Returns:
-        Whether Redis took it. If not, the change is marked as pending.
+        Whether Redis accepted it. If not, the change is marked as pending.
     """
     if ids is not None and not ids:
         return True
@@ -137,17 +138,17 @@ def publish_all() -> None:
 
 
 def _tell_workers(ids: Sequence[int]) -> None:
-    """Announce changed twins; no id is all of them.
+    """Announce changed twins; no id means all of them.
 
-    In one script (`relay/twins/lua/announce.lua`), so that a twin fetched before the change cannot
-    enter the shared cache after it (see `relay/twins/lua/fill.lua`).
+    This is one script (`relay/twins/lua/announce.lua`), so that a twin fetched before the change
+    cannot enter the shared cache after it (see `relay/twins/lua/fill.lua`).
     """
     named = [str(twin) for twin in ids]
     client().eval(ANNOUNCE_SCRIPT, 2, keys.TWINS, keys.TWINS_VERSION, keys.TWINS_CHANNEL, *named)
 
 
 def _told(twin: int) -> dict[str, Any] | None:
-    """A twin's row as the audit log has it."""
+    """Return a twin's row for the audit log."""
     row = Twin.objects.filter(id=twin).first()
     if row is None:
         return None

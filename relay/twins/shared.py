@@ -1,7 +1,7 @@
-"""The twins all workers share: hash `relay:twin` in Redis, between process memory and the source.
+"""The twin cache that all workers share: hash `relay:twin` in Redis, between memory and the source.
 
-Who fetches a twin from the source reads the version of what is known first, and presents it when it
-stores the twin: one fetched before a change was announced is never stored after it.
+A worker that fetches a twin from the source reads the version of the cache first, and passes it
+when it stores the twin: a twin fetched before a change was announced is never stored after it.
 """
 
 from __future__ import annotations
@@ -23,30 +23,34 @@ from relay.twins.source import TwinRecord, from_text, to_text
 logger = logging.getLogger(__name__)
 
 Ask = Callable[..., Awaitable[Any]]
-"""Sends one command, given as its words, and awaits the reply, with text as bytes. A worker lends
-its commit connection: a client of the library costs five times as much for each command."""
+"""Function that sends one command, given as its words, and awaits the reply, with text as bytes. A
+worker passes its commit connection: a client of the library costs five times as much for each
+command.
+"""
 
 FAILURES: Final = (RedisError, hiredis.HiredisError, OSError, RuntimeError)
-"""What a command ends with when Redis is away. A `RuntimeError` is uvloop's: the transport was
-closed before the write."""
+"""Exceptions of a command when Redis is unavailable. A `RuntimeError` is from uvloop: the transport
+was closed before the write.
+"""
 
 FILL_SCRIPT: Final = scripts.source(Path(__file__).with_name("lua"), "fill")
 
 
 class SharedTwins:
-    """The Redis layer of the twin cache. It never raises: without Redis the source is asked."""
+    """The Redis layer of the twin cache. It never raises: without Redis the source is queried."""
 
     def __init__(self, ask: Ask, wall_clock: Callable[[], float]) -> None:
-        """
+        """Initialise the layer.
+
         Args:
-            ask: sends a command.
+            ask: function that sends a command.
             wall_clock: unix time in seconds.
         """
         self._ask = ask
         self._wall_clock = wall_clock
 
     async def version(self) -> bytes | None:
-        """To be handed to `store`; None when Redis did not answer."""
+        """Return the version to pass to `store`; None if Redis does not answer."""
         try:
             async with asyncio.timeout(SHARED_TIMEOUT_S):
                 version: Any = await self._ask("GET", keys.TWINS_VERSION)
@@ -56,7 +60,7 @@ class SharedTwins:
         return bytes(version or b"0")
 
     async def read(self, ids: Sequence[int]) -> dict[int, TwinRecord]:
-        """Those of some twins that it has, young enough to be used."""
+        """Return the records that the cache has of some twins and that are recent enough."""
         try:
             async with asyncio.timeout(SHARED_TIMEOUT_S):
                 entries: Any = await self._ask("HMGET", keys.TWINS, *ids)
@@ -78,7 +82,7 @@ class SharedTwins:
         return fresh
 
     async def store(self, records: dict[int, TwinRecord], version: bytes) -> None:
-        """Keep twins fetched from the source after `version` was read."""
+        """Store twins that were fetched from the source after `version` was read."""
         if not records:
             return
         now = int(self._wall_clock())

@@ -1,7 +1,7 @@
-"""What the relay knows of a twin, and the port through which it learns it.
+"""Records of twins, and the interface of the sources that they come from.
 
-A `TwinSource` is the record: the registry of this site (`relay.twins.registry`) or the chain
-(`relay.twins.chain_source`). It is asked only through `relay.twins.cache`.
+A `TwinSource` is the registry of this site (`relay.twins.registry`) or the chain
+(`relay.twins.chain_source`). Only `relay.twins.cache` queries it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ class TwinRecord(NamedTuple):
     """One twin.
 
     Attributes:
-        id: the twin's number.
-        account: its 32-byte public key, which verifies signatures.
-        pk: its 33-byte encryption key, if it has one.
-        relays: canonical names of those it lists (`proto.federation.domains`), and what it lists
-            beside them as it stands; empty when it lists nothing.
-        version: grows with every change.
+        id: id of the twin.
+        account: 32-byte public key, which verifies signatures.
+        pk: 33-byte encryption key, if it has one.
+        relays: canonical names of the relays it lists (`proto.federation.domains`), and unchanged
+            what it lists that is not a relay name; empty if it lists nothing.
+        version: number that grows with every change.
     """
 
     id: int
@@ -38,7 +38,7 @@ class TwinSourceError(Exception):
     """The source cannot answer now.
 
     Attributes:
-        known: what is known of the wanted twins all the same; it may be old.
+        known: records of the requested twins that are known nevertheless; they may be old.
     """
 
     def __init__(self, text: str, known: Mapping[int, TwinRecord] | None = None) -> None:
@@ -47,10 +47,10 @@ class TwinSourceError(Exception):
 
 
 class TwinSource(Protocol):
-    """Where twins come from.
+    """Interface of a source of twins.
 
     Attributes:
-        away: why the last question had no answer; empty when it had one.
+        away: why the last query had no answer; empty if it had one.
     """
 
     away: str
@@ -63,22 +63,22 @@ class TwinSource(Protocol):
         """
 
     async def highest_id(self) -> int:
-        """The highest twin id there is, 0 when there is none.
+        """Return the highest twin id, 0 if there are no twins.
 
         Raises:
             TwinSourceError: the source cannot answer now.
         """
 
     def figures(self) -> dict[str, float]:
-        """Series for the metrics of the worker."""
+        """Return the series for the metrics of the worker."""
 
     async def close(self) -> None:
-        """Give back connections and threads."""
+        """Close connections and end threads."""
 
 
 def open_source(config: Any) -> TwinSource:
-    """The source the configuration names."""
-    # Not at the top: models need Django, and who reads the registry needs no client of the chain.
+    """Open the source that the configuration names."""
+    # Not at the top: models need Django, and a relay with a registry needs no client of the chain.
     if config.twins.source == "tfchain":
         from relay.twins.chain_source import ChainSource
 
@@ -89,17 +89,17 @@ def open_source(config: Any) -> TwinSource:
 
 
 def split_relays(text: str) -> tuple[str, ...]:
-    """Return the relays of a twin out of their joined form, as they were entered."""
+    """Split the joined form of a twin's relays, which stay as they were entered."""
     return tuple(part for part in text.split(RELAY_SEPARATOR) if part)
 
 
 def relay_names(text: str) -> tuple[str, ...]:
-    """Return the relays of a twin, each once, by the canonical name that it is worked with."""
+    """Split the joined form of a twin's relays into canonical names, each once."""
     return tuple(dict.fromkeys(map(fold, split_relays(text))))
 
 
 def to_text(record: TwinRecord, fetched_at: int) -> str:
-    """The entry of a twin in the shared cache.
+    """Return the entry of a twin in the shared cache.
 
     Space separated: unix time of the fetch, version, account, encryption key or `-`, relays.
     """
@@ -109,10 +109,10 @@ def to_text(record: TwinRecord, fetched_at: int) -> str:
 
 
 def from_text(twin: int, text: str) -> tuple[TwinRecord, int]:
-    """Reads what `to_text` wrote.
+    """Parse an entry of the shared cache.
 
     Returns:
-        The record and the unix time it was fetched from the source.
+        The record and the unix time at which it was fetched from the source.
 
     Raises:
         ValueError: the entry was not written by `to_text`.

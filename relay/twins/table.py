@@ -1,4 +1,4 @@
-"""The table of twins, asked in a thread so that no loop waits for the database."""
+"""The table of twins, queried in a thread so as not to block the event loop."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ Answer = TypeVar("Answer")
 
 
 class TwinTable:
-    """One thread, so one connection: look-ups come merged, more would only idle."""
+    """One thread, and so one connection: look-ups arrive in batches, so more would be idle."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="twins")
 
     async def ask(self, question: Callable[[], Answer]) -> Answer:
-        """The answer to a query.
+        """Run a query in the thread and return its answer.
 
         Raises:
-            django.db.Error: the database has none.
+            django.db.Error: the database does not answer.
         """
         return await asyncio.get_running_loop().run_in_executor(self._thread, _guarded, question)
 
     async def close(self) -> None:
-        """Close the connection and end the thread, after what it is doing."""
+        """Close the connection and end the thread, after its query in progress."""
         await asyncio.get_running_loop().run_in_executor(self._thread, lambda: connection.close())
         self._thread.shutdown()
 
 
 def _guarded(question: Callable[[], Answer]) -> Answer:
-    # Django checks connections around each request; outside of one it is up to us, or one that the
-    # server closed would be used for ever.
+    # Django checks connections around each request. Outside of requests this must be done here, or
+    # a connection that the server closed would be used for ever.
     close_old_connections()
     try:
         return question()

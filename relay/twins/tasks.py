@@ -1,4 +1,4 @@
-"""The chain's Celery tasks: decorators around plain functions."""
+"""Celery tasks for the chain, around plain functions."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from relay.twins import chain_follow, chain_import, chain_state
 
 @shared_task(name=chain_follow.TASK)  # type: ignore[untyped-decorator]
 def follow() -> None:
-    """Follow the chain, unless somebody does."""
+    """Follow the chain, unless another process does."""
     chain_follow.follow()
 
 
 @shared_task(name=chain_import.TASK)  # type: ignore[untyped-decorator]
 def import_twins() -> None:
-    """Import all twins, or go on with it, unless somebody does."""
+    """Import all twins, or continue an import, unless another process does."""
     chain_import.import_twins()
 
 
 @shared_task(name="chain.watch")  # type: ignore[untyped-decorator]
 def watch() -> None:
-    """Start what should run and does not; the schedule calls this every few seconds."""
+    """Start tasks that should run and do not; the schedule calls this every few seconds."""
     try:
         following, imported = chain_state.read(client())
     except RedisError:
-        return  # there is no broker to start anything with either
+        return  # the broker, which starts tasks, is unavailable as well
     if not following.leased:
         background.start(chain_follow.TASK)
     if imported.needed and not imported.leased:

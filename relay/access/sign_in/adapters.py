@@ -1,4 +1,4 @@
-"""How allauth behaves here: nobody signs up, nothing is mailed, secrets are stored encrypted."""
+"""Adapters of allauth for this site: no sign-up, no e-mails, and secrets are stored encrypted."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from django.utils.crypto import constant_time_compare
 from relay.access.actor import address_of
 
 SESSION_HASH: Final = "session_hash"
-"""In the state of a sign-in: what Django derives from the password that was given."""
+"""Key in the state of a sign-in: hash that Django derives from the password of the account."""
 
 ADDRESS: Final = "address"
-"""In a session: where its browser signed in from."""
+"""Key in a session: address from which the browser signed in."""
 
 
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
-    """Accounts are made by owners, or out of OpenID Connect."""
+    """Adapter without sign-up: owners create accounts, or OpenID Connect does."""
 
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         return False
@@ -37,21 +37,21 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         return [*super().get_login_stages(), f"{__name__}.{PasswordStands.__name__}"]
 
     def login(self, request: HttpRequest, user: Any) -> None:
-        """Sets when the session ends; Django would begin anew with each write into it."""
+        """Set a fixed end of the session; by default Django would extend it with each write."""
         super().login(request, user)
         ends = timezone.now() + timedelta(seconds=settings.SESSION_COOKIE_AGE)
         request.session.set_expiry(ends)
         request.session[ADDRESS] = address_of(request)
 
     def get_client_ip(self, request: HttpRequest) -> str:
-        """As the server says, which may be no address at all: `unix`."""
+        """Return the address that the server reports, which may be no IP address: `unix`."""
         return address_of(request)
 
     def send_mail(self, *args: Any, **kwargs: Any) -> None:
-        """The site has no mails about accounts."""
+        """Send nothing: the site has no e-mails about accounts."""
 
     def send_notification_mail(self, *args: Any, **kwargs: Any) -> None:
-        """Nor these: the audit log has what happened."""
+        """Send nothing: the audit log records these events."""
 
     def add_message(
         self, request: HttpRequest, level: int, message_template: str | None = None, *args: Any,
@@ -62,10 +62,10 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
 
 
 class PasswordStands(LoginStage):  # type: ignore[misc]
-    """The last step of signing in: whose password is no longer the one given begins anew.
+    """Last step of a sign-in, which must begin again if the password was changed meanwhile.
 
-    Between the password and the code there may be minutes, in which the password is changed because
-    somebody else has it.
+    Minutes may pass between the password and the code, in which the password may be changed because
+    an attacker knows it.
     """
 
     key = "password_stands"
@@ -79,7 +79,7 @@ class PasswordStands(LoginStage):  # type: ignore[misc]
 
 
 class MfaAdapter(DefaultMFAAdapter):  # type: ignore[misc]
-    """Keeps the secrets of authenticators from those who have only the database."""
+    """Adapter that encrypts authenticators' secrets, so that the database does not contain them."""
 
     def encrypt(self, text: str) -> str:
         return _fernet().encrypt(text.encode()).decode()

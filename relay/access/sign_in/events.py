@@ -1,4 +1,4 @@
-"""Sign-ins in the audit log: who came, who failed, who left, and with which factors."""
+"""Audit entries of sign-ins, failures, sign-outs and changes of second factors."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ logger = logging.getLogger(__name__)
 
 FAILED: Final = "account.sign_in_failed"
 MAX_FAILED_PER_MINUTE: Final = 60
-"""Entries, over all accounts: the log is kept for ever, and strangers write these."""
+"""Entries of failures in a minute, over all accounts: the log is kept for ever, and clients that
+are not signed in cause these entries.
+"""
 SHOWN_CHARS: Final = 3
-"""Of a name that is no account: passwords are typed into the wrong field."""
+"""Characters logged of a name without an account, which may be a password in the wrong field."""
 
 
 def connect() -> None:
-    """Hear Django's own signals; any way of signing in sends them."""
+    """Connect to Django's own signals, which every way of signing in sends."""
     user_logged_in.connect(_signed_in, dispatch_uid="relay.access.signed_in")
     user_logged_out.connect(_signed_out, dispatch_uid="relay.access.signed_out")
     post_save.connect(_factor_added, Authenticator, dispatch_uid="relay.access.factor_added")
@@ -36,12 +38,12 @@ def connect() -> None:
 
 
 def failed(request: HttpRequest, name: str, why: str) -> None:
-    """Write a failure down.
+    """Record a failed sign-in.
 
     Args:
-        request: of the try.
-        name: as it was typed; cut unless there is such an account.
-        why: such as `password` or `code`.
+        request: request of the try.
+        name: name as it was entered; cut unless such an account exists.
+        why: reason, such as `password` or `code`.
     """
     shown = name
     if not User.objects.filter(username=name).exists():
@@ -67,7 +69,7 @@ def _signed_out(sender: Any, request: HttpRequest, user: Any, **_: Any) -> None:
 
 
 def _factor_added(sender: Any, instance: Any, created: bool, raw: bool, **_: Any) -> None:
-    if created and not raw:  # a restore loads the entry of this one as well
+    if created and not raw:  # a restore loads the audit entry of this one as well
         _factor(instance, {"added": str(instance.type)})
 
 
@@ -76,7 +78,7 @@ def _factor_removed(sender: Any, instance: Any, **_: Any) -> None:
 
 
 def _factor(authenticator: Any, change: dict[str, str]) -> None:
-    """In the transaction that changes it; whoever deletes an account deletes it as well."""
+    """Record a change of a factor in its transaction; deleting an account also removes factors."""
     request = context.request
     actor = audit.acting() or SYSTEM
     if audit.acting() is None and request is not None and request.user.is_authenticated:

@@ -1,4 +1,4 @@
-"""The forms of signing in: password and code, both throttled."""
+"""Throttled forms for passwords and codes, at a sign-in and before changes of an account."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SALT: Final = "relay.access.browser"
 
 
 class SignInForm(AdminAuthenticationForm):
-    """Name and password. What it says does not tell whether there is such an account."""
+    """Name and password. Its errors do not disclose whether an account exists."""
 
     keys: tuple[Key, ...] = ()
 
@@ -59,13 +59,13 @@ class SignInForm(AdminAuthenticationForm):
 
 
 class OwnPasswordForm(AdminPasswordChangeForm):
-    """A new password, for who knows the old one."""
+    """A new password for the own account, with the old one."""
 
     def clean_old_password(self) -> str:
         return _checked(self.user, super().clean_old_password)
 
     def clean_new_password1(self) -> str:
-        """Refuse the old one: the owner who made a one-time password knows it."""
+        """Refuse the old password: the owner who set a one-time password knows it."""
         new: str = self.cleaned_data["new_password1"]
         if self.user.check_password(new):
             raise forms.ValidationError("This is the old password; choose another one.")
@@ -73,13 +73,13 @@ class OwnPasswordForm(AdminPasswordChangeForm):
 
 
 class PasswordAgainForm(ReauthenticateForm):  # type: ignore[misc]
-    """Before the second factor is changed, of accounts that have none."""
+    """Password before a change of the second factor, for accounts that have none yet."""
 
     def clean_password(self) -> str:
         return _checked(self.user, self._check)
 
     def _check(self) -> str:
-        # Not as the library does it, which has a slower throttle of its own.
+        # Not the library's check, which has a slower throttle of its own.
         password: str = self.cleaned_data["password"]
         if not self.user.check_password(password):
             raise get_adapter().validation_error("incorrect_password")
@@ -110,28 +110,28 @@ class _Throttled:
 
 
 class CodeForm(_Throttled, AuthenticateForm):  # type: ignore[misc]
-    """The second step of signing in."""
+    """Code at the second step of a sign-in."""
 
 
 class CodeAgainForm(_Throttled, ReauthenticateByCodeForm):  # type: ignore[misc]
-    """Before the second factor is changed."""
+    """Code before a change of the second factor."""
 
 
 class ActivateForm(_Throttled, ActivateTOTPForm):  # type: ignore[misc]
-    """The first code of a new authenticator."""
+    """First code of a new authenticator."""
 
     def clean_code(self) -> str:
         code = super().clean_code()
-        # The library lets it be used for signing in once more: whoever saw it could come along.
+        # The library would accept this code for a sign-in too, also from anyone who saw it.
         TOTP(Authenticator(user=self.user))._mark_code_used(code)
         return code
 
 
 def remember_browser(request: HttpRequest, response: HttpResponse, name: str) -> None:
-    """Let this browser not be slowed down by those who guess at its account.
+    """Set a cookie, so that failures of others do not slow down this browser's sign-ins.
 
-    All browsers of an account have one cookie and one count, and a new password makes it void: a
-    former owner of many cookies has no more tries than anybody.
+    All browsers of an account have the same cookie and one count, and a new password makes it
+    void: an attacker who collected many cookies has no more tries than with one.
     """
     if _known(request, name):
         return
@@ -147,7 +147,7 @@ def remember_browser(request: HttpRequest, response: HttpResponse, name: str) ->
 
 
 def _keys(request: HttpRequest, name: str) -> tuple[Key, ...]:
-    if _known(request, name):  # neither those who guess at it nor those at its address matter
+    if _known(request, name):  # failures of others at the account or from the address do not count
         return (throttle.key(throttle.BROWSER, name),)
     address = throttle.address_key(address_of(request))
     return (address, throttle.key(throttle.ACCOUNT, name.casefold()))
@@ -162,13 +162,13 @@ def _known(request: HttpRequest, name: str) -> bool:
 
 
 def _password_mark(name: str) -> str:
-    """What stands for the present password of an account; tells nothing of it."""
+    """Return a keyed hash for the present password of an account, which does not disclose it."""
     user = User.objects.filter(username=name).first()
     return salted_hmac(_SALT, user.get_session_auth_hash()).hexdigest() if user else ""
 
 
 def _checked(user: User, check: Callable[[], str]) -> str:
-    """A password that is given once more: slowed down, and failures are audited."""
+    """Check a password that is entered again; throttle tries, and audit failures."""
     keys = [throttle.key(throttle.AGAIN, str(user.pk))]
     _wait(throttle.take(keys))
     try:

@@ -1,4 +1,4 @@
-"""The console's frame around the pages of allauth."""
+"""Context processor that puts the pages of allauth into the console's frame."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from relay.access.sign_in.required import lacks_second_factor
 
 
 def admin_frame(request: HttpRequest) -> dict[str, Any]:
-    """A context processor: what the theme's templates need, on the pages below `account/`.
+    """Return what the theme's templates need, on the pages below `account/`.
 
-    Without the menu where it leads nowhere: a second factor comes first.
+    The menu is empty for accounts that must set up a second factor first.
     """
     if not request.path.startswith("/admin/account/"):
         return {}

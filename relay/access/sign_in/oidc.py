@@ -1,10 +1,10 @@
-"""OpenID Connect: who may sign in, and with which role, by the groups the provider names.
+"""Sign-in by OpenID Connect: the groups that the provider names decide on entry and role.
 
-allauth does the protocol (state, PKCE, the exchange of the code). Here the identity token's
-signature is verified although it came over a connection of ours, it must be about the same subject
-as the user's information, and the account gets the role of its groups anew with each sign-in.
-The role ends when the last one was too long ago. Accounts that were made by hand are never taken
-over: a subject has an account of its own.
+allauth implements the protocol (state, PKCE, the exchange of the code). This module also verifies
+the signature of the identity token, although it is received over a connection of ours, and checks
+that it has the same subject as the user information. Each sign-in sets the account's role from its
+groups, and the role ends if the last sign-in was too long ago. Accounts that were created by hand
+are never taken over: each subject has an account of its own.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ MAX_GROUPS: Final = 1000
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384")
 MAX_REASON_CHARS: Final = 300
 UNREADABLE: Final = (LookupError, TypeError, ValueError, AttributeError, ImproperlyConfigured)
-"""What the library lets through when the provider says what it was not made for."""
+"""Exceptions of the library if the provider sends something unexpected."""
 
 logger = logging.getLogger(__name__)
 
 
 class VerifyingAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
-    """The library's, which trusts the connection instead of the signature."""
+    """Adapter that verifies signatures; the library's adapter trusts the connection instead."""
 
     def complete_login(self, request: HttpRequest, app: Any, token: Any, **kwargs: Any) -> Any:
         login = super().complete_login(request, app, token, **kwargs)
@@ -61,7 +61,7 @@ class VerifyingAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
         if not info.get("sub") or info["sub"] != identity.get("sub"):
             raise OAuth2Error("identity token and user information are about different subjects")
         _check_issuer(login.account.uid, identity["iss"])
-        # Nobody is known by one here, and providers have words of their own for a verified one.
+        # Addresses identify no account here, and providers mark verified ones in different ways.
         login.email_addresses = []
         return login
 
@@ -85,10 +85,10 @@ class VerifyingAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
 
 
 def _check_issuer(subject: str, issuer: str) -> None:
-    """A subject is known by its number, which another issuer gives to somebody else.
+    """Check that a known subject has the same issuer: another may use it for a different user.
 
     Raises:
-        OAuth2Error: it came in from another one before.
+        OAuth2Error: the subject signed in from another issuer before.
     """
     known = SocialAccount.objects.filter(provider=PROVIDER, uid=subject).first()
     if known is None:
@@ -102,7 +102,7 @@ def _check_issuer(subject: str, issuer: str) -> None:
 
 
 class SocialAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
-    """Who is let in, and as what."""
+    """Adapter that decides which subjects may sign in, and with which role."""
 
     def is_open_for_signup(self, request: HttpRequest, sociallogin: Any) -> bool:
         return role_of(sociallogin.account.extra_data) is not None
@@ -112,7 +112,7 @@ class SocialAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
 
     def pre_social_login(self, request: HttpRequest, sociallogin: Any) -> None:
         if sociallogin.state.get("process") != AuthProcess.LOGIN:
-            # A request may name another: to join a subject with the account that is signed in.
+            # A request may name another process: to connect a subject with the signed-in account.
             raise ImmediateHttpResponse(HttpResponseRedirect(reverse("admin:login")))
         role = role_of(sociallogin.account.extra_data)
         if sociallogin.is_existing:
@@ -143,14 +143,14 @@ class SocialAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
 
 
 def login(request: HttpRequest, provider_id: str) -> HttpResponse:
-    """Off to the provider."""
-    # The library would pass on what a link says to the provider, such as another scope or client.
+    """Redirect to the provider."""
+    # The library would pass parameters of a link to the provider, such as another scope or client.
     request.GET = QueryDict(urlencode({"next": request.GET.get("next", "")}))
     return _view(OAuth2LoginView, request, provider_id)
 
 
 def callback(request: HttpRequest, provider_id: str) -> HttpResponse:
-    """Back from it."""
+    """Handle the redirect back from the provider."""
     return _view(OAuth2CallbackView, request, provider_id)
 
 
@@ -165,15 +165,15 @@ def _view(kind: Any, request: HttpRequest, provider_id: str) -> HttpResponse:
 
 
 def _failed(request: HttpRequest, error: Exception | None) -> HttpResponse:
-    """Back to the page of the password; the log has the reason."""
+    """Redirect to the sign-in page; the log has the reason."""
     reason = "nobody was sent there, or the provider refused"
     if error is not None:
         cause = f" ({error.__cause__})" if error.__cause__ else ""
         reason = f"{type(error).__name__}: {error}{cause}"
-    trace = error if isinstance(error, UNREADABLE) else None  # it may be a mistake of ours
+    trace = error if isinstance(error, UNREADABLE) else None  # it may be a bug of ours
     told = shown(reason, MAX_REASON_CHARS)
     logger.warning("a sign-in by OpenID Connect failed: %s", told, exc_info=trace)
-    # Anybody can come back from nowhere, as often as he likes.
+    # Any client can request the callback, any number of times, so bound the audit entries.
     if not throttle.take([throttle.address_key(address_of(request), throttle.PROVIDER)]):
         events.failed(request, "", "the provider, or what it said")
     messages.error(request, "Signing in there did not work. Try again, or use a password.")
@@ -181,7 +181,7 @@ def _failed(request: HttpRequest, error: Exception | None) -> HttpResponse:
 
 
 def role_of(data: Mapping[str, Any]) -> Role | None:
-    """The highest role that the groups of a subject have here; None is no entry."""
+    """Return the highest role that a subject's groups have here; None if it may not sign in."""
     wanted = settings.RMB.oidc
     groups = {
         group
@@ -199,7 +199,7 @@ def role_of(data: Mapping[str, Any]) -> Role | None:
 
 
 def end_roles() -> None:
-    """Take the roles of accounts away that have not come in from the provider for too long.
+    """Remove the roles of accounts that have not signed in from the provider for too long.
 
     Raises:
         django.db.Error: the database does not answer.
@@ -224,7 +224,7 @@ def _groups(claim: Any) -> Iterable[str]:
 
 
 def _give(user: Any, role: Role | None) -> None:
-    """Make a role the only one of an account; its other groups are not the provider's business."""
+    """Make a role the only role of an account; its other groups stay, as no provider sets them."""
     before = set(user.groups.filter(name__in=set(Role)).values_list("name", flat=True))
     after = {role.value} if role else set()
     if before == after:

@@ -1,7 +1,7 @@
-"""Browser sessions of accounts: listing and ending them.
+"""Browser sessions of accounts: functions to list and end them.
 
-Django keeps sessions by their key only, so that one account's are found by reading all of them.
-There are as many as people who signed in within `access.session_hours`.
+Django stores sessions by their key only, so that finding those of one account takes reading all of
+them. There are as many as users who signed in within `access.session_hours`.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from django.utils import timezone
 from relay.access.sign_in.adapters import ADDRESS
 
 MAX_READ: Final = 10_000
-"""Sessions that a list looks through; ending those of an account reads all."""
+"""Sessions that a list reads at most; ending those of an account reads all."""
 
 
 class OpenSession(NamedTuple):
     """A browser that is signed in.
 
     Attributes:
-        key: of Django's session.
-        began: when it signed in; None where that is not known.
-        address: where it signed in from.
-        ends: when it has to sign in again.
-        methods: how it signed in, such as `password, mfa`.
+        key: key of Django's session.
+        began: time of the sign-in; None if it is unknown.
+        address: address from which it signed in.
+        ends: time at which it must sign in again.
+        methods: methods of the sign-in, such as `password, mfa`.
     """
 
     key: str
@@ -47,14 +47,14 @@ def of_account(user: User) -> list[OpenSession]:
     found = [
         _shown(row, data)
         for row, data in _read(MAX_READ)
-        # A password that was changed ends the sessions before it, whose rows stay.
+        # A change of the password ends earlier sessions, but their rows stay.
         if data[SESSION_KEY] == str(user.pk) and data.get(HASH_SESSION_KEY) in current
     ]
     return sorted(found, key=lambda each: each.ends, reverse=True)
 
 
 def count() -> Counter[int]:
-    """Return how many sessions each account has."""
+    """Return the number of sessions of each account."""
     found = [data for _, data in _read(MAX_READ)]
     accounts = User.objects.in_bulk({int(data[SESSION_KEY]) for data in found})
     counted: Counter[int] = Counter()
@@ -69,7 +69,7 @@ def end(user: User) -> int:
     """End all sessions of an account.
 
     Returns:
-        How many there were.
+        Number of sessions ended.
     """
     keys = [row.session_key for row, data in _read() if data[SESSION_KEY] == str(user.pk)]
     for key in keys:
@@ -78,7 +78,7 @@ def end(user: User) -> int:
 
 
 def _read(limit: int | None = None) -> Iterator[tuple[Session, dict[str, Any]]]:
-    """Yield the sessions in which somebody has signed in, and what they hold."""
+    """Yield the sessions in which an account is signed in, with their data."""
     rows = Session.objects.filter(expire_date__gt=timezone.now()).order_by("-expire_date")
     for row in rows[:limit].iterator():
         data = row.get_decoded()

@@ -1,7 +1,7 @@
-"""Accounts that must have a second factor see nothing but the page that sets it up, until they do.
+"""Required second factors: accounts without one can only see the page that sets it up.
 
-`access.require_totp` names their roles. Whoever signed in by OpenID Connect is the provider's
-business, and so are the factors it asks for; tokens are for programs.
+`access.require_totp` names the roles that need one. Accounts that signed in by OpenID Connect are
+exempt, because the provider asks for factors; so are tokens, which are for programs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REST: Final = "/api/v1/"
 
 @sync_only_middleware
 def second_factor(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
-    """The middleware; does nothing where no role is named."""
+    """Return the middleware; it does nothing if no role is named."""
 
     def respond(request: HttpRequest) -> Any:
         if settings.RMB.access.require_totp and _lacks_it(request):
@@ -38,7 +38,7 @@ def second_factor(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpR
 
 
 def roles_of(user: Any) -> frozenset[Role]:
-    """An account's roles, those below them included; who has all rights is an owner."""
+    """Return an account's roles, with the lower ones they include; a superuser has all roles."""
     if user.is_superuser:
         return frozenset(Role)
     held = [Role(group.name) for group in user.groups.all() if group.name in set(Role)]
@@ -46,10 +46,10 @@ def roles_of(user: Any) -> frozenset[Role]:
 
 
 def is_guarded(request: HttpRequest) -> bool:
-    """Whether a request of somebody who has signed in is for more than the pages of signing in."""
+    """Check whether a signed-in request is for anything but the pages of signing in."""
     if request.path.startswith(OPEN) or not request.path.startswith(GUARDED):
         return False
-    # The API then goes by the token alone; pages know no such header, anybody could send it.
+    # The API then uses the token alone. Pages ignore this header, which any client could send.
     if request.path.startswith(REST) and "Authorization" in request.headers:
         return False
     return bool(request.user.is_authenticated)
@@ -60,7 +60,7 @@ def _lacks_it(request: HttpRequest) -> bool:
 
 
 def lacks_second_factor(request: HttpRequest) -> bool:
-    """Whether somebody who has signed in must set one up before anything else."""
+    """Check whether a signed-in account must set up a second factor before anything else."""
     user = request.user
     if not roles_of(user).intersection(settings.RMB.access.require_totp):
         return False
@@ -71,6 +71,6 @@ def lacks_second_factor(request: HttpRequest) -> bool:
 
 
 def refuse(detail: str) -> HttpResponse:
-    """Return the answer of the API to an account that has to do something else first."""
+    """Return the API's answer to an account that must do something else first."""
     body = {"type": "about:blank", "title": "Forbidden", "status": 403, "detail": detail}
     return JsonResponse(body, status=403, content_type="application/problem+json")

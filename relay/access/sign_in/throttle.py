@@ -1,9 +1,9 @@
-"""Guesses of passwords and codes are slowed down, in the database: for all processes, Redis or not.
+"""Throttle of password and code guesses, in the database: for all processes, without Redis.
 
-Each try is counted before it is checked, under every key that stands for it, and taken back when it
-was right. After some free failures a key has to wait, twice as long after each one more. The wait
-of an account is short: somebody who guesses at it must not lock its owner out. Its owner's browser,
-known by a cookie, is not even slowed down by the guesses of others.
+Each try is counted before it is checked, under every key that it belongs to, and taken back if it
+was right. After some free failures a key has to wait, twice as long after each further failure. The
+wait of an account is short, so that an attacker cannot lock out its owner. The owner's browser,
+recognised by a cookie, is not slowed down by the guesses of others.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from proto.limits.addresses import place_of
 from relay.access.models import FailedTries
 
 FORGET: Final = timedelta(hours=1)
-"""A key without a failure for so long begins anew."""
+"""Time without a failure after which a key starts again from zero."""
 MAX_EXPONENT: Final = 16
 
 
 class Rule(NamedTuple):
-    """How one kind of key is slowed down."""
+    """Limits for one kind of key."""
 
     kind: str
     free: int
@@ -37,27 +37,27 @@ ADDRESS: Final = Rule("address", 10, 900)
 ACCOUNT: Final = Rule("account", 5, 60)
 BROWSER: Final = Rule("browser", 5, 60)
 AGAIN: Final = Rule("again", 5, 60)
-"""The password, asked of an account that has signed in: before a change of its own."""
+"""Rule for the password that a signed-in account enters again before it changes itself."""
 PROVIDER: Final = Rule("provider", 10, 900)
-"""An address, for what the audit log has of failures by OpenID Connect; nobody waits for it."""
+"""Rule for an address that bounds audit entries of failed OpenID Connect; it delays no sign-in."""
 CODE: Final = Rule("code", 5, 300)
-"""Of six digits; whoever gets so far has the password."""
+"""Rule for codes of six digits; a client that can enter one knows the password."""
 
 
 class Key(NamedTuple):
-    """Something that tries are counted under."""
+    """Key under which tries are counted."""
 
     rule: Rule
     hash: str
 
 
 def key(rule: Rule, text: str) -> Key:
-    """A key; names that were tried are not stored as such, they may be passwords."""
+    """Return a key; it contains a hash of the text, because entered names may be passwords."""
     return Key(rule, salted_hmac(f"relay.access.{rule.kind}", text, algorithm="sha256").hexdigest())
 
 
 def address_key(address: str, rule: Rule = ADDRESS) -> Key:
-    """Of an address; one host may choose any of a network of IPv6."""
+    """Return the key of an address; those of an IPv6 network share one, as a host may use any."""
     return key(rule, place_of(address))
 
 
@@ -65,11 +65,13 @@ def take(keys: Sequence[Key]) -> int:
     """Count a try.
 
     Args:
-        keys: the address first. One that has to wait ends it: names that are tried meanwhile get
-            no row, and all callers lock in one order, so nobody waits in turn.
+        keys: keys of the try, the address first. The first key that has to wait ends the call, so
+            that names tried meanwhile get no row. All callers lock in the same order, which
+            prevents deadlocks.
 
     Returns:
-        Seconds to wait before one is allowed; 0 is now, and only then it was counted.
+        Seconds to wait before a try is allowed; 0 if it is allowed now, and only then it was
+        counted.
     """
     now = timezone.now()
     with transaction.atomic():
@@ -85,8 +87,8 @@ def take(keys: Sequence[Key]) -> int:
 
 
 def give_back(keys: Sequence[Key]) -> None:
-    """The try was right: what stands for the account begins anew, an address had one try less."""
-    for each in keys:  # a statement each: it waits for one and holds none
+    """Take back a right try: reset the keys of the account, and subtract one from an address."""
+    for each in keys:  # one statement each, which waits for one lock and holds no other
         row = FailedTries.objects.filter(key=each.hash)
         if each.rule is ADDRESS:
             row.filter(failures__gt=0).update(failures=F("failures") - 1)
@@ -95,7 +97,7 @@ def give_back(keys: Sequence[Key]) -> None:
 
 
 def _held(wanted: Key, now: datetime) -> FailedTries:
-    """The row of a key, locked. Another sign-in that was right may take it away before it is."""
+    """Return the row of a key, locked. Another sign-in may delete it first; then try again."""
     while True:
         fresh = FailedTries(key=wanted.hash, failures=0, last=now)
         FailedTries.objects.bulk_create([fresh], ignore_conflicts=True)

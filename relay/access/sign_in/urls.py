@@ -1,4 +1,4 @@
-"""Pages of signing in, below `/admin/`: only those of the library that this site has."""
+"""URLs of the sign-in pages below `/admin/`: only those of the library that this site uses."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Note when an account was last seen, and make it replace a password that somebody else knows.
+"""Records when an account was last seen, and makes it replace a password that others know.
 
-An owner who makes an account, or gives it a new password, hands over a one-time password. Its mark
-stands in `AccountUse` and holds for that password only: whichever way it is replaced, the demand is
-over.
+An owner who creates an account, or sets its password, passes on a one-time password. `AccountUse`
+stores its mark, which is valid for that password only: when the password is replaced, in whichever
+way, the account need not replace it again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from relay.access.sign_in.required import is_guarded, refuse
 logger = logging.getLogger(__name__)
 
 NOTED: Final = timedelta(minutes=1)
-"""The last use is written at most once in this time."""
+"""Least time between two updates of an account's last use."""
 _CHANGE: Final = "/admin/password_change/"
 
 
@@ -48,17 +48,17 @@ def account_use(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpReq
 
 
 def demand_change(user: User) -> None:
-    """Make an account replace the password that it has now."""
+    """Make an account replace its current password."""
     AccountUse.objects.update_or_create(account=user, defaults={"one_time": _mark(user)})
 
 
 def must_replace_password(user: Any) -> bool:
-    """Return whether an account has a one-time password."""
+    """Check whether an account has a one-time password."""
     return _is_one_time(getattr(user, "use", None), user)
 
 
 def _note(request: HttpRequest) -> AccountUse | None:
-    """Write down that the account of a request was seen, at most once a minute."""
+    """Record that the account of a request was seen, at most once a minute."""
     user: Any = request.user
     rows, now = AccountUse.objects.filter(pk=user.pk), timezone.now()
     seen = {"last_seen": now, "last_address": address_of(request)}
@@ -69,7 +69,7 @@ def _note(request: HttpRequest) -> AccountUse | None:
             AccountUse.objects.bulk_create([fresh], ignore_conflicts=True)
         elif kept.last_seen is None or kept.last_seen <= now - NOTED:
             rows.update(**seen)
-    except DatabaseError as error:  # a full disk: pages are wanted most then
+    except DatabaseError as error:  # such as a full disk, when operators need the pages most
         logger.warning("the last use of %s is not stored: %s", user, error)
     return kept
 

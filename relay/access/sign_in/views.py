@@ -1,4 +1,4 @@
-"""The sign-in page: Django's form in the console's look, then whatever steps an account has."""
+"""The sign-in page: Django's form in the console's look, then further steps of the account."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from relay.audit import services as audit
 
 
 class SignInView(LoginView):
-    """Password first; allauth asks for a code where the account has a second factor."""
+    """Sign-in with a password; allauth asks for a code if the account has a second factor."""
 
     form_class = SignInForm
     authentication_form = SignInForm
@@ -62,9 +62,9 @@ class SignInView(LoginView):
 
 
 def own_password(request: HttpRequest) -> HttpResponseBase:
-    """Return the page for a new password of one's own; a change goes into the audit log."""
+    """Answer with the page for changing one's own password; changes are audited."""
     context = {**admin.site.each_context(request), "title": "Your account"}
-    if must_replace_password(request.user):  # no other page can be seen before
+    if must_replace_password(request.user):  # until then all other pages redirect here
         context["sidebar_navigation"] = []
     change = PasswordChangeView.as_view(
         form_class=OwnPasswordForm,
@@ -84,5 +84,5 @@ def own_password(request: HttpRequest) -> HttpResponseBase:
 
 
 def closed(request: HttpRequest, **_: Any) -> HttpResponse:
-    """Pages of the library that this site does not have, such as signing up."""
+    """Redirect from pages of the library that this site does not have, such as signing up."""
     return redirect("admin:login")

@@ -1,5 +1,5 @@
-"""What the alarms go by: readers look at what exists, one for each kind of thing.
+"""Readings of the relay for the alarms, with one reader for each kind of reading.
 
-`take` has every reader look once. What a reader cannot read is told as unknown, with the reason,
-and takes nothing else away; while Redis is away its readers are not even tried.
+`take` calls every reader once. What a reader cannot read is reported as unknown, with the reason,
+and does not affect other readers. While Redis is unavailable, readers that need it are skipped.
 """

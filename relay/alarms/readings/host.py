@@ -1,4 +1,4 @@
-"""This machine: disk, certificate, clock; and whether alarms arrive."""
+"""Readings of this machine (disk, certificate, clock), and of whether alarms arrive."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from relay.ops.wording import duration
 DAY_S: Final = 86_400.0
 MAX_FILE_BYTES: Final = 1 << 20
 STEPS_S: Final = 300.0
-"""How long a step of the clock is shown."""
+"""Seconds for which a step of the clock is reported."""
 MAX_STEPS: Final = 20
 MAX_MACHINES: Final = 8
 LEAST_STEP_S: Final = 0.05
-"""Less is the time that passes between looking at two clocks."""
+"""Smallest step in seconds that counts; less may pass between reading two clocks."""
 
 
 class UnreadableError(Exception):
-    """A file is not what it should be."""
+    """A file does not have the expected content."""
 
 
 def disk(look: Look) -> Readings:
-    """How full the disk with the data folder is, as `df` has it."""
+    """Read how full the disk of the data folder is, as `df` computes it."""
     folder: Path = look.config.data_dir
     found = os.statvfs(folder)
     used = found.f_blocks - found.f_bfree
@@ -40,20 +40,20 @@ def disk(look: Look) -> Readings:
 
 
 def certificate(look: Look) -> Readings:
-    """How long the relay's own certificate is valid; nothing without one.
+    """Read how long the relay's certificate is valid; nothing if none is configured.
 
     Raises:
-        UnreadableError: there is no certificate in the file.
+        UnreadableError: the file contains no certificate.
     """
     path = look.config.relay.tls_cert
     if not path:
         return {}
-    from cryptography import x509  # a tenth of a worker's start, and most have no certificate
+    from cryptography import x509  # takes a tenth of a worker's start; most have no certificate
 
     with Path(path).open("rb") as file:
         content = file.read(MAX_FILE_BYTES)
     try:
-        # The first is the relay's, those after it lead to its authority.
+        # The first certificate is the relay's; the others are the chain to its authority.
         first = x509.load_pem_x509_certificates(content)[0]
     except (ValueError, IndexError) as error:
         raise UnreadableError(f"{path}: {error}") from None
@@ -64,7 +64,7 @@ def certificate(look: Look) -> Readings:
 
 
 def clock(look: Look) -> Readings:
-    """Steps of this machine's clock, and how far it is from that of Redis."""
+    """Read steps of this machine's clock, and its difference from the clock of Redis."""
     offset_s = look.now - look.monotonic
     offsets: dict[str, float] = look.memory.get("offsets", {})
     before_s = offsets.pop(machine(), offset_s)
@@ -90,7 +90,7 @@ def clock(look: Look) -> Readings:
 
 
 def receivers(look: Look) -> Readings:
-    """How long the oldest alarm waits for each receiver."""
+    """Read the age of the oldest notice that waits for each receiver."""
     waiting = (
         Delivery.objects.filter(outcome=Outcome.WAITING, receiver__enabled=True)
         .values("receiver__name", "receiver__last_error")
@@ -107,7 +107,7 @@ def receivers(look: Look) -> Readings:
 
 
 def _beside_redis(look: Look) -> Reading:
-    """The difference between two clocks, less what the question may have taken."""
+    """Read the difference between the two clocks, unless the time the query took explains it."""
     began = time.monotonic()
     try:
         seconds, micros = look.redis.time()

@@ -1,4 +1,4 @@
-"""The lattice: what the monitor finds, what it misses, and whether its processes are there."""
+"""Readings of the lattice: what its monitor finds and misses, and whether its processes run."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from relay.lattice import figures
 from relay.lattice.figures import Process, Totals
 
 FOUND_S: Final = 600.0
-"""How far back findings count."""
+"""Seconds for which findings count."""
 UNKNOWN_S: Final = 60.0
-"""As before, of those that end by themselves when the monitor knows what has just started."""
+"""Seconds for which findings of unknown origin count; they end once the monitor knows it."""
 UNLOOKED_S: Final = 60.0
 READ: Final = 500
-"""Newest findings that are looked through for who it was."""
+"""Most findings that are searched for origins, the newest first."""
 SHOWN_ORIGINS: Final = 2
 SHOWN_CHARS: Final = 90
-"""Of a URL: its beginning, and the whole key of an actor."""
+"""Characters shown of a URL: its beginning, with the whole key of an actor."""
 
 
 def lattice(look: Look) -> Readings:
-    """Findings by reason, messages without a check, and processes that are missing or cut off."""
+    """Read findings by reason, unchecked messages, and missing or disconnected processes."""
     alive = figures.processes(look.redis)
     if not look.config.lattice.enabled and not alive:
         return {}
@@ -65,7 +65,7 @@ def _found(look: Look, totals: Totals) -> Readings:
 def _told(
     count: float, window_s: float, reason: str, rows: Iterable[FindingRow], since: float
 ) -> str:
-    """Say how many, of whom, and show the newest one."""
+    """Return the number of findings, their claimed origins, and the newest one."""
     told = f"{count:,.0f} within {window_s / 60:.0f} min"
     found = [row for row in rows if row.reason == reason and row.at >= since and row.target]
     if not found:

@@ -1,4 +1,4 @@
-"""One look at the relay: what a reader gets and what it gives."""
+"""Input and output of the readers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Reading(NamedTuple):
-    """What was read about one subject.
+    """Reading of one subject.
 
     Attributes:
-        value: in the unit of the rule; None where this subject alone could not be read.
-        detail: in words, for the operator.
+        value: value in the unit of the rule; None if this subject alone could not be read.
+        detail: description for the operator.
     """
 
     value: float | None
@@ -31,18 +31,18 @@ class Reading(NamedTuple):
 
 
 Readings = dict[str, dict[str, Reading]]
-"""By rule and subject. A subject that was there before and is not now is in order."""
+"""Readings by rule and subject. A subject that had a reading before and has none now is good."""
 
 
 class Look:
-    """What readers look with.
+    """Input of a reader.
 
     Attributes:
-        config: the settings of the platform.
-        redis: its client.
+        config: settings of the platform.
+        redis: Redis client.
         now: unix seconds.
-        monotonic: seconds of the clock that nobody sets.
-        memory: what this reader wrote into it at the last look; JSON.
+        monotonic: seconds of the monotonic clock.
+        memory: what this reader stored in it at the last evaluation, as JSON.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class Look:
 
     @functools.cached_property
     def disk_full(self) -> str:
-        """Why Redis refuses all writes, heartbeats among them; empty where it does not."""
+        """Why Redis refuses all writes, including heartbeats; empty if it accepts them."""
         return disk_full(self.redis)
 
     @functools.cached_property
     def workers(self) -> list[WorkerState]:
-        """All heartbeats, read once.
+        """Heartbeats of all workers, read once.
 
         Raises:
             redis.exceptions.RedisError: Redis does not answer.
@@ -70,7 +70,7 @@ class Look:
 
 
 def newest(workers: Iterable[WorkerState]) -> dict[str, WorkerState]:
-    """By place, `host/slot`, the worker that is there now."""
+    """Return the newest worker of each place, `host/slot`."""
     found: dict[str, WorkerState] = {}
     for worker in workers:
         at = place(worker)
@@ -80,13 +80,13 @@ def newest(workers: Iterable[WorkerState]) -> dict[str, WorkerState]:
 
 
 def place(worker: WorkerState) -> str:
-    """Where a worker is: stable over restarts, unlike its boot id."""
+    """Return the place of a worker, which, unlike its boot id, is the same after a restart."""
     return f"{worker.host}/{worker.slot}"
 
 
 @functools.cache
 def machine() -> str:
-    """This machine since its start, in which all processes have one monotonic clock."""
+    """Return an id of this machine's boot, within which all processes share one monotonic clock."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
@@ -94,6 +94,6 @@ def machine() -> str:
 
 
 def worst(readings: Mapping[str, Reading], most: int) -> dict[str, Reading]:
-    """The largest of many readings, their subjects fit to be stored."""
+    """Return the largest of many readings, with subjects made fit to be stored."""
     ordered = sorted(readings.items(), key=lambda item: item[1].value or 0.0, reverse=True)
     return {shown(subject, MAX_SUBJECT_CHARS): reading for subject, reading in ordered[:most]}

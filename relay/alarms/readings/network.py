@@ -1,4 +1,4 @@
-"""Other relays and the chain."""
+"""Readings of partner relays and the chain."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from relay.twins import chain_state
 
 MAX_PARTNERS: Final = 1000
 RECENT_S: Final = 900.0
-"""A relay that nothing was sent to for so long counts as down only while mail waits for it."""
+"""Seconds after a failure for which a relay counts as down even if no messages wait for it."""
 BLOCK_S: Final = 6.0
-"""From one block of the chain to the next."""
+"""Seconds from one block of the chain to the next."""
 NEVER_S: Final = 86_400.0
-"""Said of a chain nobody has followed yet."""
+"""Reading in seconds for a chain that has not been followed yet."""
 
 
 def outbox(look: Look) -> Readings:
-    """How old the oldest message for another relay is."""
+    """Read the age of the oldest message for a partner relay."""
     with look.redis.pipeline(transaction=False) as pipe:
         live.queue_heads(pipe, live.HEADS)
         (heads,) = pipe.execute()
@@ -40,7 +40,7 @@ def outbox(look: Look) -> Readings:
 
 
 def partners(look: Look) -> Readings:
-    """Relays that do not answer, but for those an operator wants nothing sent to."""
+    """Read the failures of partner relays that do not answer, except those paused or blocked."""
     members = sorted(text(member) for member in look.redis.smembers(keys.PARTNERS))[:MAX_PARTNERS]
     with look.redis.pipeline(transaction=False) as pipe:
         for domain in members:
@@ -70,7 +70,7 @@ def partners(look: Look) -> Readings:
 
 
 def chain(look: Look) -> Readings:
-    """How far behind the chain its follower is; nothing where twins come from the registry."""
+    """Read how far the follower is behind the chain; nothing if twins come from the registry."""
     if look.config.twins.source != "tfchain":
         return {}
     following = chain_state.read(look.redis).following

@@ -1,7 +1,7 @@
-"""Events for analytics: those that were lost, and those that do not come into the lake.
+"""Events for analytics: those that were lost, and those that do not reach the lake.
 
-A machine's lake is a folder of its own. The one that evaluates looks for itself, so that its
-compactor may be gone; of the others it knows what their compactors say.
+Each machine has a lake of its own. The machine that evaluates inspects its own folder, so that it
+notices if its compactor has ended; of other machines it knows what their compactors report.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DRAINERS: Final = "deliveries to other relays"
 
 
 def events(look: Look) -> Readings:
-    """What was lost within some minutes, by reason, and what waits, by machine."""
+    """Read the events lost within some minutes, by reason, and those that wait, by machine."""
     recording = look.config.analytics.record
     here = lag.look(places.configured(), look.now)
     found = lag.read(look.redis) if recording else {}
@@ -35,7 +35,8 @@ def events(look: Look) -> Readings:
     }
     if not recording:
         return {"events_waiting": waiting}
-    # What a worker loses as it ends no heartbeat tells of, but a gap does; of drainers both do.
+    # No heartbeat contains events that a worker loses as it ends, but gaps do. Losses of drainers
+    # are in both.
     gaps = sum(each.lost for each in found.values() if not each.silent_s(look.now))
     return {
         "events_waiting": waiting,

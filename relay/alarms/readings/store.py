@@ -1,4 +1,4 @@
-"""Redis, and what stands in it about background work and full queues."""
+"""Readings of Redis, and of background work and full queues, which are stored in it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _STATUSES: Final = (
 
 
 class NotSweptError(Exception):
-    """No worker has looked through the queues lately."""
+    """No worker has swept the queues recently."""
 
 
 def memory(look: Look) -> Readings:
-    """How much of its memory Redis uses, and what it does when there is no more."""
+    """Read how much of its memory Redis uses, and its policy for when it is full."""
     facts = look.redis.info("memory")
     used, bound = int(facts.get("used_memory", 0)), int(facts.get("maxmemory", 0))
     whole = bound or int(facts.get("total_system_memory", 0))
@@ -41,7 +41,7 @@ def memory(look: Look) -> Readings:
 
 
 def persistence(look: Look) -> Readings:
-    """Whether Redis could write what it has to its disk."""
+    """Read whether Redis could write its data to disk."""
     facts = look.redis.info("persistence")
     failed = [what for name, what in _STATUSES if str(facts.get(name, "ok")) != "ok"]
     detail = f"failed: {', '.join(failed)}" if failed else "ok"
@@ -51,7 +51,7 @@ def persistence(look: Look) -> Readings:
 
 
 def background_work(look: Look) -> Readings:
-    """Queues of tasks that nobody takes any from."""
+    """Read the task queues that no Celery worker serves."""
     missing = background.queues_without_worker(look.redis)
     return {
         "background_down": {
@@ -64,10 +64,10 @@ def background_work(look: Look) -> Readings:
 
 
 def queues(look: Look) -> Readings:
-    """The fullest queues, as the last sweep of the workers found them.
+    """Read the fullest queues, as the workers' last sweep found them.
 
     Raises:
-        NotSweptError: there was none.
+        NotSweptError: no sweep is recent enough.
     """
     stored = look.redis.get(keys.FULLEST)
     if stored is None:
@@ -81,7 +81,7 @@ def queues(look: Look) -> Readings:
 
 
 def _twins(look: Look) -> dict[str, Reading]:
-    """Twins near a bound of what waits, by what waits for them or of them, whichever is more."""
+    """Read twins near a limit of waiting messages, for the twin or from it, whichever is higher."""
     found: dict[str, Reading] = {}
     for percent, name, (messages, size, count, unknown) in json.loads(
         look.redis.get(keys.FULLEST_TWINS) or "[]"

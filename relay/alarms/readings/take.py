@@ -1,4 +1,4 @@
-"""Has every reader look once, and says what could not be read."""
+"""Calls every reader once, and reports what could not be read."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from relay.ops.starting import is_starting
 logger = logging.getLogger(__name__)
 
 clock = time.time
-"""Unix seconds, of the clock that is watched."""
+"""The clock that the alarms watch, in unix seconds."""
 
 
 class Reader(NamedTuple):
-    """One kind of reading.
+    """One reader.
 
     Attributes:
-        rules: it has readings for.
-        read: does it.
-        redis: needs Redis.
+        rules: rules for which it has readings.
+        read: function that takes the readings.
+        redis: whether it needs Redis.
     """
 
     name: str
@@ -73,12 +73,12 @@ READERS: Final = (
 
 
 class Unknown(NamedTuple):
-    """A reader that could not read.
+    """A reader that failed.
 
     Attributes:
-        rules: there is no reading for.
-        error: why.
-        redis_away: for no reason of its own.
+        rules: rules that have no reading therefore.
+        error: reason.
+        redis_away: whether it was skipped because Redis does not answer.
     """
 
     rules: tuple[str, ...]
@@ -87,13 +87,13 @@ class Unknown(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """The outcome of one look.
+    """Results of all readers.
 
     Attributes:
-        readings: by rule and subject, of every rule that could be read.
-        unknown: by name of the reader.
-        memory: by name of the reader, for the next look.
-        starting: a relay has started just now (`relay.ops.starting`).
+        readings: readings by rule and subject, of every rule that could be read.
+        unknown: failed readers, by name of the reader.
+        memory: state for the next evaluation, by name of the reader.
+        starting: whether a relay has just started (`relay.ops.starting`).
     """
 
     readings: Readings
@@ -103,12 +103,12 @@ class Taken(NamedTuple):
 
 
 def take(config: Any, redis: Redis, memory: dict[str, Any]) -> Taken:
-    """One look.
+    """Take all readings once.
 
     Args:
-        config: the settings of the platform.
-        redis: its client.
-        memory: of the last look.
+        config: settings of the platform.
+        redis: Redis client.
+        memory: `Taken.memory` of the last call.
     """
     now, monotonic = clock(), time.monotonic()
     looks = Look(config, redis, now, monotonic, {})
@@ -128,7 +128,7 @@ def take(config: Any, redis: Redis, memory: dict[str, Any]) -> Taken:
                     host.UnreadableError) as error:  # fmt: skip
                 unknown[reader.name] = Unknown(reader.rules, shown(str(error), MAX_ERROR_CHARS))
             except Exception as error:
-                # A fault of ours in one reader must not take all other alarms away.
+                # A bug in one reader must not disable all other alarms.
                 logger.exception("alarms: reading %s", reader.name)
                 unknown[reader.name] = Unknown(reader.rules, f"a fault: {type(error).__name__}")
             else:
@@ -152,10 +152,10 @@ def _starting(redis: Redis) -> bool:
 
 
 def _ping(redis: Redis) -> str:
-    """Why Redis does not answer; empty when it does."""
+    """Return why Redis does not answer; empty if it does."""
     try:
         redis.time()
-        disk_full(redis)  # refused while it loads its file, which TIME is not
+        disk_full(redis)  # unlike TIME, this is refused while Redis loads its file
     except RedisError as error:
         return shown(str(error), MAX_ERROR_CHARS) or type(error).__name__
     return ""

@@ -1,4 +1,4 @@
-"""The relay workers: their heartbeats, and how their counters have grown."""
+"""Readings of the relay workers: their heartbeats, and the growth of their counters."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from relay.sbd.options import AuthReason, EndReason
 from relay.sessions.counters import COMMIT_BOUNDS_S
 
 RESTARTS_S: Final = 900.0
-"""How far back restarts are counted."""
+"""Seconds for which restarts count."""
 MISSED_S: Final = 3600.0
-"""A worker that fell silent is missed for so long."""
+"""Seconds for which a worker without heartbeats is reported."""
 FOUND_S: Final = 600.0
 STORM_S: Final = 60.0
 WENT_BACK_S: Final = 900.0
@@ -25,9 +25,9 @@ WENT_BACK_S: Final = 900.0
 LATENCY_S: Final = 60.0
 SNAPSHOT_S: Final = 15.0
 MAX_MEASURED: Final = 256
-"""Workers whose latency is followed."""
+"""Most workers whose latency is measured."""
 LEAST_BATCHES: Final = 20
-"""Fewer commits within a minute say nothing about the slowest twentieth of them."""
+"""Fewest commits within a minute from which the slowest twentieth is computed."""
 QUANTILE: Final = 0.95
 
 _LIMITED: Final = tuple(
@@ -44,7 +44,7 @@ _SBD_FAILURES: Final[dict[str, str]] = {
         )
     },
 }
-"""Reasons for which a client could not sign in, and their counters."""
+"""Counters of failed sign-ins by reason."""
 _SLOW_READERS: Final = f"sbd_ended_{EndReason.SLOW_READER}_total"
 _BUCKETS: Final = tuple(
     series("relay_commit_seconds_bucket", le=str(bound)) for bound in (*COMMIT_BOUNDS_S, "+Inf")
@@ -52,10 +52,11 @@ _BUCKETS: Final = tuple(
 
 
 def lives(look: Look) -> Readings:
-    """Workers that fell silent, and those that died and have a successor.
+    """Read workers that send no heartbeats, and those that died and were replaced.
 
-    A worker that stops in order removes its heartbeat. So one that lies beside that of a younger
-    worker of the same place is of one that died; and one that was late before it was gone too.
+    A worker that stops cleanly removes its heartbeat. If a heartbeat is found beside that of a
+    newer worker in the same place, the older worker died. A heartbeat that was late before it
+    disappeared belongs to a worker that is still missing.
     """
     now = look.now
     there = newest(look.workers)
@@ -95,7 +96,7 @@ def lives(look: Look) -> Readings:
 
 
 def load(look: Look) -> Readings:
-    """How busy the event loops are."""
+    """Read the lag of the event loops."""
     return {
         "loop_lag": {
             at: Reading(worker.loop_lag_ms, _described(worker))
@@ -105,13 +106,13 @@ def load(look: Look) -> Readings:
 
 
 def storm(look: Look) -> Readings:
-    """Messages refused over limits, of all workers together."""
+    """Read the number of messages refused over limits, summed over all workers."""
     value = _all_grown(look, "refused", look.workers, *_LIMITED)
     return {"limit_storm": {"": Reading(value, f"{value:.0f} messages refused within a minute")}}
 
 
 def sbd(look: Look) -> Readings:
-    """Clients of SBD that failed to sign in, and those dropped as they did not read."""
+    """Read SBD clients that failed to sign in, and those dropped because they did not read."""
     serving = [worker for worker in look.workers if "sbd_connections" in worker.metrics]
     counts = {
         reason: _all_grown(look, reason, serving, metric)
@@ -130,7 +131,7 @@ def sbd(look: Look) -> Readings:
 
 
 def finds(look: Look) -> Readings:
-    """What the periodic checks found, whether Redis restarted, and whether it lost anything."""
+    """Read what the periodic checks found, and whether Redis restarted or lost data."""
     found = _grown(look, "found", "relay_check_found_total", FOUND_S)
     lost = _grown(look, "lost", "relay_redis_went_back_total", WENT_BACK_S)
     restarted = _grown(look, "restarted", "relay_redis_restarts_total", WENT_BACK_S)
@@ -156,7 +157,7 @@ def finds(look: Look) -> Readings:
 
 
 def commits(look: Look) -> Readings:
-    """The slowest twentieth of the commits of the last minute."""
+    """Read the time that the slowest twentieth of the last minute's commits exceeded."""
     former: dict[str, list[Any]] = look.memory.get("snapshots", {})
     snapshots: dict[str, list[Any]] = {}
     readings: dict[str, Reading] = {}
@@ -178,11 +179,11 @@ def commits(look: Look) -> Readings:
 
 
 def quantile(below: Sequence[float], part: float = QUANTILE) -> float:
-    """Seconds that `part` of the commits took at most.
+    """Return the seconds within which the share `part` of the commits ended.
 
     Args:
-        below: for each bound of the histogram how many took no longer; the last is all of them.
-        part: of all.
+        below: number of commits within each bound of the histogram; the last counts all of them.
+        part: share of all commits.
     """
     wanted = part * below[-1]
     before, lower_s = 0.0, 0.0
@@ -195,7 +196,7 @@ def quantile(below: Sequence[float], part: float = QUANTILE) -> float:
 
 
 def _grown(look: Look, name: str, metric: str, window_s: float) -> Mapping[str, float]:
-    """By place, how much a counter grew; of workers that are gone by now too."""
+    """Return by place how much a counter grew, including workers that have ended."""
     totals = {
         f"{place(worker)} {worker.boot_id}": worker.metrics.get(metric, 0.0)
         for worker in look.workers
@@ -209,7 +210,7 @@ def _grown(look: Look, name: str, metric: str, window_s: float) -> Mapping[str, 
 
 
 def _all_grown(look: Look, name: str, workers: Iterable[WorkerState], *metrics: str) -> float:
-    """How much counters grew within a minute, of all workers together."""
+    """Return how much counters grew within a minute, summed over all workers."""
     totals = {
         worker.boot_id: sum(worker.metrics.get(metric, 0.0) for metric in metrics)
         for worker in workers

@@ -1,6 +1,6 @@
 -- name: rest_give_back
--- Removes a key if the request that took it still holds it. KEYS: the key. ARGV: what it was set to.
--- One script, so that the key of a later request, after a lease that ended, is never removed.
+-- Removes a key if the request that took it still holds it. KEYS: the key. ARGV: its value.
+-- One script, so the key of a later request, after a lease that ended, is never removed.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 0
 end

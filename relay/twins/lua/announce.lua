@@ -1,8 +1,9 @@
 -- name: twins_announce
--- Takes changed twins out of the shared cache, raises the version and tells the workers both.
--- KEYS: relay:twin, relay:twin:version. ARGV: channel, then the ids; none are all.
+-- Removes changed twins from the shared cache, raises the version and notifies the workers of both.
+-- KEYS: relay:twin, relay:twin:version. ARGV: channel, then the ids; without ids, all twins.
 -- One script, so that a twin fetched before the change cannot enter the cache after it (fill.lua),
--- and so that the news say which version they make: who knows the one before has missed nothing.
+-- and so that each notice names the version it leads to: a worker with the version before has
+-- missed none.
 local names = '*'
 if #ARGV == 1 then
   redis.call('UNLINK', KEYS[1])

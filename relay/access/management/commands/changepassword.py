@@ -10,7 +10,7 @@ from relay.access.command_saves import audited
 
 
 class Command(changepassword.Command):
-    """Who may run it may do everything, but not unseen."""
+    """Django's command, audited: its user may do everything, but every change is recorded."""
 
     def handle(self, *args: Any, **options: Any) -> str | None:
         with audited("account.change", lambda user: {"password": "changed"}):

@@ -11,7 +11,7 @@ from relay.access.command_saves import audited
 
 
 class Command(createsuperuser.Command):
-    """Who may run it may do everything, but not unseen."""
+    """Django's command, audited: its user may do everything, but every change is recorded."""
 
     def handle(self, *args: Any, **options: Any) -> None:
         with audited("account.add", accounts.told):

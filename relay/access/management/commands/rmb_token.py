@@ -31,7 +31,7 @@ permissions than the account. The command shows a token only once.
 
 
 class Command(RelayCommand):
-    """One sub-command each."""
+    """Command with one method for each sub-command."""
 
     help = "API tokens: create, list, revoke."
 

@@ -60,7 +60,7 @@ ARGUMENTS = {
 
 
 class Command(RelayCommand):
-    """One sub-command each."""
+    """Command with one method for each sub-command."""
 
     help = "Alarms: list, show, ack, silence, rules, receivers, test, history."
 

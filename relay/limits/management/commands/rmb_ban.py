@@ -53,7 +53,7 @@ LISTED: Final = 50
 
 
 class Command(RelayCommand):
-    """One sub-command each."""
+    """Command with one method for each sub-command."""
 
     help = "Bans of twins, addresses and SBD keys: list, set, lift."
 

@@ -53,7 +53,7 @@ LISTED: Final = 50
 
 
 class Command(RelayCommand):
-    """One sub-command each."""
+    """Command with one method for each sub-command."""
 
     help = "What clients may send: list, show, set, clear, waiting, default, sbd, hits."
 

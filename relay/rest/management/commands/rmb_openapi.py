@@ -20,7 +20,7 @@ Print the OpenAPI 3.1 document of the REST API, which the relay serves as /api/v
 
 
 class Command(BaseCommand):
-    """Needs neither Redis nor the database."""
+    """Command that needs neither Redis nor the database."""
 
     help = "Print the OpenAPI document of the REST API."
     requires_system_checks = ()
@@ -35,7 +35,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, output: Path | None, check: Path | None, **options: Any) -> None:
-        from relay.rest.api import api  # ninja takes a second: other commands do without
+        from relay.rest.api import api  # importing ninja takes a second, which other commands avoid
 
         try:
             if output is not None:

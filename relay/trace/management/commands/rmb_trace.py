@@ -47,7 +47,7 @@ _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
 class Command(RelayCommand):
-    """One sub-command each."""
+    """Command with one method for each sub-command."""
 
     help = "Follow messages: start, stop, list, show, follow."
 
@@ -175,7 +175,7 @@ class Command(RelayCommand):
         self.stderr.write(texts.trace_line(trace))
 
     def _follow_elsewhere(self, options: dict[str, Any]) -> None:
-        """Follow a trace of a relay elsewhere, through its operator site."""
+        """Follow a trace of another relay, through its operator site."""
         params = {"trace": options["trace"]}
         stream = remote.RemoteStream(options, "followTrace", params)
         with contextlib.suppress(KeyboardInterrupt), stream:
@@ -199,7 +199,7 @@ def _duration(text: str) -> int:
 
 
 def _events_of(path: Path) -> list[Event]:
-    """Events in a file of another relay: a timeline, or one object a line."""
+    """Read the events in a file of another relay: a timeline, or one object per line."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)

@@ -44,7 +44,7 @@ The setting substrate.urls lists the nodes. The relay need not run.
 
 
 class Command(RelayCommand):
-    """One sub-command each."""
+    """Command with one method for each sub-command."""
 
     help = "The chain as this relay sees it: status, import, look-up of one twin."
 

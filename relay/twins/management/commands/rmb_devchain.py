@@ -12,7 +12,7 @@ from chain.devchain.errors import DevchainError
 
 
 class Command(BaseCommand):
-    """Reads and writes nothing of the site: only its name is the site's."""
+    """Command that runs a development node, without access to the data of the site."""
 
     help = "Run a test node that behaves like TFChain, for work without a network."
     requires_system_checks: list[str] = []  # noqa: RUF012 - Django's own declaration

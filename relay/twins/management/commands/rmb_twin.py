@@ -59,7 +59,7 @@ ORDERS = [f"{sign}{name}" for name in (*listing.ORDERS, *listing.RATES) for sign
 
 
 class Command(RelayCommand):
-    """One sub-command each; running workers see a change within a second."""
+    """Command with one method for each sub-command; workers see a change within a second."""
 
     help = "Twins of the registry: add, import, export, list, remove."
 
@@ -201,7 +201,7 @@ class Command(RelayCommand):
     def _done(self, document: dict[str, Any], told: str, options: dict[str, Any]) -> None:
         self.stdout.write(json.dumps(document, indent=2) if options["json"] else told)
         if pending.waiting():
-            self.stderr.write(pending.TEXT)  # twins are often put in before the first start
+            self.stderr.write(pending.TEXT)  # twins are often added before the first start
 
     def _progress(self, rows: int) -> None:
         self.stderr.write(f"{rows} rows read")
@@ -220,7 +220,7 @@ def _read(name: str) -> Iterator[TextIO]:
         yield sys.stdin
         return
     try:
-        # Bytes that are no UTF-8 are reported with their line, by the field they are in.
+        # Bytes that are not UTF-8 are reported with their line, as an error of their field.
         file = open(name, encoding="utf-8-sig", errors="surrogateescape", newline="")  # noqa: SIM115
     except OSError as error:
         raise CommandError(f"{name}: {error.strerror}") from None
