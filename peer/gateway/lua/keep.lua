@@ -1,7 +1,8 @@
--- Lets the list of a command live until the last request in it has expired.
+-- Keeps the list of a command until the last request in it has expired.
 --
--- Never for a shorter time than it has: somebody's request may live longer than this one. Another
--- twin chooses the command, so the key may be something else, which is left alone. Needs no room.
+-- Never shortens the life that the list has: an earlier request may live longer than the new ones.
+-- Another twin chooses the command, so the key may hold a value of another type, which stays
+-- unchanged. Needs no memory.
 --
 -- KEYS: the list
 -- ARGV: seconds until the last of the new requests has expired

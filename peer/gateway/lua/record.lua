@@ -1,9 +1,10 @@
--- Records what was sent although Redis had no room for the record.
+-- Records entries that were sent while Redis had no memory for the record.
 --
--- The removal comes first, and needs no room: a script that has begun to write may go on, whatever
--- `maxmemory` says. What is settled meanwhile, and has left the hash, is not put back.
+-- The removal comes first and needs no memory: a script that has begun to write may continue,
+-- whatever `maxmemory` says. An entry that was settled meanwhile has left the hash and is not put
+-- back.
 --
--- KEYS: the hash of what is in hand
+-- KEYS: the hash of the entries in hand
 -- ARGV: the field of the entry, its new value, further fields and values
 if redis.call('HDEL', KEYS[1], ARGV[1]) == 1 then
   redis.call('HSET', KEYS[1], unpack(ARGV))

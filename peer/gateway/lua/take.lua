@@ -1,11 +1,12 @@
--- Takes the oldest entries of a system list, and keeps each under the field it was given.
+-- Takes the oldest entries of a system list and stores each in a hash under the given field.
 --
--- One step for all of it: an entry is either in the list, or in the hash with the uid its messages
--- will have, so that a gateway killed at any moment finds it again and uses the same uid.
+-- All of it is one step: an entry is either in the list, or in the hash with the uid that its
+-- messages will have. So a gateway that was killed at any moment finds the entry again and uses the
+-- same uid.
 --
--- KEYS: the list, the hash of what is in hand
--- ARGV: kind of the entries (one byte, put before each), bytes to take at most (one entry always
---       passes), a field for each entry
+-- KEYS: the list, the hash of the entries in hand
+-- ARGV: kind of the entries (one byte, put before each), maximum number of bytes to take (the first
+--       entry is always taken), a field for each entry
 -- Returns the entries, in the order of the fields.
 local most_bytes = tonumber(ARGV[2])
 local taken = {}

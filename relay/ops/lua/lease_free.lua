@@ -1,6 +1,6 @@
 -- name: lease_free
--- Frees leases whose token begins with the name of a process that is no more.
--- KEYS: leases. ARGV: what the tokens of that process begin with. Replies how many there were.
+-- Frees the leases whose token begins with the name of a process that has ended.
+-- KEYS: leases. ARGV: prefix of the tokens of that process. Replies how many were freed.
 local freed = 0
 for _, key in ipairs(KEYS) do
   local token = redis.call('GET', key)

@@ -1,8 +1,8 @@
 -- name: describe
--- How much waits in some queues, without reading more than their first and last entry. Reads only.
+-- Describes queues by their first and last entries only. Reads only.
 -- KEYS: relay:sessions, then streams. ARGV: the session key of each stream.
--- Returns for each stream: messages, bytes of memory, first id, last id, 1 where its session is
--- connected; 0 messages where there are none, or where the key is no stream.
+-- Returns for each stream: messages, bytes of memory, first id, last id, 1 if its session is
+-- connected; 0 messages if the stream is empty or the key is not a stream.
 local found = {}
 for place = 2, #KEYS do
   local name, length, bytes, first, last, connected = KEYS[place], 0, 0, '', '', 0

@@ -1,9 +1,10 @@
 -- name: heads
--- The envelopes of a queue without their payloads, which do not leave Redis. Reads only, one entry
--- at a time, so that few of them are in memory at once.
--- KEYS: stream. ARGV: first id or "(id", last id, count, bytes to be looked at, longest header.
--- Returns for each entry: id, bytes of the envelope, bytes of its payload, what is left of it, and
--- what is wrong with it: "" or a word.
+-- Returns the envelopes of a queue without their payloads, which do not leave Redis. Reads only,
+-- one entry at a time, so that few of them are in memory at once.
+-- KEYS: stream. ARGV: first id or "(id", last id, count, maximum bytes to examine, maximum bytes of
+-- a header.
+-- Returns for each entry: id, bytes of the envelope, bytes of its payload, the envelope without it,
+-- and its fault: "" or a word.
 local function varint(text, at)
   local value, factor = 0, 1
   for place = at, at + 9 do

@@ -1,16 +1,18 @@
 -- name: held
--- What waits in the queues, charged to whom: in the hash of a queue what each source has in it, in
--- those of a twin what it has waiting as a source, and what waits for it. All hashes of a queue are
--- changed together, so that what is given back is what was charged, whoever is killed when.
--- KEYS: relay:sessions, a key that never exists. ARGV: what to do, life of the hashes in s, bytes of
--- a new queue, then
---   charge: for each source of a queue: session key, 1 for a queue that is charged though its session
---     is connected, source twin, messages, bytes. Returns for each whether the session is connected,
---     then for each what the source has in the queue now; and for each twin that was charged: name of its
---     hash, messages, bytes, queues, queues of sessions that never signed in.
+-- Counts waiting messages by source and destination: the hash of a queue has the counts of each
+-- source in it, the hash of a twin what it has waiting as a source, and what waits for it. All
+-- hashes of a queue change together, so that what is given back is what was charged, even if a
+-- process is killed.
+-- KEYS: relay:sessions, a key that never exists. ARGV: what to do, life of the hashes in s, bytes
+-- of a new queue, then
+--   charge: for each source of a queue: session key, 1 for a queue that is charged though its
+--     session is connected, source twin, messages, bytes. Returns for each whether the session is
+--     connected, then for each the present count of the source in the queue; and for each twin that
+--     was charged: name of its hash, messages, bytes, queues, queues of sessions that never signed
+--     in.
 --   settle: session keys, of queues that messages left by other ways than being read: gives back
---     what is there no more, in the proportion of what there was.
---   release: session keys, of queues that were read empty.
+--     the missing ones, in the proportion of the former counts.
+--   release: session keys, of queues that were read until empty.
 -- The DEL comes first, as in claim.lua: giving back is never refused.
 redis.call('DEL', KEYS[2])
 local UNIT = 16777216

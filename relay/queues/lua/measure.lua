@@ -1,7 +1,7 @@
 -- name: measure
--- One bounded step of a walk over all queues. Reads only; what comes or goes between two steps may
--- be met or not, and a queue may be met twice.
--- KEYS: relay:sessions. ARGV: cursor, pattern of the streams, keys a step, what is asked for: twin,
+-- One bounded step of a walk over all queues. Reads only; a queue that appears or disappears
+-- between two steps may be found or not, and a queue may be found twice.
+-- KEYS: relay:sessions. ARGV: cursor, pattern of the streams, keys per step, wanted value: twin,
 -- messages, size, oldest, newest or extent (messages, oldest and newest, with spaces between); 1 or
 -- 0 for sessions that are connected or are not, else "".
 -- Returns the next cursor, then the session key and the value of each queue that holds messages.

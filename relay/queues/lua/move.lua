@@ -1,10 +1,10 @@
 -- name: move
--- Moves entries to the queue of another session of the same twin, in the order given. Atomic, so
--- an entry is in one of the two queues whoever is killed when; entries that are gone are passed
--- over, so running it a second time because an answer was lost moves nothing twice.
+-- Moves entries to the queue of another session of the same twin, in the order given. Atomic, so an
+-- entry is in one of the two queues even if a process is killed. Entries that no longer exist are
+-- skipped, so a second run after a lost answer moves nothing twice.
 -- KEYS: from stream, to stream, relay:sessions, relay:guests, the guest lease of either key. ARGV:
--- from key, to key, most messages, life of the stream in s, then for each entry: id, deadline in unix
--- s or 0, source twin, bytes.
+-- from key, to key, maximum messages, life of the stream in s, then for each entry: id, deadline in
+-- unix s or 0, source twin, bytes.
 -- Returns why it stopped ("" at the end of the list), entries moved, entries too old, and of those
 -- moved: source twin, messages, bytes.
 if redis.call('HEXISTS', KEYS[3], ARGV[1]) == 1 then return {'connected', 0, 0, {}} end

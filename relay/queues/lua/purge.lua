@@ -1,9 +1,9 @@
 -- name: purge
--- Deletes what waits for a session that is not connected. Atomic: a session that signs in gets all
--- of it or nothing.
--- KEYS: stream, relay:sessions, relay:purged. ARGV: session key, the lowest id that stays or "" for
--- none.
--- Returns how many there were, or -1 where the session is connected.
+-- Deletes the messages that wait for a session that is not connected. Atomic: a session that signs
+-- in gets all of them or none.
+-- KEYS: stream, relay:sessions, relay:purged. ARGV: session key, the lowest id that is kept or ""
+-- for none.
+-- Returns how many were deleted, or -1 if the session is connected.
 if redis.call('HEXISTS', KEYS[2], ARGV[1]) == 1 then return -1 end
 local purged = redis.call('XLEN', KEYS[1])
 if ARGV[2] == '' then

@@ -1,12 +1,12 @@
 -- name: take
--- Stores messages that other relays brought, each in its stream, unless it was stored lately.
--- Atomic, so of two workers that take the same message at the same time one stores it. What is
--- remembered is in one set for each period of Redis' own clock; a message is remembered only once it
--- is in its stream.
--- KEYS: how the names of the sets begin, then the stream of each message. ARGV: seconds of a period,
--- periods that are remembered, then mark and envelope of each message; an empty mark: it is stored in
--- any case, and not remembered.
--- Returns for each message the id of its entry, nil where it was stored before, or an error.
+-- Stores messages from partner relays, each in its stream, unless it was stored lately.
+-- Atomic, so of two workers that take the same message at the same time one stores it. The marks of
+-- stored messages are in one set for each period of Redis' own clock; a message is marked only once
+-- it is in its stream.
+-- KEYS: prefix of the names of the sets, then the stream of each message. ARGV: seconds of a
+-- period, number of periods kept, then mark and envelope of each message; with an empty mark the
+-- message is always stored, and not marked.
+-- Returns for each message the id of its entry, nil if it was stored before, or an error.
 local period = math.floor(redis.call('TIME')[1] / ARGV[1])
 local marks, known, answers, stored = {}, {}, {}, {}
 for place = 3, #ARGV, 2 do marks[#marks + 1] = ARGV[place] end

@@ -1,10 +1,11 @@
 -- name: sbd-claim
 -- Enters a key of an SBD client for a connection: one atomic step, so the newest connection has it.
--- Tells the worker that had it, which may be the same one, from which epoch on it has not: the
--- newcomer may be gone when its worker hears the reply. Tells all workers that the key has moved.
--- KEYS: sbd:keys, the set of the worker's keys. ARGV: key, boot id, epoch of the connection; 0: it
--- gets one, a time of Redis' clock in µs above the epoch that was entered; µs since its client
--- signed, where it is entered later, as Redis was away.
+-- Notifies the worker that had it, which may be the same one, of the epoch from which it no longer
+-- has it: the new connection may be closed before its worker reads the reply. Notifies all workers
+-- that the key has moved.
+-- KEYS: sbd:keys, the set of the worker's keys. ARGV: key, boot id, epoch of the connection (0
+-- assigns one: a time of Redis' clock in µs above the entered epoch); µs since its client signed,
+-- if it is entered later because Redis was unavailable.
 -- Returns the epoch; 0: a newer connection has the key.
 local former = redis.call('HGET', KEYS[1], ARGV[1])
 local boot, stored = string.match(former or '', '^(%S*) (%d+)$')

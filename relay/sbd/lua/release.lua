@@ -1,7 +1,7 @@
 -- name: sbd-release
--- Takes an entry out if it is still the caller's, and tells all workers.
+-- Removes an entry if it is still the caller's, and notifies all workers.
 -- KEYS: sbd:keys, the set of the worker's keys. ARGV: key, entry (boot id and epoch), or a boot id
--- alone: whichever connection of that worker it names.
+-- alone, which matches any connection of that worker.
 local entry = redis.call('HGET', KEYS[1], ARGV[1])
 if not entry or (entry ~= ARGV[2] and string.match(entry, '^%S*') ~= ARGV[2]) then return 0 end
 redis.call('HDEL', KEYS[1], ARGV[1])
