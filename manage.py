@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Command line of the site, in a checkout; where the package is installed it is `rmb-manage`."""
+"""Command line of the site in a checkout; in an installation it is `rmb-manage`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What `pyproject.toml` cannot say: a build of the hot path goes into the wheel.
+"""Build step that `pyproject.toml` cannot express: the wheel includes a build of the hot path.
 
-The wheel is then for one version of Python and one platform. Without a build that fits, or with
-RMB_COMPILED=0, it has the Python sources only, and is for all.
+The wheel is then specific to a version of Python and a platform. Without a matching build, or with
+RMB_COMPILED=0, it has only the Python sources and works everywhere.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from hotpath import compiled
 
 
 class Relay(Distribution):
-    """The distribution, with or without a build of the hot path."""
+    """Distribution with or without a build of the hot path."""
 
     def parse_config_files(self, *arguments: Any, **options: Any) -> None:
-        """Add the present build to what `pyproject.toml` names."""
+        """Add the current build to the package data of `pyproject.toml`."""
         super().parse_config_files(*arguments, **options)
         if compiled.in_use():
             own: dict[str, Any] = self.package_data
@@ -29,7 +29,7 @@ class Relay(Distribution):
             own["hotpath"] = [f"_compiled/{compiled.MANIFEST}", f"_compiled/{build}/**/*"]
 
     def has_ext_modules(self) -> bool:
-        """Whether the wheel is for one platform."""
+        """Return whether the wheel is specific to a platform."""
         return compiled.in_use()
 
 

@@ -1,12 +1,12 @@
 """One node of the chain: heads, blocks, twins, events and transactions as plain values.
 
 Everything is read as raw storage and decoded by `proto.chain`, so that a relay text or an
-encryption key is exactly the bytes that are on the chain. Only the events of a block and the
+encryption key consists of exactly the bytes on the chain. Only the events of a block and the
 numbers of calls need the runtime's metadata, which `chain.runtime` reads through
 substrate-interface; look-ups never import it.
 
-A node belongs to one thread at a time, and to nobody after a `NodeError` that broke its connection
-(`usable`).
+A node may be used by one thread at a time, and no longer after a `NodeError` that broke its
+connection (`usable`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from chain.runtime import Runtime, Runtimes
 
 _NO_EVENTS: Final = b"\0"
-"""An empty vector: what a value that is not stored stands for."""
+"""An empty vector, which is what an absent value stands for."""
 
 _MAX_KEY_BYTES: Final = 1024
 
@@ -37,13 +37,13 @@ _T = TypeVar("_T")
 
 
 class Twins(NamedTuple):
-    """What a look-up of several twins found."""
+    """Result of a look-up of several twins."""
 
     head: Head
-    """The block they were read at: older answers must not replace newer ones."""
+    """Block at which they were read, so that older answers do not replace newer ones."""
 
     found: dict[int, Twin]
-    """Those that exist at that block."""
+    """The twins that exist at that block."""
 
 
 class Page(NamedTuple):
@@ -52,24 +52,25 @@ class Page(NamedTuple):
     head: Head
     twins: tuple[Twin, ...]
     next_key: bytes
-    """What to begin the next page with."""
+    """Key to begin the next page with."""
 
 
 class Node:
-    """One node, over one connection."""
+    """One node, used through one connection."""
 
     def __init__(
         self, url: str, runtimes: Runtimes | None = None, timeout_s: float = bounds.CALL_S
     ) -> None:
-        """Connects.
+        """Connect to the node.
 
         Args:
             url: ws:// or wss://.
-            runtimes: metadata kept from earlier connections; only for reading events and writing.
-            timeout_s: for connecting and the calls after it, until the next `limit`.
+            runtimes: metadata kept from earlier connections; only needed for reading events and
+                writing.
+            timeout_s: time-out for connecting and the calls after it, until the next `limit`.
 
         Raises:
-            NodeError: it cannot be reached.
+            NodeError: the node cannot be reached.
         """
         self.connection = Connection(url, timeout_s)
         self._runtimes = runtimes
@@ -78,12 +79,12 @@ class Node:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """URL of the node."""
         return self.connection.url
 
     @property
     def usable(self) -> bool:
-        """Whether its connection still is."""
+        """Whether its connection can still be used."""
         return self.connection.usable
 
     def limit(self, timeout_s: float) -> None:
@@ -97,10 +98,10 @@ class Node:
     # Blocks
 
     def best(self) -> Header:
-        """The header of the newest block, final or not.
+        """Return the header of the newest block, final or not.
 
         Raises:
-            NodeError: no such answer.
+            NodeError: the node gives no valid answer.
         """
         header = self.header(None)
         if header is None:
@@ -108,18 +109,18 @@ class Node:
         return header
 
     def header(self, block_hash: bytes | None) -> Header | None:
-        """The header of a block, None if the node has no such block.
+        """Return the header of a block, or None if the node has no such block.
 
         Args:
-            block_hash: which; None for the newest.
+            block_hash: hash of the block; None for the newest.
 
         Raises:
-            NodeError: no such answer.
+            NodeError: the node gives no valid answer.
         """
         return self.headers([block_hash])[0]
 
     def headers(self, hashes: Sequence[bytes | None]) -> list[Header | None]:
-        """The headers of several blocks.
+        """Return the headers of several blocks.
 
         Raises:
             NodeError: an answer is missing or wrong.
@@ -129,14 +130,14 @@ class Node:
         found: list[Header | None] = []
         for block_hash, answer in zip(hashes, answers, strict=True):
             header = None if answer is None else self._read(headers.from_json, answer)
-            # Some stand-ins answer with another block instead of none.
+            # Some test nodes answer with another block instead of none.
             if header is not None and block_hash is not None and header.hash() != block_hash:
                 header = None
             found.append(header)
         return found
 
     def block_hashes(self, heights: Iterable[int]) -> list[bytes | None]:
-        """The hashes of the blocks at some heights; None where there is none yet.
+        """Return the hashes of the blocks at some heights; None where no block exists yet.
 
         Raises:
             NodeError: an answer is missing or wrong.
@@ -145,15 +146,15 @@ class Node:
         return [None if answer is None else self._hash(answer) for answer in answers]
 
     def subscribe_heads(self) -> None:
-        """Have best heads announced; the present one comes at once.
+        """Subscribe to best heads; the node announces the current one at once.
 
         Raises:
-            NodeError: it refused.
+            NodeError: the node refused.
         """
         self._heads = self.connection.subscribe("chain_subscribeNewHeads")
 
     def next_head(self, timeout_s: float) -> Header | None:
-        """The next announced head, None when there is none in time.
+        """Return the next announced head, or None if none is announced in time.
 
         Raises:
             NodeError: the connection broke.
@@ -165,51 +166,51 @@ class Node:
     # Twins
 
     def twins(self, ids: Iterable[int], at: bytes | None = None) -> Twins:
-        """Several twins, all read at one block.
+        """Read several twins, all at one block.
 
         Args:
-            ids: which.
+            ids: twin ids.
             at: hash of the block; None for the newest.
 
         Raises:
-            NodeError: no such answer, or a twin that does not decode.
+            NodeError: the node gives no valid answer, or a twin cannot be decoded.
         """
         keys = [storage.twin_key(each) for each in dict.fromkeys(ids)]
         head, values = self._values(keys, at)
         return Twins(head, {each.id: each for each in self._twins(values)})
 
     def twin_id_of(self, account: bytes, at: bytes | None = None) -> tuple[Head, int | None]:
-        """The id of an account's twin, and the block that says so.
+        """Return the id of an account's twin, and the block at which it was read.
 
         Raises:
-            NodeError: no such answer.
+            NodeError: the node gives no valid answer.
         """
         key = storage.twin_id_key(account)
         head, values = self._values([key], at)
         return head, self._read(_u32, values[key]) if key in values else None
 
     def last_twin_id(self) -> int:
-        """The id that was given last, 0 when there is no twin.
+        """Return the id that was assigned last, 0 if there are no twins.
 
         Raises:
-            NodeError: no such answer.
+            NodeError: the node gives no valid answer.
         """
         _, values = self._values([storage.LAST_TWIN_ID], None)
         return self._read(_u32, values.get(storage.LAST_TWIN_ID, bytes(4)))
 
     def page(self, start_key: bytes | None = None, size: int = bounds.PAGE_TWINS) -> Page | None:
-        """Some of all twins, at the newest block; None after the last.
+        """Return a page of all twins, at the newest block; None after the last page.
 
         Args:
-            start_key: `next_key` of the page before; None to begin.
-            size: how many at most.
+            start_key: `next_key` of the previous page; None for the first page.
+            size: maximum number of twins.
 
         Raises:
-            NodeError: no such answer, or a twin that does not decode.
+            NodeError: the node gives no valid answer, or a twin cannot be decoded.
         """
         head = self._head_of(None)
         at = to_hex(head.hash)
-        # An empty start key is none: nodes give the keys after it.
+        # An empty start key means no start key: nodes return the keys after it.
         start = to_hex(start_key) if start_key else None
         answer = self._call("state_getKeysPaged", to_hex(storage.TWINS), size, start, at)
         if not isinstance(answer, list) or len(answer) > size:
@@ -227,11 +228,11 @@ class Node:
     # Events and transactions
 
     def changes(self, blocks: Sequence[Header]) -> list[tuple[TwinChange, ...]]:
-        """The changes of twins in some blocks, in the order of `blocks`.
+        """Return the changes of twins in some blocks, in the order of `blocks`.
 
         Raises:
-            StateDiscardedError: the node no longer has one of them.
-            BlockUnreadableError: the events of one do not decode.
+            StateDiscardedError: the node no longer has the state of one of them.
+            BlockUnreadableError: the events of one cannot be decoded.
             NodeError: an answer is missing or wrong.
         """
         from chain.events import twin_changes
@@ -239,7 +240,7 @@ class Node:
         return [twin_changes(value, runtime) for value, runtime in self._events(blocks)]
 
     def events(self, block_hash: bytes) -> tuple[bytes, Runtime]:
-        """The raw events of a block, and the runtime that wrote them.
+        """Return the raw events of a block, and the runtime that wrote them.
 
         Raises:
             NodeError: an answer is missing or wrong.
@@ -251,7 +252,7 @@ class Node:
 
     @property
     def runtimes(self) -> Runtimes:
-        """The metadata of the chain's runtimes."""
+        """Metadata of the chain's runtimes."""
         if self._runtimes is None:
             from chain.runtime import Runtimes
 
@@ -263,7 +264,7 @@ class Node:
     def _events(self, blocks: Sequence[Header]) -> list[tuple[bytes, Runtime]]:
         calls: list[tuple[str, Sequence[Any]]] = []
         for block in blocks:
-            # A block is written by the runtime its parent left behind.
+            # A block is written by the runtime that is current after its parent.
             calls.append(("state_getRuntimeVersion", [to_hex(block.parent_hash)]))
             calls.append(("state_getStorage", [to_hex(storage.EVENTS), to_hex(block.hash())]))
         answers = self._call_many(calls)
@@ -274,7 +275,7 @@ class Node:
         return events
 
     def _values(self, keys: Sequence[bytes], at: bytes | None) -> tuple[Head, dict[bytes, bytes]]:
-        """Raw storage values, all of one block, and that block."""
+        """Return raw storage values, all of one block, and that block."""
         if not keys:
             return self._head_of(at), {}
         values: dict[bytes, bytes] = {}
@@ -314,12 +315,12 @@ class Node:
             if hex_value is not None:
                 values[key] = self._bytes(hex_value, bounds.MAX_VALUE_BYTES)
         if left:
-            # What is not there has to be said: null, not silence.
+            # A node must answer null for an absent value, not omit it.
             raise NodeError(f"{self.url}: {len(left)} storage values are missing in the answer")
         return self._hash(block_hash), values
 
     def _head_of(self, block_hash: bytes | None) -> Head:
-        """A block with its height; asks only when it is not the one asked last."""
+        """Return a block with its height; query the node only if it is not the last one queried."""
         if block_hash is None or self._last_head is None or self._last_head.hash != block_hash:
             header = self.header(block_hash)
             if header is None:

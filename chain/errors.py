@@ -1,18 +1,18 @@
-"""What can go wrong between us and the chain.
+"""Errors of communication with the chain.
 
     ChainError
     |- ChainAwayError          no node answered in time: nothing is known
-    |- NodeError               one node is of no use: the next may be
+    |- NodeError               one node cannot be used: the next one may be
     |  |- NodeSilentError      it did not answer in time
-    |  |- RpcError             it answered that it cannot, with a code and a text
+    |  |- RpcError             it answered with an error, with a code and a text
     |  |  `- StateDiscardedError    it no longer has the state of that block
-    |  `- BlockUnreadableError      a block's events do not decode
-    `- WriteError              a transaction did not do what it was to do
-       |- RefusedError         no node took it: it will never be in a block
+    |  `- BlockUnreadableError      a block's events cannot be decoded
+    `- WriteError              a transaction did not succeed
+       |- RefusedError         no node accepted it: it will never be in a block
        |- DispatchError        it is in a block, and failed there
-       `- OutcomeUnknownError  it was sent, and what became of it was not seen
+       `- OutcomeUnknownError  it was sent, but its outcome was not observed
 
-That a twin does not exist is no error: look-ups return None for it.
+A twin that does not exist is not an error: look-ups return None for it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from __future__ import annotations
 from typing import Final
 
 MAX_TEXT_CHARS: Final = 200
-"""Texts of nodes are cut to this before they go into ours."""
+"""Length to which texts of nodes are truncated in messages of this program."""
 
 
 class ChainError(Exception):
-    """Base of everything this package raises on purpose."""
+    """Base class of the exceptions that this package raises on purpose."""
 
 
 class ChainAwayError(ChainError):
@@ -32,19 +32,19 @@ class ChainAwayError(ChainError):
 
 
 class NodeError(ChainError):
-    """One node failed us: unreachable, silent, or answers nobody understands."""
+    """One node failed: it is unreachable, silent, or its answers cannot be understood."""
 
 
 class NodeSilentError(NodeError):
-    """A node did not answer in time. The connection is of no use any more."""
+    """A node did not answer in time. The connection cannot be used any more."""
 
 
 class RpcError(NodeError):
-    """A node answered with an error; the connection is still good.
+    """A node answered with an error; the connection can still be used.
 
     Attributes:
         code: the JSON-RPC code.
-        detail: the node's own words, at most `MAX_TEXT_CHARS`.
+        detail: the node's own text, at most `MAX_TEXT_CHARS`.
     """
 
     def __init__(self, method: str, code: int, detail: str) -> None:
@@ -54,11 +54,11 @@ class RpcError(NodeError):
 
 
 class StateDiscardedError(RpcError):
-    """The state of a block is gone: nodes without an archive keep some 256 blocks."""
+    """The state of a block is no longer available: nodes without archive keep about 256 blocks."""
 
 
 class BlockUnreadableError(NodeError):
-    """Events of a block that nobody can decode."""
+    """The events of a block cannot be decoded."""
 
 
 class WriteError(ChainError):
@@ -66,10 +66,10 @@ class WriteError(ChainError):
 
 
 class RefusedError(WriteError):
-    """The transaction was not taken, or thrown away again.
+    """The transaction was refused, or dropped later.
 
     Attributes:
-        code: the JSON-RPC code, 1010 for what can never be valid; None when it was dropped later.
+        code: the JSON-RPC code, 1010 if it can never be valid; None if it was dropped later.
     """
 
     def __init__(self, text: str, code: int | None = None) -> None:
@@ -83,7 +83,7 @@ class DispatchError(WriteError):
     Attributes:
         call: name of the call.
         name: name of the error, such as TwinNotExists.
-        block_hash: the block it is in.
+        block_hash: hash of its block.
     """
 
     def __init__(self, call: str, name: str, block_hash: bytes) -> None:
@@ -97,7 +97,7 @@ class OutcomeUnknownError(WriteError):
     """The transaction was sent; whether it is in a block must be looked up.
 
     Attributes:
-        extrinsic_hash: what it is known by.
+        extrinsic_hash: hash that identifies it.
     """
 
     def __init__(self, text: str, extrinsic_hash: bytes) -> None:
@@ -106,7 +106,7 @@ class OutcomeUnknownError(WriteError):
 
 
 def shortened(text: str) -> str:
-    """A text of somebody else, safe for one line of a log."""
+    """Return a text from another program in a form that is safe for one line of a log."""
     text = "".join(each if each.isprintable() else " " for each in text[: 4 * MAX_TEXT_CHARS])
     text = " ".join(text.split())
     return text if len(text) <= MAX_TEXT_CHARS else f"{text[: MAX_TEXT_CHARS - 3]}..."

@@ -1,8 +1,8 @@
-"""What the events of a block say: changes of twins, and how a transaction ended.
+"""Interpretation of the events of a block: changes of twins, and the result of a transaction.
 
-`proto.chain.events` reads a twin from a record, byte for byte; the metadata only tells where the
-records begin, as nobody else knows how long a foreign event is. Most blocks need not even that: a
-block without a twin event has its number nowhere in its bytes.
+`proto.chain.events` reads a twin from a record, byte for byte. The metadata is only needed to find
+where the records begin, as the length of other events is not known otherwise. Most blocks do not
+even need that: the bytes of a block without a twin event do not contain its number.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _FAILURE: Final = ("System", "ExtrinsicFailed")
 
 
 def twin_changes(value: bytes, runtime: Runtime) -> tuple[TwinChange, ...]:
-    """The twins that were made or changed in a block, in order.
+    """Return the twins that were created or changed in a block, in order.
 
     Args:
-        value: of System.Events at the block.
-        runtime: of the block's parent.
+        value: System.Events at the block.
+        runtime: runtime of the block's parent.
 
     Raises:
-        BlockUnreadableError: the events do not decode.
+        BlockUnreadableError: the events cannot be decoded.
     """
     stored = runtime.event_index(PALLET, events.TWIN_STORED)
     updated = runtime.event_index(PALLET, events.TWIN_UPDATED)
@@ -46,15 +46,15 @@ def twin_changes(value: bytes, runtime: Runtime) -> tuple[TwinChange, ...]:
 
 
 def failure(value: bytes, runtime: Runtime, extrinsic: int) -> str | None:
-    """The name of the error a transaction ended with, None if it succeeded.
+    """Return the name of the error with which a transaction failed, or None if it succeeded.
 
     Args:
-        value: of System.Events at its block.
-        runtime: of the block's parent.
+        value: System.Events at its block.
+        runtime: runtime of the block's parent.
         extrinsic: its number in the block.
 
     Raises:
-        BlockUnreadableError: the events do not decode, or do not tell how it ended.
+        BlockUnreadableError: the events cannot be decoded, or lack the result of the transaction.
     """
     for record in runtime.records(value):
         if record.extrinsic == extrinsic:
@@ -66,11 +66,11 @@ def failure(value: bytes, runtime: Runtime, extrinsic: int) -> str | None:
 
 
 def _error_name(attributes: Any, runtime: Runtime) -> str:
-    """`TwinNotExists` of a module, `BadOrigin` or `Token.FundsUnavailable` of the system."""
+    """Return `TwinNotExists` of a module, `BadOrigin` or `Token.FundsUnavailable` of the system."""
     error = attributes.get("dispatch_error") if isinstance(attributes, dict) else attributes
     match error:
         case {"Module": {"index": int(pallet), "error": str(number)}}:
-            # Four bytes, of which modules use the first.
+            # The error has four bytes, of which modules use the first.
             return runtime.error_name(pallet, int(number[2:4], 16))
         case {"Module": {"index": int(pallet), "error": int(number)}}:
             return runtime.error_name(pallet, number)

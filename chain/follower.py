@@ -1,31 +1,32 @@
-"""Follows the chain's best heads and tells what changes in twins.
+"""Follows the chain's best heads and reports changes of twins.
 
-One `run` lasts until it is told to stop. It connects to a node, subscribes, and makes each head
-that is announced its *tip*, none left out: a look-up may have read a head that was left for another
-a moment later.
+One `run` lasts until it is told to stop. It connects to a node, subscribes, and makes each
+announced head its *tip*. It skips none, because a look-up may have read a head that was abandoned
+for another a moment later.
 
-1. The *branch* from the tip to the head is found by going back through parents: mostly the head
-   itself; more when heads were skipped or the connection was lost; from an earlier block on when
-   the tip turned out to be on a fork that was left.
-2. Twins that changed on a fork are read again at the new head, as their change is taken back.
-3. The events of the branch are fetched, some blocks at a time, and told in the order of blocks.
+1. The *branch* from the tip to the head is found by going back through parents. Mostly it is the
+   head itself. It has more blocks if heads were skipped or the connection was lost, and it begins
+   at an earlier block if the tip turned out to be on an abandoned fork.
+2. Twins that changed on a fork are read again at the new head, as their changes are reverted.
+3. The events of the branch are fetched, some blocks at a time, and reported in the order of blocks.
 
-Where this cannot be done everything is marked stale and the head becomes the tip at once
-(*flush and jump*): no tip is known yet, more blocks were missed than the threshold, the node has
-discarded the state of a block in between, the fork began before the blocks remembered, or the
-events of a block cannot be decoded. The flush comes after the subscription is live, so no change
-falls in between.
+If this is not possible, everything is marked stale and the head becomes the tip at once (*flush and
+jump*). This happens if no tip is known yet, if more blocks were missed than the threshold, if the
+node has discarded the state of a block in between, if the fork began before the remembered blocks,
+or if the events of a block cannot be decoded. The flush comes after the subscription is active, so
+no change is missed in between.
 
-A node that is far behind the tip, as one is that is still syncing, would take everything back: it
-is left for the next one. Only when all of them have been there for a while, the chain began anew,
-as a stand-in does that is started again, and their head becomes the tip by a flush.
+A node that is far behind the tip, such as one that is still syncing, would revert everything, so
+the follower moves on to the next node. If all nodes have been far behind for a while, the chain
+must have started again from the beginning, as a test node does on a restart. Their head then
+becomes the tip by a flush.
 
-When a node fails, stalls or ends the connection, the next one has its turn, after 1, 2, 4 and then
-6 seconds as long as none works.
+When a node fails, stalls or ends the connection, the follower moves on to the next one. While none
+works, it pauses for 1, 2, 4 and then 6 seconds after each round through all nodes.
 
-What keeps old answers from replacing newer ones: everything told has a height, and so has every
-look-up (`Twins.head`). A `Sink` keeps the height with each twin and follows three rules, written at
-its methods.
+Heights keep old answers from replacing newer ones: everything that is reported has a height, and so
+has every look-up (`Twins.head`). A `Sink` stores the height with each twin and follows three rules,
+which its methods describe.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from proto.chain.twin import Twin
 logger = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.25
-"""How soon a follower that waits for a head notices that it shall stop."""
+"""Seconds within which a follower that waits for a head notices that it must stop."""
 
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 6.0
@@ -61,37 +62,39 @@ _HEADERS_AT_ONCE: Final = 200
 
 
 class Sink(Protocol):
-    """What the follower tells; called from its thread, in the order of the chain.
+    """Receiver of the follower's reports; called from its thread, in the order of the chain.
 
-    What a sink raises ends `run`.
+    An exception raised by a sink ends `run`.
     """
 
     def twin_changed(self, twin: Twin, height: int) -> None:
-        """A twin was made or changed.
+        """Store a twin that was created or changed.
 
-        Keep it, and `height` with it, unless what is kept is not stale and has a greater height.
-        A look-up replaces what is kept and not stale only if its height is greater: so the answer
-        to one that was under way is not kept.
+        Store it, and `height` with it, unless the stored twin is not stale and has a greater
+        height. A look-up replaces a stored twin that is not stale only if the look-up's height is
+        greater, so the answer of a look-up that was in progress is discarded.
         """
 
     def twin_reverted(self, twin_id: int, twin: Twin | None, height: int) -> None:
-        """A change was taken back; this is the twin now, None if there is none.
+        """Store the current twin after a change was reverted; None if it does not exist.
 
-        Keep it whatever is kept.
+        Store it regardless of the stored height.
         """
 
     def flush(self, height: int) -> None:
-        """Changes may have been missed: mark all twins stale, whatever their heights.
+        """Mark all twins stale, whatever their heights, because changes may have been missed.
 
-        A stale twin is replaced by any look-up read at `height` or above.
+        A stale twin is replaced by any look-up that was read at `height` or above.
         """
 
     def at(self, head: Head) -> None:
-        """Everything up to this block has been told: where the next `Follower` may start."""
+        """Record that everything up to this block was reported: where the next `Follower` may
+        start.
+        """
 
 
 class Port(Protocol):
-    """A node, as the follower uses it; see `chain.client.Node`."""
+    """The interface of a node that the follower needs; see `chain.client.Node`."""
 
     def limit(self, timeout_s: float) -> None: ...
     def subscribe_heads(self) -> None: ...
@@ -105,24 +108,24 @@ class Port(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How the follower is doing, for health and metrics."""
+    """State of the follower, for health and metrics."""
 
     url: str = ""
-    """The node it is connected to; empty while there is none."""
+    """The node that it is connected to; empty if there is none."""
 
     tip: Head | None = None
-    """The last block told of."""
+    """The last reported block."""
 
     head_height: int = 0
     """The highest head announced; above the tip while catching up."""
 
     head_at: float | None = None
-    """When the last head was announced, on the follower's clock."""
+    """Time at which the last head was announced, on the follower's clock."""
 
     last_error: str = ""
     connections: int = 0
     failures: int = 0
-    """Times a node was left, whether it had been connected or not."""
+    """Number of times that a node failed, whether or not it had been connected."""
 
     blocks: int = 0
     changes: int = 0
@@ -137,10 +140,10 @@ class _Block(NamedTuple):
 
 
 class Follower:
-    """Tells a sink of every change of a twin.
+    """Follower that reports every change of a twin to a sink.
 
     Attributes:
-        progress: replaced as a whole, so any thread may read it.
+        progress: state of the follower; replaced as a whole, so any thread may read it.
     """
 
     def __init__(
@@ -154,18 +157,20 @@ class Follower:
         connect: Callable[[str], Port] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """
+        """Create a follower.
+
         Args:
             urls: addresses of the nodes, the preferred one first.
-            sink: told of everything.
-            start: what an earlier run told `Sink.at` last; None flushes and begins at the head.
-            catchup_threshold: how many missed blocks are read one by one.
-            stall_s: no head for this long, and the next node has its turn.
-            connect: opens a node; None for a real one.
-            clock: seconds, monotonic.
+            sink: receiver of all reports.
+            start: last head that an earlier run passed to `Sink.at`; None to flush and begin at the
+                head.
+            catchup_threshold: maximum number of missed blocks that are read one by one.
+            stall_s: seconds without a head after which the next node is tried.
+            connect: function that connects to a node; None for a real one.
+            clock: monotonic clock in seconds.
 
         Raises:
-            ValueError: an address that is none.
+            ValueError: an address is invalid.
         """
         self._urls = deque(check_urls(urls))
         self._sink = sink
@@ -173,21 +178,21 @@ class Follower:
         self._stall_s = stall_s
         self._connect = connect or _node_opener()
         self._clock = clock
-        # The newest block told of is the last. After a restart it stands alone: a fork that began
-        # before it is one whose beginning is not known.
+        # The newest reported block is the last. After a restart it is the only one, so the
+        # beginning of a fork that began before it is not known.
         self._recent: deque[_Block] = deque(maxlen=bounds.RECENT_BLOCKS)
-        # Greatest height told of, left forks included. What is told later must not have a smaller
-        # one, or a sink would take it for old.
+        # Greatest reported height, including abandoned forks. Later reports must not have a smaller
+        # one, or a sink would consider them outdated.
         self._highest = 0
-        self._turns = 0  # nodes that were tried
-        self._behind: tuple[float, int] | None = None  # time and turn from which on all were behind
-        self._taken = 0  # heads dealt with: a node that only announces them is of no use
+        self._turns = 0  # number of times a node was tried
+        self._behind: tuple[float, int] | None = None  # time and turn since which all were behind
+        self._taken = 0  # processed heads: a node that only announces them is useless
         if start is not None:
             self._push(start, frozenset())
         self.progress = Progress(tip=start)
 
     def run(self, stop: threading.Event) -> None:
-        """Follow until `stop` is set; returns soon after, at the latest when a call has ended."""
+        """Follow until `stop` is set; return soon after, at the latest when a call has ended."""
         failures = 0
         while not stop.wait(self._pause_s(failures)):
             self._turns += 1
@@ -197,16 +202,16 @@ class Follower:
             except NodeError as error:
                 self._note(url="", last_error=str(error), failures=self.progress.failures + 1)
                 self._urls.rotate(-1)
-                # A node that only repeats a head that is known may end each connection with it.
+                # A node may only announce a known head and then end each connection.
                 lasted = self._clock() - began >= self._stall_s and self._taken > taken
                 failures = 1 if lasted or self.progress.tip != tip else failures + 1
-                # The first of an outage is news.
+                # Only the first failure of an outage is logged at INFO.
                 level = logging.INFO if failures == 1 else logging.DEBUG
                 logger.log(level, "chain node left: %s", error)
         self._note(url="")
 
     def _pause_s(self, failures: int) -> float:
-        """None between one node and the next; a growing one after each round through all."""
+        """Return 0 between one node and the next, and a growing pause after each round of them."""
         rounds, place = divmod(failures, len(self._urls))
         if place or not rounds:
             return 0.0
@@ -240,7 +245,7 @@ class Follower:
             return self._leave_behind(head, tip.height)
         self._behind = None
         if head.hash() in known:
-            # The tip, or a block before it: then the node lags behind the one we had.
+            # It is the tip, or a block before it because the node lags behind the previous one.
             return
         if tip is None:
             return self._jump(head, "no earlier block is known")
@@ -255,12 +260,12 @@ class Follower:
                 return self._tell_branch(node, branch, stop)
         except (StateDiscardedError, BlockUnreadableError) as error:
             return self._jump(head, str(error))
-        # Perhaps the node only lags behind the one we had: that shows when it is past the tip.
+        # Perhaps the node only lags behind the previous one: this is known once it is past the tip.
         if missed > 0:
             self._jump(head, f"block {head.number} does not follow from block {tip.height}")
 
     def _leave_behind(self, head: Header, tip_height: int) -> None:
-        """Leaves a node that is far behind the tip, unless all have been for `BEHIND_S`."""
+        """Abandon a node that is far behind the tip, unless all have been for `BEHIND_S`."""
         now = self._clock()
         since, turn = self._behind or (now, self._turns)
         if now - since < bounds.BEHIND_S or self._turns - turn < len(self._urls):
@@ -272,26 +277,27 @@ class Follower:
     def _branch(
         self, node: Port, head: Header, known: set[bytes], stop: threading.Event
     ) -> list[Header] | None:
-        """The blocks from behind a known one to `head`; None when no known one is found."""
+        """Return the blocks after a known one up to `head`; None if no known one is found."""
         lowest = self._recent[0].height
         branch = [head]
         while branch[-1].parent_hash not in known and not stop.is_set():
             if branch[-1].number - 1 <= lowest:
                 return None
-            # In each round: over a slow way all headers of a gap take longer than one call may.
+            # Reset the limit in each round: on a slow link all headers of a gap take longer than
+            # one call.
             node.limit(bounds.CALL_S)
             branch += self._ancestors(node, branch[-1])
         branch.reverse()
         return branch
 
     def _ancestors(self, node: Port, block: Header) -> list[Header]:
-        """Some blocks before `block`, each the parent of the one before; at least one."""
-        # Down to the tip they are on no fork we know; below it, one after the other.
+        """Return some blocks before `block`, each the parent of the one before; at least one."""
+        # Blocks above the tip are on no known fork, and fetched together; below it, one by one.
         down_to = min(block.number - 1, self._recent[-1].height + 1)
         heights = range(block.number - 1, down_to - 1, -1)[:_HEADERS_AT_ONCE]
         hashes = [each for each in node.block_hashes(heights) if each is not None]
         if not hashes or hashes[0] != block.parent_hash:
-            # The node has left this branch meanwhile, but still has its blocks.
+            # The node has abandoned this branch meanwhile, but still has its blocks.
             hashes = [block.parent_hash]
         ancestors: list[Header] = []
         for header in node.headers(hashes):
@@ -325,7 +331,7 @@ class Follower:
             self._sink.at(head)
 
     def _leave_fork(self, node: Port, branch: list[Header]) -> None:
-        """Take back what was told of blocks that do not lead to the head."""
+        """Revert what was reported for blocks that do not lead to the head."""
         left: set[int] = set()
         depth = 0
         while self._recent[-1 - depth].hash != branch[0].parent_hash:
@@ -336,7 +342,7 @@ class Follower:
         head = branch[-1]
         logger.info("chain fork: %d blocks left, %d twins read again", depth, len(left))
         twins = node.twins(sorted(left), head.hash()).found if left else {}
-        # Whatever was read on the fork must look older than this.
+        # Anything read on the fork must look older than this.
         self._highest = max(self._highest, head.number)
         for twin_id in sorted(left):
             self._sink.twin_reverted(twin_id, twins.get(twin_id), self._highest)
@@ -363,7 +369,7 @@ class Follower:
 
 
 def _node_opener() -> Callable[[str], Port]:
-    """Opens real nodes; the metadata of their runtimes is read once."""
+    """Return a function that connects to real nodes; runtime metadata is read only once."""
     from chain.runtime import Runtimes
 
     runtimes = Runtimes()

@@ -1,6 +1,7 @@
-"""A block by its place: what look-ups, the follower and whoever keeps a tip name it by.
+"""Identification of a block, used by look-ups, the follower and sinks.
 
-Apart from the client, so that who only reads how the chain is followed needs no connection.
+It is separate from the client, so that code that only handles the follower's reports needs no
+connection.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import NamedTuple
 
 
 class Head(NamedTuple):
-    """A block: its height and its hash."""
+    """Height and hash of a block."""
 
     height: int
     hash: bytes

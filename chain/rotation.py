@@ -1,16 +1,16 @@
-"""Look-ups that survive the loss of a node.
+"""Look-ups that survive the failure of a node.
 
-There is one connection at a time, to the node at the head of the list. When it fails, the next one
-has its turn and the failed one goes to the tail; a node that works stays at the head. A look-up
-makes at most two attempts for each node, all within 12 seconds, and then says that the chain is
-away: that a twin does not exist is only said by a node that answered.
+There is one connection at a time, to the node at the head of the list. When that node fails, it
+moves to the tail and the next one is used; a node that works stays at the head. A look-up makes at
+most two attempts for each node, all within 12 seconds, and then raises `ChainAwayError`. Only a
+node that answered can report that a twin does not exist.
 
-A node that answers may still be stuck at an old block, or far behind the others. Where look-ups
-have seen no newer block for a minute, the next node is asked as well, and is the one to be asked
-from then on if it is further.
+A node that answers may still be stuck at an old block, or far behind the others. If look-ups have
+seen no newer block for a minute, the next node is asked as well, and replaces the current one if it
+is further ahead.
 
-A `Rotation` may be used by several threads; their look-ups go one after the other, so ask for many
-twins at once (`twins`) rather than for one many times.
+A `Rotation` may be used by several threads. Their look-ups run one after the other, so request many
+twins at once (`twins`) rather than one twin many times.
 """
 
 from __future__ import annotations
@@ -38,19 +38,20 @@ _Read = TypeVar("_Read", Twins, Page | None)
 
 
 class Found(NamedTuple):
-    """A twin, and the height of the block it was read at."""
+    """A twin, and the height of the block at which it was read."""
 
     twin: Twin
     height: int
 
 
 class Rotation:
-    """Some nodes of one chain, asked in turn.
+    """Several nodes of one chain, used in turn.
 
-    Every look-up raises `ChainAwayError` when no node answered.
+    Every look-up raises `ChainAwayError` if no node answered.
 
     Attributes:
-        floor: twins read at a block below it count as the failure of a node that is behind.
+        floor: minimum height: twins read at an earlier block count as the failure of a node that is
+            behind.
     """
 
     def __init__(
@@ -61,15 +62,16 @@ class Rotation:
         attempt_s: float = bounds.ATTEMPT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """
+        """Create a rotation.
+
         Args:
             urls: addresses of the nodes, ws:// or wss://, the preferred one first.
-            look_up_s: how long a look-up may take with all its attempts.
-            attempt_s: how long one of these may take.
-            clock: seconds, monotonic.
+            look_up_s: time-out of a look-up with all its attempts.
+            attempt_s: time-out of one attempt.
+            clock: monotonic clock in seconds.
 
         Raises:
-            ValueError: an address that is none.
+            ValueError: an address is invalid.
         """
         self.floor = 0
         self._urls = deque(check_urls(urls))
@@ -81,27 +83,27 @@ class Rotation:
         self._failed: set[str] = set()
         self._away = ""
         self._away_until = float("-inf")
-        self._newest = -1  # height of the newest block a look-up was answered from
+        self._newest = -1  # height of the newest block at which a look-up was answered
         self._newest_at = clock()
 
     @property
     def url(self) -> str:
-        """The node that is asked next."""
+        """Address of the node that is asked next."""
         return shown(self._urls[0])
 
     def twin(self, twin_id: int) -> Found | None:
-        """A twin, None if there is none with this id."""
+        """Return a twin, or None if there is no twin with this id."""
         twins = self.twins([twin_id])
         twin = twins.found.get(twin_id)
         return Found(twin, twins.head.height) if twin is not None else None
 
     def twins(self, ids: Iterable[int]) -> Twins:
-        """Several twins, read at one block; those that do not exist are missing."""
+        """Return several twins, read at one block; those that do not exist are missing."""
         wanted = list(ids)
         return self._ask(lambda node: self._recent(node.twins(wanted)), self._compared)
 
     def twin_by_account(self, account: bytes) -> Found | None:
-        """The twin of an account, None if it has none."""
+        """Return the twin of an account, or None if it has none."""
 
         def ask(node: Node) -> Found | None:
             head, twin_id = node.twin_id_of(account)
@@ -113,11 +115,11 @@ class Rotation:
         return self._ask(ask)
 
     def last_twin_id(self) -> int:
-        """The highest id of a twin, 0 when there is no twin."""
+        """Return the highest id of a twin, 0 if there are no twins."""
         return self._ask(lambda node: node.last_twin_id())
 
     def head(self) -> Head:
-        """The newest block."""
+        """Return the newest block."""
 
         def ask(node: Node) -> Head:
             header = node.best()
@@ -126,13 +128,13 @@ class Rotation:
         return self._ask(ask)
 
     def pages(self, start_key: bytes | None = None) -> Iterator[Page]:
-        """All twins, in pages; each page is read at the newest block of its moment.
+        """Generate all twins, in pages; each page is read at the newest block at that time.
 
-        A twin that is made or changed meanwhile may be missed or old: it is the follower that
-        tells of it.
+        A twin that is created or changed in the meantime may be missing or outdated; the follower
+        reports such changes.
 
         Args:
-            start_key: `next_key` of the last page an earlier run has kept.
+            start_key: `next_key` of the last page that an earlier run has stored.
         """
         while (page := self._page(start_key)) is not None:
             yield page
@@ -191,13 +193,13 @@ class Rotation:
             except NodeError as error:
                 reasons[url] = str(error)
                 if url not in self._failed:
-                    # Once, not at every look-up while it is away.
+                    # Log it once, not at every look-up while it is unavailable.
                     logger.warning("chain node failed: %s", error)
                     self._failed.add(url)
                 self._drop()
                 self._urls.rotate(-1)
             except BaseException:
-                # Half an answer may still be on its way.
+                # Part of an answer may still arrive.
                 self._drop()
                 raise
             else:
@@ -213,7 +215,9 @@ class Rotation:
         return answer
 
     def _compared(self, task: Callable[[Node], Twins], answer: Twins, deadline: float) -> Twins:
-        """The answer, or that of another node where this one may be stuck and that one is not."""
+        """Return the answer, or that of another node if this node may be stuck and the other is
+        not.
+        """
         now = self._clock()
         if answer.head.height > self._newest:
             self._newest, self._newest_at = answer.head.height, now
@@ -231,7 +235,7 @@ class Rotation:
             self._newest = max(self._newest, other.head.height)
             logger.warning("chain node left, stuck at block %d: %s", answer.head.height, asked)
             return other
-        # That one is not further: it goes to the tail, and the one asked before stays.
+        # The other node is not further ahead: it goes to the tail, and the previous one stays.
         self._drop()
         self._urls.rotate(-1)
         self._urls.remove(asked)

@@ -1,16 +1,16 @@
 """JSON-RPC calls to one node, over one websocket.
 
-`call` sends a request and waits for its answer; `call_many` sends several before it reads the first
-answer, so that a hundred questions cost little more than one round trip; `subscribe` asks for
-notifications, which are put aside when they come between answers and taken with `notification`.
+`call` sends a request and waits for its answer. `call_many` sends several requests before it reads
+the first answer, so that a hundred calls cost little more than one round trip. `subscribe` requests
+notifications, which are stored when they come between answers and read with `notification`.
 
-Every wait ends: `limit` says how long everything that follows may take together. Every message has
-a size limit. After a `NodeError` other than an
-`RpcError` the connection is broken for good, as a late answer may still come: close it and open
-another one. A connection belongs to one thread at a time, and never redials by itself.
+Every wait is bounded: `limit` sets how long everything that follows may take together. Every
+message has a size limit. After a `NodeError` other than an `RpcError` the connection cannot be used
+any more, as a late answer may still arrive: close it and open another one. A connection may be used
+by one thread at a time, and never reconnects by itself.
 
-substrate-interface speaks over the same socket where it is used (`chain.runtime`): `TextSocket` is
-what it takes for a websocket.
+substrate-interface uses the same socket (`chain.runtime`): `TextSocket` has the interface of a
+websocket that it expects.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ logger = logging.getLogger(__name__)
 
 _CLOSE_S: Final = 1.0
 _FIRST_ID: Final = 1_000_000_000
-"""Above the numbers that substrate-interface counts up from 1 on the same socket."""
+"""First request id, above the ids that substrate-interface counts up from 1 on the same socket."""
 
 _STATE_DISCARDED: Final = re.compile("state already discarded", re.IGNORECASE)
 
 
 def check_urls(urls: Sequence[str]) -> tuple[str, ...]:
-    """The addresses of nodes, checked.
+    """Return the addresses of nodes after checking them.
 
     Raises:
-        ValueError: none, too many, or one that is no websocket address.
+        ValueError: there are none or too many, or one is not a websocket address.
     """
     if not 0 < len(urls) <= bounds.MAX_URLS:
         raise ValueError(f"chain nodes: 1 to {bounds.MAX_URLS} addresses are needed")
@@ -56,7 +56,7 @@ def check_urls(urls: Sequence[str]) -> tuple[str, ...]:
 
 
 def _problem(url: str) -> str:
-    """Why an address leads to no node; empty: it may."""
+    """Return why an address cannot be that of a node; empty if it can."""
     if len(url) > bounds.MAX_URL_CHARS:
         return f"longer than {bounds.MAX_URL_CHARS} characters"
     try:
@@ -74,19 +74,20 @@ class Connection:
     """A websocket to a node.
 
     Attributes:
-        url: where it leads, as it may be shown.
+        url: address of the node without credentials.
         usable: whether calls may still be made.
     """
 
     def __init__(self, url: str, timeout_s: float = bounds.CALL_S) -> None:
-        """Connects.
+        """Connect to the node.
 
         Args:
             url: ws:// or wss://.
-            timeout_s: for opening the websocket and the calls after it, until the next `limit`.
+            timeout_s: time-out for opening the websocket and the calls after it, until the next
+                `limit`.
 
         Raises:
-            NodeError: it cannot be reached, or is no websocket server.
+            NodeError: the node cannot be reached, or is not a websocket server.
         """
         self.url = shown(url)
         self.usable = False
@@ -111,7 +112,9 @@ class Connection:
         self.usable = True
 
     def close(self) -> None:
-        """Close it; a node that still answers is given a second for its goodbye."""
+        """Close the connection; wait up to a second for the close handshake of a node that still
+        answers.
+        """
         try:
             if not self.usable:
                 self._websocket.close_socket()
@@ -125,7 +128,7 @@ class Connection:
         self._deadline = time.monotonic() + timeout_s
 
     def call(self, method: str, params: Sequence[Any] = ()) -> Any:
-        """The result of one call.
+        """Return the result of one call.
 
         Raises:
             RpcError: the node answered with an error.
@@ -134,7 +137,7 @@ class Connection:
         return self.call_many([(method, params)])[0]
 
     def call_many(self, calls: Sequence[tuple[str, Sequence[Any]]]) -> list[Any]:
-        """The results of several calls, in their order.
+        """Return the results of several calls, in their order.
 
         Raises:
             RpcError: the node answered one of them with an error.
@@ -146,7 +149,7 @@ class Connection:
         return results
 
     def subscribe(self, method: str, params: Sequence[Any] = ()) -> str:
-        """Ask for notifications; what it returns is for `notification`.
+        """Subscribe to notifications; return the subscription for `notification`.
 
         Raises:
             RpcError: the node refused.
@@ -162,7 +165,7 @@ class Connection:
         return subscription
 
     def notification(self, subscription: str, timeout_s: float) -> Any:
-        """The next notification, None when there is none in time.
+        """Return the next notification, or None if none comes in time.
 
         Raises:
             NodeError: the connection broke.
@@ -188,7 +191,7 @@ class Connection:
             raise self._broken(NodeError(f"{self.url}: {_reason(error)}")) from error
 
     def receive_answer(self) -> tuple[str, dict[str, Any]]:
-        """The next message that is no notification, as text and as JSON.
+        """Return the next message that is not a notification, as text and as JSON.
 
         Raises:
             NodeError: the connection broke, or the deadline passed.
@@ -221,7 +224,7 @@ class Connection:
             if place_of is None:
                 raise self._broken(NodeError(f"{self.url}: an answer nobody asked for"))
             answers[place_of] = answer
-        # Errors only now: all answers are read, so the connection stays good.
+        # Raise errors only after all answers are read, so that the connection stays usable.
         return [
             self._result(method, answer or {})
             for (method, _), answer in zip(calls, answers, strict=True)
@@ -259,7 +262,7 @@ class Connection:
         return answer
 
     def _keep(self, answer: dict[str, Any]) -> bool:
-        """Put a notification aside; False for an answer."""
+        """Store a notification; return False for an answer."""
         if "method" not in answer:
             return False
         params = answer.get("params")
@@ -275,7 +278,7 @@ class Connection:
 
 
 class TextSocket:
-    """The websocket substrate-interface sees: the connection's own, notifications sorted out."""
+    """The websocket for substrate-interface: that of the connection, without notifications."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -285,11 +288,11 @@ class TextSocket:
         self._connection.send_text(text)
 
     def recv(self) -> str:
-        """The next answer."""
+        """Return the next answer."""
         return self._connection.receive_answer()[0]
 
     def close(self) -> None:
-        """Nothing: whoever opened the connection closes it."""
+        """Do nothing: the owner of the connection closes it."""
 
 
 def _reason(error: BaseException) -> str:

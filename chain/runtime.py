@@ -1,9 +1,8 @@
-"""What the chain's runtime says about itself: the numbers of calls and events, the names of errors,
-and the types of all events.
+"""Metadata of the chain's runtime: numbers of calls and events, names of errors, types of events.
 
-The metadata is read by substrate-interface, once for each version of the runtime, which takes some
-tenths of a second. Importing the library takes a whole one; it happens when a `Runtimes` is made,
-so that no call's time limit has to pay for it.
+The metadata is parsed by substrate-interface, once for each version of the runtime, which takes
+some tenths of a second. Importing the library takes a whole second; it happens when a `Runtimes` is
+created, so that it does not count against the time-out of a call.
 """
 
 from __future__ import annotations
@@ -20,50 +19,55 @@ from proto.chain.events import count
 from proto.chain.headers import to_hex
 
 _KEPT_VERSIONS: Final = 4
-"""Runtimes kept; there are two at most around an upgrade, and each takes some megabytes."""
+"""Number of cached runtimes; there are at most two around an upgrade, and each takes some
+megabytes.
+"""
 
 
 class Record(NamedTuple):
     """One event of a block."""
 
     offset: int
-    """Where it begins in the value of System.Events."""
+    """Position at which it begins in the value of System.Events."""
 
     extrinsic: int | None
-    """Which transaction of the block caused it."""
+    """Number of the transaction in the block that caused it."""
 
     pallet: str
     name: str
     attributes: Any
-    """Its fields as substrate-interface shows them: not for bytes, which it may turn into text."""
+    """Fields as substrate-interface presents them. Do not use them for bytes, which it may turn
+    into text.
+    """
 
 
 class Runtime:
     """One version of the runtime.
 
     Attributes:
-        spec_version: which.
-        transaction_version: part of what is signed.
-        signed_extensions: names of what a transaction carries and signs beside its call, in order.
+        spec_version: number of the version.
+        transaction_version: version of transactions, which is part of what is signed.
+        signed_extensions: names of what a transaction contains and signs besides its call, in
+            order.
     """
 
     def __init__(self, connection: Connection, state: bytes, version: Versions) -> None:
-        """Reads the metadata.
+        """Read the metadata.
 
         Args:
-            connection: to a node.
+            connection: connection to a node.
             state: hash of a block whose state has this runtime.
-            version: what the node says it is.
+            version: versions that the node reports.
 
         Raises:
-            NodeError: the node did not answer, or with something that is no metadata.
+            NodeError: the node did not answer, or the answer is not metadata.
         """
         from substrateinterface import SubstrateInterface
 
         self.spec_version = version.spec
         self.transaction_version = version.transaction
         try:
-            # What `init_runtime` does, but for a state we name: it would take the one before.
+            # The same as `init_runtime`, but for the given state: it would use the one before.
             substrate = SubstrateInterface(
                 websocket=TextSocket(connection), auto_discover=False, use_remote_preset=False
             )
@@ -76,17 +80,17 @@ class Runtime:
             self._error_names = _error_names(substrate.metadata)
         except ChainError:
             raise
-        # A library of a hundred thousand lines against bytes of a stranger: anything may come.
+        # A large library parses untrusted bytes here, and may raise anything.
         except Exception as error:
             text = shortened(f"{type(error).__name__}: {error}")
             raise NodeError(f"{connection.url}: unreadable metadata: {text}") from error
         self._metadata = substrate.metadata
         self._types = substrate.runtime_config
-        # Decoding goes through tables of the library that nobody promises are safe for threads.
+        # Decoding uses tables of the library that are not documented to be thread-safe.
         self._lock = threading.Lock()
 
     def call_index(self, pallet: str, name: str) -> bytes:
-        """The two bytes a call begins with.
+        """Return the two bytes with which a call begins.
 
         Raises:
             NodeError: this runtime has no such call.
@@ -97,27 +101,32 @@ class Runtime:
         return index
 
     def event_index(self, pallet: str, name: str) -> bytes | None:
-        """The two bytes an event begins with, None if this runtime has no such event."""
+        """Return the two bytes with which an event begins, or None if this runtime has no such
+        event.
+        """
         return self._index(pallet, "events", name)
 
     def error_name(self, pallet_index: int, error_index: int) -> str:
-        """The name of an error a call ended with, numbers if there is no name."""
+        """Return the name of the error with which a call failed, or its numbers if it has
+        no name.
+        """
         number = (pallet_index, error_index)
         return self._error_names.get(number) or f"error {error_index} of pallet {pallet_index}"
 
     def records(self, value: bytes) -> Iterator[Record]:
-        """All events of a block, in order.
+        """Generate all events of a block, in order.
 
         Args:
-            value: of System.Events at that block, which the runtime of its parent wrote.
+            value: System.Events at that block, which the runtime of its parent wrote.
 
         Raises:
-            BlockUnreadableError: it does not decode.
+            BlockUnreadableError: the events cannot be decoded.
         """
         from scalecodec.base import ScaleBytes
 
         try:
-            # The library believes any number, and reads zeros behind the end of the bytes.
+            # The library accepts any number of records, and reads zeros beyond the end of the
+            # bytes.
             count(value)
             with self._lock:
                 events = self._types.create_scale_object(self._events_type, ScaleBytes(value))
@@ -145,38 +154,38 @@ class Runtime:
 
 
 class Versions(NamedTuple):
-    """What identifies a runtime."""
+    """Versions that identify a runtime."""
 
     spec: int
     transaction: int
 
 
 class Runtimes:
-    """The versions met so far; may be shared by threads."""
+    """Cache of the runtime versions seen so far; may be shared by threads."""
 
     def __init__(self) -> None:
-        """Imports substrate-interface."""
+        """Import substrate-interface."""
         importlib.import_module("substrateinterface")
         self._known: dict[Versions, Runtime] = {}
         self._lock = threading.Lock()
 
     def get(self, connection: Connection, answer: Any, state: bytes) -> Runtime:
-        """The runtime of a state.
+        """Return the runtime of a state.
 
         Args:
-            connection: to a node that has it.
-            answer: of state_getRuntimeVersion for it.
-            state: hash of the block that left it.
+            connection: connection to a node that has the state.
+            answer: the node's answer to state_getRuntimeVersion for it.
+            state: hash of the block after which the state is taken.
 
         Raises:
-            NodeError: the node did not answer, or with something that is no metadata.
+            NodeError: the node did not answer, or the answer is not metadata.
         """
         version = _versions(connection, answer)
         with self._lock:
             runtime = self._known.pop(version, None)
             if runtime is None:
                 runtime = Runtime(connection, state, version)
-            # The newest is the last.
+            # The most recently used runtime is the last.
             self._known[version] = runtime
             while len(self._known) > _KEPT_VERSIONS:
                 del self._known[next(iter(self._known))]
@@ -184,7 +193,7 @@ class Runtimes:
 
 
 def _error_names(metadata: Any) -> dict[tuple[int, int], str]:
-    """Names of errors, by the numbers of their pallet and their own."""
+    """Return the names of errors by the numbers of pallet and error."""
     return {
         (pallet.value["index"], error.value["index"]): error.value["name"]
         for pallet in metadata.pallets

@@ -1,4 +1,4 @@
-"""How addresses are shown: an error or a log line must not repeat a password."""
+"""Display of addresses: an error or a log line must not contain a password."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]{0,19}(?=://)", re.IGNORECASE)
 _MISPLACED: Final = re.compile(r"[^/?#]*[/?#].*@", re.DOTALL)
 _SHOWN_CHARACTERS: Final = 80
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^\s'\"]*@")
-"""Up to the last @ of a word: a password may hold a / that nobody wrote as %2F."""
+"""Matches up to the last @ of a word, as a password may contain a / that is not written as %2F."""
 
 
 def shown(url: str) -> str:
-    """Scheme, host and port, as far as they can be told from the rest."""
+    """Return scheme, host and port, as far as they can be separated from the rest."""
     found = _SCHEME.match(url)
     scheme = f"{found[0]}://" if found else ""
     if "@" in url and (not found or at_behind_slash(url)):
-        return f"{scheme}..."  # what stands where a host does may be part of a password
+        return f"{scheme}..."  # what looks like the host may be part of a password
     if not found:
         return url[:_SHOWN_CHARACTERS]
     netloc = re.split(r"[/?#]", url[len(scheme) :], maxsplit=1)[0]
@@ -30,21 +30,21 @@ def shown(url: str) -> str:
 
 
 def hide_credentials(text: str) -> str:
-    """A text with the user names and passwords of the addresses in it hidden."""
+    """Return a text in which user names and passwords in addresses are hidden."""
     return _CREDENTIALS.sub("***@", text)
 
 
 def at_behind_slash(url: str) -> bool:
-    """Whether a password seems to hold a character that ends the part of the host."""
+    """Return whether a password seems to contain a character that ends the host part."""
     return _MISPLACED.match(url.partition("://")[2]) is not None
 
 
 def host_and_port(url: str) -> tuple[str, int | None]:
-    """The host and the port of an address, "" and None where it has none.
+    """Return the host and the port of an address, "" and None if it has none.
 
     Raises:
-        ValueError: it has none that can be read, or a path of other than ASCII characters, which
-            no request has. The text is fixed.
+        ValueError: the host or port is invalid, or the path has characters that are not ASCII,
+            which no request can have. The message is fixed.
     """
     try:
         parts = urlsplit(url)
@@ -58,7 +58,8 @@ def host_and_port(url: str) -> tuple[str, int | None]:
 
 
 def check_host(host: str) -> None:
-    """Refuses what can be no host: whoever looks that up gets an error of no resolver.
+    """Reject an invalid host name, whose look-up would fail with an error that is not the
+    resolver's.
 
     Raises:
         ValueError: a label is empty, or longer than 63 bytes.

@@ -2,13 +2,13 @@
 
 A write is prepared with the first node that answers (numbers of the calls, versions, nonce), signed
 here, sent to that node, and watched until it is in a block, or in a final one. Then the events of
-the block say whether the call succeeded. The bytes that are signed are made by
-`proto.chain.extrinsic`, so what is passed as `relay` and `pk` is what the chain gets.
+the block show whether the call succeeded. The signed bytes are made by `proto.chain.extrinsic`, so
+the chain gets exactly what is passed as `relay` and `pk`.
 
-What is known of a write that did not succeed is in the kind of its error: `RefusedError`, it will
-never be in a block; `DispatchError`, it is in one and failed, for a reason with a name;
-`OutcomeUnknownError`, look the twin up before you write again. Before anything was sent it is
-`ChainAwayError`.
+The kind of error says what is known of a write that did not succeed. `RefusedError`: it will never
+be in a block. `DispatchError`: it is in a block and failed, for a named reason.
+`OutcomeUnknownError`: the outcome is not known; look the twin up before writing again.
+`ChainAwayError`: nothing was sent.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ logger = logging.getLogger(__name__)
 
 
 class Until(Enum):
-    """How long a write is watched."""
+    """Stage until which a write is watched."""
 
     IN_BLOCK = "inBlock"
-    """Up to 6 s. A fork may still take it back."""
+    """Takes up to 6 s. A fork may still revert it."""
 
     FINALIZED = "finalized"
-    """12 to 18 s."""
+    """Takes 12 to 18 s."""
 
 
 _INTERNAL_ERROR: Final = -32603
-"""Of JSON-RPC: something went wrong in the node, perhaps after it had taken the transaction."""
+"""JSON-RPC code of an internal error in the node, perhaps after it had accepted the transaction."""
 
 _LIMITS_S: Final = {
     Until.IN_BLOCK: bounds.INCLUSION_S,
@@ -69,7 +69,7 @@ _LOST_SIGHT_OF: Final = ("dropped", "finalityTimeout")
 
 
 class Receipt(NamedTuple):
-    """A write that succeeded."""
+    """Result of a successful write."""
 
     extrinsic_hash: bytes
     block_hash: bytes
@@ -78,7 +78,7 @@ class Receipt(NamedTuple):
 
 
 class Writer:
-    """Writes for one account, one transaction after the other; may be shared by threads.
+    """Writer for one account, one transaction after the other; may be shared by threads.
 
     Its methods raise `WriteError` and `ChainAwayError`, see above.
     """
@@ -91,15 +91,16 @@ class Writer:
         until: Until = Until.FINALIZED,
         limit_s: float | None = None,
     ) -> None:
-        """
+        """Create a writer.
+
         Args:
             urls: addresses of the nodes, the preferred one first.
-            key: of the account; pays the fees.
-            until: how long a write is watched.
-            limit_s: how long that may take; None for a minute, or three until it is final.
+            key: key of the account, which pays the fees.
+            until: stage until which a write is watched.
+            limit_s: seconds that this may take; None for one minute, or three until it is final.
 
         Raises:
-            ValueError: an address that is none.
+            ValueError: an address is invalid.
         """
         self._urls = check_urls(urls)
         self._key = key
@@ -109,10 +110,10 @@ class Writer:
         self._lock = threading.Lock()
 
     def accept_terms(self, document_link: str, document_hash: str) -> Receipt:
-        """Accept terms and conditions (user_accept_tc), which comes before the first twin.
+        """Accept terms and conditions (user_accept_tc), which is required before the first twin.
 
         Raises:
-            BoundError: an argument above the chain's bound.
+            BoundError: an argument is above the chain's bound.
         """
         link, digest = document_link.encode(), document_hash.encode()
         return self._write(
@@ -123,17 +124,17 @@ class Writer:
         """Create the account's twin; its id is in the receipt.
 
         Raises:
-            RelayTextError: the chain would refuse the text.
-            BoundError: an argument above the chain's bound.
+            RelayTextError: the chain would reject the text.
+            BoundError: an argument is above the chain's bound.
         """
         return self._write_twin("create_twin", relay, pk)
 
     def update_twin(self, relay: bytes | None, pk: bytes | None) -> Receipt:
-        """Replace both fields of the account's twin: None erases one.
+        """Replace both fields of the account's twin; None erases a field.
 
         Raises:
-            RelayTextError: the chain would refuse the text.
-            BoundError: an argument above the chain's bound.
+            RelayTextError: the chain would reject the text.
+            BoundError: an argument is above the chain's bound.
         """
         return self._write_twin("update_twin", relay, pk)
 
@@ -143,7 +144,7 @@ class Writer:
         return self._write(call, lambda index: extrinsic.twin_call(index, relay, pk))
 
     def _write(self, call: str, arguments: Callable[[bytes], bytes]) -> Receipt:
-        arguments(bytes(2))  # a bound is told before any node is asked
+        arguments(bytes(2))  # report an exceeded bound before any node is contacted
         with self._lock:
             node, signed = self._prepare(call, arguments)
             try:
@@ -152,7 +153,7 @@ class Writer:
                 node.close()
 
     def _prepare(self, call: str, arguments: Callable[[bytes], bytes]) -> tuple[Node, bytes]:
-        """A node that answers, and the transaction signed for what it says."""
+        """Return a node that answers, and the transaction signed for it."""
         reasons: dict[str, str] = {}
         deadline = time.monotonic() + bounds.LOOK_UP_S
         for url in self._urls * 2:
@@ -177,7 +178,7 @@ class Writer:
             [
                 ("state_getRuntimeVersion", [to_hex(state)]),
                 ("chain_getBlockHash", [0]),
-                # Counts what waits in the node's pool as well.
+                # This also counts transactions in the node's pool.
                 ("system_accountNextIndex", [ss58.encode(self._key.account)]),
             ]
         )
@@ -219,7 +220,7 @@ class Writer:
     def _watch(
         self, node: Node, call: str, watched: str, extrinsic_hash: bytes, deadline: float
     ) -> bytes:
-        """Wait for the block."""
+        """Wait until the transaction is in a block; return the block's hash."""
         while True:
             left_s = deadline - time.monotonic()
             status = node.connection.notification(watched, left_s) if left_s > 0 else None
@@ -228,7 +229,7 @@ class Writer:
                     f"{call} was sent and is not {self._until.value} after {self._limit_s:.0f} s",
                     extrinsic_hash,
                 )
-            # A state is a word, or an object whose only key is that word.
+            # A status is a word, or an object whose only key is that word.
             words = status if isinstance(status, dict) else {str(status): None}
             for word, value in words.items():
                 if word == self._until.value or word == Until.FINALIZED.value:
@@ -241,7 +242,7 @@ class Writer:
                     )
 
     def _receipt(self, node: Node, call: str, signed: bytes, block_hash: bytes) -> Receipt:
-        """What the block says of the transaction."""
+        """Return the result of the transaction from its block."""
         from chain.events import failure, twin_changes
 
         node.limit(bounds.CALL_S)
@@ -256,7 +257,7 @@ class Writer:
 
 
 def _place_in(answer: Any, signed: bytes) -> int:
-    """The number of a transaction in its block."""
+    """Return the number of a transaction in its block."""
     try:
         listed = answer["block"]["extrinsics"]
         return [from_hex("extrinsic", each, MAX_EXTRINSIC_BYTES) for each in listed].index(signed)

@@ -1,7 +1,7 @@
-"""The compiled form of the hot paths of relay and gateway, an option.
+"""Optional compiled form of the hot paths of relay and gateway.
 
-`compiled` names the modules, and loads their build where there is one; `compiling` makes the build.
-The packages that have such modules import this one first.
+`compiled` lists the modules and loads their build if there is one; `compiling` creates the build.
+Packages that contain such modules import this package first.
 """
 
 from hotpath import compiled

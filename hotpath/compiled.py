@@ -1,12 +1,12 @@
-"""Which modules have a compiled form, where it is, and whether it is in use.
+"""Which modules have a compiled form, where its build is, and whether it is in use.
 
     make compile    ->  hotpath/_compiled/manifest.json, hotpath/_compiled/build-*/
-    import hotpath  ->  enable(): imports of `MODULES` load the build, if it is of these sources
+    import hotpath  ->  enable(): imports of `MODULES` load the build if it matches the sources
 
-The Python sources stay the reference: without a build, with an old one, or on any failure they run
-as they are. All of the modules are compiled or none is, as compiled ones know the layout of each
-other's objects. `hotpath.compiling` makes the build; this module needs nothing but the standard
-library.
+The Python sources remain the reference. They are used if there is no build, if it is out of date,
+or if loading it fails. Either all of the modules are compiled or none, as compiled modules depend
+on the memory layout of each other's objects. `hotpath.compiling` creates the build; this module
+needs only the standard library.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ MODULES: Final = (
     *("relay.sessions.router", "relay.sessions.sender"),
     *("relay.sessions.session", "relay.sessions.worker"),
 )
-"""What a message, packet, stream or call passes on its way."""
+"""Modules that a message, packet, stream or call passes through."""
 
 GROUP: Final = "rmb_hot"
 LIBRARY: Final = f"{GROUP}__mypyc"
-"""The extension module that holds the code of all others, which only point to it."""
+"""Extension module with the code of all modules; their own extension modules only refer to it."""
 
 SWITCH: Final = "RMB_COMPILED"
 FOLDER_VARIABLE: Final = "RMB_COMPILED_DIR"
 MANIFEST: Final = "manifest.json"
 SUFFIX: Final = EXTENSION_SUFFIXES[0]
-"""Names the version of Python and the platform."""
+"""File suffix of extension modules, which includes the version of Python and the platform."""
 
 ROOT: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -76,7 +76,7 @@ _reason = "not enabled"
 
 
 class _Finder:
-    """Finds the compiled modules in their build."""
+    """Import finder that finds the compiled modules in their build."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self._files = files
@@ -94,31 +94,31 @@ class _Finder:
 
 
 def enable() -> None:
-    """Load the compiled modules from now on, if there is a build that fits."""
+    """Load the compiled modules from now on, if there is a build that matches."""
     global _reason
     try:
         _reason = _enable()
-    except Exception as error:  # the sources work without
+    except Exception as error:  # the sources work without a build
         _reason = f"{type(error).__name__}: {error}"
 
 
 def in_use() -> bool:
-    """Whether this process runs the compiled form."""
+    """Return whether this process runs the compiled form."""
     return not _reason
 
 
 def state() -> str:
-    """The form that this process runs, and why not the compiled one."""
+    """Describe the form that this process runs, and the reason if it is not the compiled one."""
     return f"pure Python: {_reason}" if _reason else "compiled"
 
 
 def folder() -> str:
-    """Where builds are."""
+    """Return the folder of the builds."""
     return os.environ.get(FOLDER_VARIABLE) or os.path.join(ROOT, "hotpath", "_compiled")
 
 
 def misfit(manifest: Mapping[str, Any]) -> str:
-    """Why a build cannot be used here; empty: it can."""
+    """Return why a build cannot be used here; empty if it can."""
     if manifest["suffix"] != SUFFIX:
         return f"built for Python {manifest['python']}; run make compile"
     if manifest["modules"] != list(MODULES):
@@ -131,10 +131,10 @@ def misfit(manifest: Mapping[str, Any]) -> str:
 
 
 def digest(sources: Iterable[str]) -> str:
-    """Of the contents of source files, named by their paths from the root.
+    """Return a digest of the contents of source files, given by their paths from the root.
 
     Raises:
-        OSError: One cannot be read.
+        OSError: A file cannot be read.
     """
     found = hashlib.sha256()
     for name in sources:
@@ -144,7 +144,7 @@ def digest(sources: Iterable[str]) -> str:
 
 
 def read_manifest() -> dict[str, Any] | None:
-    """What the present build is of; None: there is no build."""
+    """Return the manifest of the current build; None if there is no build."""
     try:
         with open(os.path.join(folder(), MANIFEST), "rb") as file:
             found: dict[str, Any] = json.loads(file.read())
@@ -154,8 +154,8 @@ def read_manifest() -> dict[str, Any] | None:
 
 
 def _enable() -> str:
-    """Returns why the compiled form is not in use; empty: it is."""
-    # pytest loads the settings before any file of ours could set the switch.
+    """Return why the compiled form is not in use; empty if it is."""
+    # pytest loads the settings before any file of this project could set the switch.
     if (switch := os.environ.get(SWITCH)) == "0":
         return SWITCHED_OFF
     if switch is None and "PYTEST_VERSION" in os.environ:
@@ -173,7 +173,7 @@ def _enable() -> str:
     finder = _Finder(files)
     sys.meta_path.insert(0, finder)
     try:
-        __import__(LIBRARY)  # holds the code, also if the build is replaced meanwhile
+        __import__(LIBRARY)  # keeps the code loaded even if the build is replaced meanwhile
     except BaseException:
         sys.meta_path.remove(finder)
         raise

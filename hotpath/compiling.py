@@ -1,11 +1,11 @@
 """`make compile`: build the compiled form of the hot path (`hotpath.compiled`).
 
-    sources -> mypyc -> C compiler -> one library and a pointer to it per module -> trial import
+    sources -> mypyc -> C compiler -> one library and a stub module for each -> trial import
       -> hotpath/_compiled/build-*, then manifest.json, which makes the next start use it
 
-Needs a C compiler, Python's headers, mypy and setuptools. Without one of them, or where mypyc
-refuses the sources, nothing changes. A running relay keeps the build that it has loaded: files of a
-build are never written again, and the last build before this one stays.
+Needs a C compiler, Python's headers, mypy and setuptools. If one of them is missing, or if mypyc
+rejects the sources, nothing changes. A running relay keeps the build that it has loaded: the files
+of a build are never overwritten, and the previous build is kept.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ FAILED: Final = 1
 INTERRUPTED: Final = 130
 
 FAILURE: Final = "failed.json"
-"""Of which sources, so that nobody tries them again in the background."""
+"""File that records which sources failed to compile, so that they are not tried again in the
+background.
+"""
 PACKAGES: Final = ("peer", "proto", "redispipe", "relay")
 BUILD: Final = "build-"
 UNFINISHED: Final = ".unfinished-"
@@ -52,12 +54,12 @@ setuptools; `make compile` installs the last two.
 exit code: 0 compiled, 1 not compiled; the last line says why
 """
 
-# No type checks are wanted of mypy, only types: the checks have a configuration and stubs that are
-# not needed here.
+# mypy is used only for type inference here. The type checks have a configuration and stubs that are
+# not needed for it.
 MYPY: Final = (
     *("--config-file=", f"--cache-dir={os.devnull}", "--ignore-missing-imports"),
-    "--follow-imports=silent",  # without the stubs of Django other modules have errors
-    "--explicit-package-bases",  # whatever packages the folders above seem to be
+    "--follow-imports=silent",  # without the stubs of Django, other modules have errors
+    "--explicit-package-bases",  # even if the folders above look like packages
 )
 
 TRIAL: Final = """\
@@ -73,11 +75,11 @@ for name in compiled.MODULES:
 
 
 class CompileError(Exception):
-    """It cannot be compiled here; the text says why in one line."""
+    """The modules cannot be compiled here; the message gives the reason in one line."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build, or show the state; returns the exit code."""
+    """Build, or show the state; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m hotpath.compiling",
         description=DESCRIPTION,
@@ -105,14 +107,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def compile_modules(*, force: bool = False, opt_level: str = "3") -> str:
-    """Make a build and put it in place; returns what was done.
+    """Create a build and install it; return a message that says what was done.
 
     Args:
-        force: also if there is one that fits.
-        opt_level: of the C compiler.
+        force: whether to build even if the current build matches.
+        opt_level: optimization level of the C compiler.
 
     Raises:
-        CompileError: It cannot be done.
+        CompileError: The modules cannot be compiled.
     """
     folder = Path(compiled.folder())
     try:
@@ -128,7 +130,7 @@ def compile_modules(*, force: bool = False, opt_level: str = "3") -> str:
 
 
 def _build(folder: Path, opt_level: str, *, former: str | None) -> str:
-    for left in folder.glob(f"{UNFINISHED}*"):  # by one that was killed
+    for left in folder.glob(f"{UNFINISHED}*"):  # left by a killed process
         shutil.rmtree(left, ignore_errors=True)
     names = sources()
     manifest = manifest_of(names)
@@ -138,7 +140,7 @@ def _build(folder: Path, opt_level: str, *, former: str | None) -> str:
             _run(
                 "import os; from hotpath import compiling; "
                 f"compiling.run_mypyc({str(build)!r}, {work!r}, {opt_level!r}); "
-                "os._exit(0)",  # to take apart what mypy holds takes as long as to make it
+                "os._exit(0)",  # freeing mypy's objects takes as long as creating them
                 os.environ,
             )
             _try(Path(work), build, manifest)
@@ -160,7 +162,7 @@ def _build(folder: Path, opt_level: str, *, former: str | None) -> str:
 
 
 def manifest_of(names: Sequence[str]) -> dict[str, Any]:
-    """Describe a build of these source files by this Python; `build` is to be added."""
+    """Describe a build of these source files by this Python; the caller adds `build`."""
     return {
         "suffix": compiled.SUFFIX,
         "python": ".".join(map(str, sys.version_info[:2])),
@@ -171,9 +173,10 @@ def manifest_of(names: Sequence[str]) -> dict[str, Any]:
 
 
 def sources() -> list[str]:
-    """The files that a build depends on, from the root: compiled code has the constants of others.
+    """Return the files that a build depends on, as paths from the root.
 
-    These are the modules, and those from which they import names.
+    These are the modules, and those from which they import names, as compiled code contains the
+    constants of other modules.
     """
     found = {path for name in compiled.MODULES if (path := _source(name))}
     for path in tuple(found):
@@ -183,7 +186,7 @@ def sources() -> list[str]:
 
 
 def _origins(module: str, name: str) -> Iterator[str]:
-    """The files of an imported name, also of the module that it comes from in the end."""
+    """Generate the files of an imported name, including the module that originally defines it."""
     if path := _source(f"{module}.{name}"):
         yield path
     elif path := _source(module):
@@ -195,7 +198,7 @@ def _origins(module: str, name: str) -> Iterator[str]:
 
 @functools.cache
 def _imported(path: str) -> tuple[tuple[str, str, str], ...]:
-    """What a file imports: module, name there, and name here."""
+    """Return the imports of a file: module, name there, and name here."""
     found: list[tuple[str, str, str]] = []
     for node in ast.walk(ast.parse(Path(compiled.ROOT, path).read_text())):
         if isinstance(node, ast.Import):
@@ -206,7 +209,7 @@ def _imported(path: str) -> tuple[tuple[str, str, str], ...]:
 
 
 def _source(module: str) -> str:
-    """The file of a module of the project, from the root; empty for all else."""
+    """Return the file of a module of the project, from the root; empty for any other module."""
     base = module.replace(".", "/")
     if base.partition("/")[0] in PACKAGES:
         for path in (f"{base}.pyi", f"{base}.py", f"{base}/__init__.py"):
@@ -216,7 +219,7 @@ def _source(module: str) -> str:
 
 
 def run_mypyc(target: str, work: str, opt_level: str) -> None:
-    """Compile in this process; exits with what mypyc or the C compiler says."""
+    """Compile in this process; exit with the errors of mypyc or the C compiler if it fails."""
     build = importlib.import_module("mypyc.build")
     extensions = build.mypycify(
         [*MYPY, *(_source(name) for name in compiled.MODULES)],
@@ -227,7 +230,7 @@ def run_mypyc(target: str, work: str, opt_level: str) -> None:
         target_dir=f"{work}/c",
     )
     for extension in extensions:
-        # That of misleading indentation alone takes gcc longer than all else at -O0.
+        # The check for misleading indentation alone takes gcc longer than everything else at -O0.
         extension.extra_compile_args.append("-Wno-all")
     distribution = importlib.import_module("setuptools").Distribution({"ext_modules": extensions})
     command = distribution.get_command_obj("build_ext")
@@ -236,7 +239,7 @@ def run_mypyc(target: str, work: str, opt_level: str) -> None:
 
 
 def _try(work: Path, build: Path, manifest: dict[str, Any]) -> None:
-    """Import the modules from a build that is not in place yet, with settings of its own."""
+    """Import the modules from a build that is not installed yet, with settings of its own."""
     _write(work / compiled.MANIFEST, manifest | {"build": build.name})
     own = {name: value for name, value in os.environ.items() if not name.startswith("RMB_")}
     own |= {compiled.SWITCH: "1", compiled.FOLDER_VARIABLE: str(work)}
@@ -245,10 +248,10 @@ def _try(work: Path, build: Path, manifest: dict[str, Any]) -> None:
 
 
 def _run(program: str, environment: Mapping[str, str]) -> None:
-    """Run a program of Python's at the root of the sources, and end with it all that it started.
+    """Run a Python program at the root of the sources, and kill all processes that it started.
 
     Raises:
-        CompileError: It failed; what it said was printed.
+        CompileError: The program failed; its output was printed.
     """
     process = subprocess.Popen(
         [sys.executable, "-c", program],
@@ -275,7 +278,7 @@ def _run(program: str, environment: Mapping[str, str]) -> None:
 
 
 def _wanted() -> bool:
-    """Whether a build could help the next start, and these sources have not failed already."""
+    """Return whether a build could help the next start, unless these sources failed before."""
     if os.environ.get(compiled.SWITCH) == "0" or compiled.in_use():
         return False
     if (present := _present()) and not compiled.misfit(present):
@@ -291,10 +294,10 @@ def _wanted() -> bool:
 
 
 def require_compiler() -> None:
-    """Check what the system must have.
+    """Check that the system has the required tools.
 
     Raises:
-        CompileError: A tool of the system is missing.
+        CompileError: A tool is missing.
     """
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
     if shutil.which(compiler) is None:
@@ -307,9 +310,10 @@ def require_compiler() -> None:
 
 
 def _require_tools() -> None:
-    """
+    """Check that all required tools and packages are installed.
+
     Raises:
-        CompileError: Something is missing; the text says how to install it.
+        CompileError: Something is missing; the message says how to install it.
     """
     require_compiler()
     for name in ("mypyc", "setuptools"):
@@ -319,10 +323,10 @@ def _require_tools() -> None:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder alone, inside.
+    """Lock the folder for the duration of the context.
 
     Raises:
-        CompileError: Another process holds it.
+        CompileError: Another process has locked it.
     """
     with open(folder / "lock", "w") as file:
         try:
@@ -333,7 +337,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _present() -> dict[str, Any]:
-    """Return the manifest of the present build; empty without a build or if it is damaged."""
+    """Return the manifest of the current build; empty if there is no build or if it is damaged."""
     try:
         if found := compiled.read_manifest():
             compiled.misfit(found)
@@ -343,7 +347,7 @@ def _present() -> dict[str, Any]:
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    """Write a file that others may read at any time."""
+    """Write a file atomically, as other processes may read it at any time."""
     draft = path.with_name(f"{UNFINISHED}{path.name}")
     draft.write_text(json.dumps(content, indent=1) + "\n")
     draft.replace(path)

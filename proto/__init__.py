@@ -1,3 +1,3 @@
-"""The protocols, without input and output: the cores of relay, gateway and clients."""
+"""Protocol implementations that do no I/O: the cores of the relay, the gateway and the clients."""
 
 import hotpath  # noqa: F401 - the first to be imported

@@ -1,4 +1,4 @@
-"""Where Redis is: one URL, turned into a way to open raw connections to it."""
+"""Address of Redis: a URL, and the raw connections that are opened to it."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 Connect = Callable[[Callable[[], asyncio.Protocol]], Awaitable[asyncio.Transport]]
-"""Opens one connection, given a protocol factory. Tests put a simulated network here."""
+"""Function that opens one connection, given a protocol factory. Tests pass a simulated network."""
 
 KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-"""Seconds of quiet, seconds between probes, and probes without an answer: half a minute."""
+"""Seconds of silence, seconds between probes, and number of unanswered probes: half a minute in
+total.
+"""
 
 SEND_BUFFER_BYTES: Final = 2 << 20
-"""What a Unix socket takes at once, as far as the system allows (``net.core.wmem_max``).
+"""Send buffer of a Unix socket, as far as the system allows it (``net.core.wmem_max``).
 
-It must hold a whole batch: with the usual 208 KiB, Redis works on a part of it and then waits for
-this process, which is busy with its own sockets. A TCP socket's buffer grows by itself.
+It must hold a whole batch. With the usual 208 KiB, Redis processes a part of the batch and then
+waits for this process, which is busy with its other sockets. A TCP socket's buffer grows by itself.
 """
 
 
 ADDRESS_S: Final = 2.0
-"""Wait for one address of a name that has others: it may swallow what is sent to it."""
+"""Time-out for one address of a name that has others: it may drop all packets sent to it."""
 
 
 DEFAULT_PORT: Final = 6379
@@ -35,7 +37,7 @@ UNESCAPED: Final = "in a user name or password write / as %2F, ? as %3F, # as %2
 
 
 class RedisAddressError(ValueError):
-    """The URL cannot be used; the text says which part and why."""
+    """The URL cannot be used; the message says which part and why."""
 
 
 class RedisAddress(NamedTuple):
@@ -52,13 +54,13 @@ class RedisAddress(NamedTuple):
 
     @classmethod
     def parse(cls, url: str) -> RedisAddress:
-        """Read a URL, and refuse one that leads elsewhere than meant.
+        """Parse a URL, and reject one that may lead elsewhere than intended.
 
-        Of the options in the query `db`, `username`, `password` and `ssl_ca_certs` count.
+        Of the options in the query, `db`, `username`, `password` and `ssl_ca_certs` are used.
 
         Raises:
             RedisAddressError: unknown scheme, bad host, port, path, database number or option. The
-                text repeats nothing that may be part of a password.
+                message contains nothing that may be part of a password.
         """
         try:
             parts = urlsplit(url)
@@ -103,7 +105,7 @@ class RedisAddress(NamedTuple):
 
     @property
     def url(self) -> str:
-        """The address in the one form that every client library reads as :meth:`parse` does."""
+        """The address in the form that every client library reads as :meth:`parse` does."""
         login = ""
         if self.user or self.password:
             password = f":{quote(self.password, safe='')}" if self.password else ""
@@ -119,19 +121,19 @@ class RedisAddress(NamedTuple):
 
     @property
     def shown_url(self) -> str:
-        """The URL without user, password and options, fit for people."""
+        """The URL without user, password and options, for display."""
         return self._replace(user="", password="", ca_file="").url
 
     def __str__(self) -> str:
-        """The address without user and password, fit for logs."""
+        """Return the address without user and password, for logs."""
         where = f"unix:{self.path}" if self.path else f"{self.host}:{self.port}"
         return f"{where}/{self.database}" + (" (tls)" if self.tls else "")
 
     async def connect(self, factory: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
-        """Opens one connection on the running loop.
+        """Open one connection on the running loop.
 
         Raises:
-            OSError: nobody answers there; the text says where.
+            OSError: Redis does not answer; the message names the address.
         """
         try:
             if self.path:
@@ -169,7 +171,9 @@ class RedisAddress(NamedTuple):
         return transport
 
     def opening(self, name: str) -> list[tuple[str | int, ...]]:
-        """The commands a fresh connection starts with: log in, choose the database, say who."""
+        """Return the first commands of a new connection: log in, select the database, set the
+        client name.
+        """
         commands: list[tuple[str | int, ...]] = []
         if self.user:
             commands.append(("AUTH", self.user, self.password))
@@ -182,10 +186,10 @@ class RedisAddress(NamedTuple):
 
 
 def _options(query: str) -> dict[str, str]:
-    """The options of a URL, the first of each name.
+    """Return the options of a URL, the first of each name.
 
     Raises:
-        RedisAddressError: one that would lead elsewhere, or weaken TLS.
+        RedisAddressError: an option would lead elsewhere, or weaken TLS.
     """
     options: dict[str, str] = {}
     for name, value in parse_qsl(query):
@@ -200,7 +204,7 @@ def _check_host(host: str) -> None:
     if not host:
         raise RedisAddressError("no host name in it")
     try:
-        host.encode("idna")  # as the look-up of it does
+        host.encode("idna")  # as its look-up does
     except ValueError:
         host = ""
     if not host or " " in host:
@@ -209,7 +213,9 @@ def _check_host(host: str) -> None:
 
 @contextlib.contextmanager
 def _borrowed(transport: asyncio.Transport) -> Iterator[socket.socket]:
-    """The socket of a connection, for its options: uvloop's own refuses them."""
+    """Provide the socket of a connection, to set its options: uvloop's own socket object rejects
+    them.
+    """
     borrowed = socket.socket(fileno=transport.get_extra_info("socket").fileno())
     try:
         yield borrowed
@@ -218,12 +224,14 @@ def _borrowed(transport: asyncio.Transport) -> Iterator[socket.socket]:
 
 
 def _send_buffer(connection: socket.socket) -> None:
-    """Has the kernel take more at once, so that Redis does not wait for the rest of a batch."""
+    """Enlarge the send buffer, so that Redis does not wait for the rest of a batch."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
 
 
 def _keep_alive(connection: socket.socket) -> None:
-    """Has the kernel find out that the other machine is gone, also where nothing is asked of it."""
+    """Let the kernel detect that the other machine is unavailable, even if no answer is expected
+    from it.
+    """
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in KEEP_ALIVE.items():
         if hasattr(socket, name):  # not every system has them

@@ -4,4 +4,6 @@ from __future__ import annotations
 
 
 class LinkLost(ConnectionError):
-    """The reply will not come: the connection ended first. Whether it was executed is unknown."""
+    """The reply will not come because the connection ended. It is not known whether the request was
+    executed.
+    """

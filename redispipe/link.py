@@ -1,7 +1,8 @@
-"""One connection to Redis under a `RedisPipe`: what passes it, request by request.
+"""One connection of a `RedisPipe` to Redis: matches replies to requests.
 
-Apart from the pipe, which opens it again and again, because it is part of the hot path
-(`hotpath.compiled`): compiled coroutines that await inside `except` leave its error to others.
+It is separate from the pipe, which reopens it as needed, because it is part of the hot path
+(`hotpath.compiled`): a compiled coroutine that awaits inside `except` leaks the error to other
+coroutines.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ class LinkOwner(Protocol):
     usable: bool
 
     def push(self, reply: Any) -> None:
-        """Take a reply that no request waits for."""
+        """Handle a reply that no request waits for."""
 
     def lost(self, link: Link) -> None:
-        """Note that the link has ended."""
+        """Record that the link has ended."""
 
 
 class Link(asyncio.Protocol):
-    """One connection: feeds replies to the requests that wait, in order."""
+    """One connection: passes replies to the waiting requests, in order."""
 
     def __init__(self, pipe: LinkOwner) -> None:
         self.pipe = pipe
@@ -42,12 +43,12 @@ class Link(asyncio.Protocol):
         self.waiting: deque[list[Any]] = deque()  # [replies to skip, callback, first error]
         self.transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
-        self._heard = True  # since the last look
+        self._heard = True  # since the last check
         self._pinged = False
-        self._buffered = 0  # bytes, at the last look
+        self._buffered = 0  # bytes, at the last check
         self._quiet_since = self._loop.time()
-        self._gathered: list[bytes] = []  # of this turn, not yet written
-        self._in_pieces = False  # they are too large to be copied into one
+        self._gathered: list[bytes] = []  # commands of this turn, not yet written
+        self._in_pieces = False  # whether they are too large to be copied into one
         self._why = "the connection to redis ended"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -64,7 +65,7 @@ class Link(asyncio.Protocol):
                 reply = gets()
             except hiredis.ProtocolError as error:
                 self._why = f"redis sent an answer that is not RESP: {error}"
-                if self.pipe.usable:  # else whoever opens the connection tells it
+                if self.pipe.usable:  # otherwise the code that opens the connection logs it
                     log.error("%s", self._why)
                 self.drop()
                 return
@@ -73,7 +74,7 @@ class Link(asyncio.Protocol):
             if not waiting:
                 if self.pipe.usable or not isinstance(reply, hiredis.ReplyError):
                     self.pipe.push(reply)
-                else:  # why it is turned away
+                else:  # why Redis rejects the connection
                     self._why = str(reply)
                 continue
             head = waiting[0]
@@ -86,7 +87,7 @@ class Link(asyncio.Protocol):
             head[1](head[2] if head[2] is not None else reply)
 
     def write(self, payload: bytes | list[bytes], at_once: bool) -> None:
-        """Writes commands in the order of the calls, at the end of this turn of the loop."""
+        """Write commands in the order of the calls, at the end of this turn of the loop."""
         gathered = self._gathered
         first = not gathered
         if isinstance(payload, bytes):
@@ -102,7 +103,7 @@ class Link(asyncio.Protocol):
     def _flush(self) -> None:
         gathered = self._gathered
         transport = self.transport
-        # What waits on a connection that ends is told `LinkLost`; uvloop's refuses writes then.
+        # Requests on a connection that ends get `LinkLost`; uvloop's transport rejects writes then.
         if gathered and transport is not None and not transport.is_closing():
             self._gathered = []
             if self._in_pieces:
@@ -129,10 +130,13 @@ class Link(asyncio.Protocol):
             callback(lost if refused is None else LinkLost(str(refused)))
 
     def look(self, *, ping: bool) -> float:
-        """How many seconds it has given no sign although an answer is due, as far as looks tell.
+        """Check the connection; return the seconds for which an answer was due without any sign of
+        life.
+
+        The time is counted from check to check.
 
         Args:
-            ping: ask for an answer where none is due.
+            ping: whether to request an answer if none is due.
         """
         now = self._loop.time()
         before, self._buffered = self._buffered, self.buffered_bytes

@@ -1,17 +1,17 @@
-"""One raw Redis connection that stays up by itself, with replies in the order of the requests.
+"""A raw Redis connection that reconnects by itself, with replies in the order of the requests.
 
-Whoever commits thousands of messages a second needs three things a general client does not give:
-no task or future per command, certainty about what was and was not answered when the connection
-breaks, and the moment of each reply in the order Redis executed the commands. So a request is bytes
-plus a callback; the callback gets the reply, or `LinkLost` when the connection ended before it.
-What to do about a lost request is its owner's business: nothing is sent twice by the pipe.
+A program that commits thousands of messages a second needs three things that a general client does
+not provide: no task or future per command, certainty about which requests were answered when the
+connection breaks, and the moment of each reply in the order in which Redis executed the commands.
+So a request is bytes plus a callback; the callback gets the reply, or `LinkLost` if the connection
+ended before it. Handling a lost request is up to its owner: the pipe sends nothing twice.
 
-On every connection the opening commands run first, then the owner's `on_up` coroutine, and only
-after it `usable` turns true; requests made in between belong to `on_up` alone.
+On every new connection the opening commands run first, then the owner's `on_up` coroutine, and only
+after it `usable` turns true; requests made before that are those of `on_up` alone.
 
-A connection may be dead without anybody telling: a firewall forgot it, a machine vanished. One that
-gives no sign for `answer_s` although an answer is due is cut, but only when Redis answers on a
-second one: a Redis that is merely paused, or busy for a while, would not.
+A connection may be dead without any error: a firewall dropped its state, or a machine vanished. If
+a connection gives no sign of life for `answer_s` although an answer is due, it is cut, but only if
+Redis answers on a second connection. A Redis that is merely paused, or busy for a while, would not.
 """
 
 from __future__ import annotations
@@ -32,25 +32,26 @@ from redispipe.link import Link
 log = logging.getLogger(__name__)
 
 RETRY_S: Final = (0.02, 0.05, 0.1, 0.2)
-"""Pauses between attempts to connect: the relay is back well within a second of Redis."""
+"""Pauses between attempts to connect: the relay is back within a second of Redis."""
 TOLD_REASONS: Final = 8
-"""Different reasons that are logged while a connection does not come up."""
+"""Maximum number of different reasons that are logged while connecting fails."""
 CONNECT_S: Final = 5.0
-"""A connection that takes longer to open, log in and be checked is given up."""
+"""Time-out for opening a connection, logging in and checking it."""
 ANSWER_S: Final = 10.0
-"""For `answer_s`: a disk that is slow to sync takes seconds."""
+"""Usual value of `answer_s`: a disk that is slow to sync takes seconds."""
 LOOKS: Final = 10
-"""How often within `answer_s` a connection is looked at."""
+"""Number of times within `answer_s` that a connection is checked."""
 
 DISK_FULL: Final = "MISCONF"
-"""How Redis' refusals begin while it cannot write to its disk: of all writes, also of those that
-make room, and of PING."""
+"""Prefix of Redis' errors while it cannot write to its disk. It refuses all writes, including those
+that free memory, and PING.
+"""
 
 Callback = Callable[[Any], None]
 
 
 def awaited() -> tuple[asyncio.Future[Any], Callback]:
-    """A future for the reply of a request, and the callback that puts it there."""
+    """Return a future for the reply of a request, and the callback that resolves it."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def answered(reply: Any) -> None:
@@ -65,7 +66,7 @@ def awaited() -> tuple[asyncio.Future[Any], Callback]:
 
 
 class RedisPipe:
-    """A connection to Redis for one owner, reconnected for as long as it is open."""
+    """A connection to Redis for one owner, which reconnects until it is closed."""
 
     def __init__(
         self,
@@ -80,19 +81,21 @@ class RedisPipe:
         pings: bool = False,
         quiet: bool = False,
     ) -> None:
-        """
+        """Create a pipe; `start` connects it.
+
         Args:
             connect: opens one transport for a protocol factory.
             opening: commands that every connection starts with.
             on_up: awaited on each new connection before it is `usable`; an exception drops it.
             on_usable: called right after the connection has become `usable`.
-            on_down: called when a connection that was usable, or on its way, has ended.
-            on_push: gets replies nobody asked for (pub/sub messages).
-            answer_s: a connection that is silent for so long while Redis answers on another one is
-                cut; no request may block for longer. 0: for ever.
-            pings: ask a quiet connection for a sign, whose reply is a push: for pub/sub, where
-                nobody knows whether one is due.
-            quiet: do not log that nobody answers before the first connection; others have said so.
+            on_down: called when a connection that was usable, or being set up, has ended.
+            on_push: called with replies that no request waits for (pub/sub messages).
+            answer_s: seconds after which a silent connection is cut if Redis answers on another
+                one; no request may block for longer. 0 to wait for ever.
+            pings: whether to ping a quiet connection, whose reply is a push: for pub/sub, where it
+                is not known whether a reply is due.
+            quiet: whether not to log failures before the first connection, because another pipe
+                logs them.
         """
         self._connect = connect
         self._opening = opening
@@ -108,14 +111,15 @@ class RedisPipe:
         self._ended = asyncio.Event()
         self._closing = False
         self._came_up = asyncio.Event()  # set while `usable`
-        self.usable = False  # requests of everybody may be submitted
-        self.silent = False  # an answer is due for longer than `answer_s`
+        self.usable = False  # any caller may submit requests
+        self.silent = False  # an answer has been due for longer than `answer_s`
         self.connections = 0  # how many connections have been usable
 
     @property
     def flushed(self) -> bool:
-        """Whether the kernel has taken all that was written on the connection there is; over TLS
-        nobody can tell."""
+        """Whether the kernel has taken all that was written on the current connection; false over
+        TLS, where this cannot be determined.
+        """
         return self._link is not None and self._link.flushed
 
     @classmethod
@@ -126,7 +130,7 @@ class RedisPipe:
         on_up: Callable[[], Awaitable[None]] | None = None,
         quiet: bool = False,
     ) -> RedisPipe:
-        """A pipe to where a URL leads, shown under a name in Redis' client list.
+        """Return a pipe to the Redis at a URL, with a name that is shown in Redis' client list.
 
         Raises:
             RedisAddressError: the URL cannot be used.
@@ -135,15 +139,15 @@ class RedisPipe:
         return cls(address.connect, address.opening(name), on_up=on_up, quiet=quiet)
 
     def start(self) -> None:
-        """Begins to connect; `usable` turns true when that has worked."""
+        """Begin to connect; `usable` turns true when that has succeeded."""
         self._task = asyncio.get_running_loop().create_task(self._keep_up())
 
     async def wait_usable(self) -> None:
-        """Returns when requests may be submitted."""
+        """Wait until requests may be submitted."""
         await self._came_up.wait()
 
     async def close(self) -> None:
-        """Ends the connection for good; what is unanswered is lost."""
+        """Close the connection for good; unanswered requests are lost."""
         self._closing = True
         if self._link is not None:
             self._link.drop()
@@ -159,17 +163,17 @@ class RedisPipe:
         *,
         at_once: bool = False,
     ) -> None:
-        """Writes a request.
+        """Write a request.
 
-        What one turn of the loop submits goes out in one system call at its end: a rush of
-        log-ins makes four small requests for each.
+        All requests of one turn of the loop are sent in one system call at its end: during a rush
+        of log-ins, each makes four small requests.
 
         Args:
             payload: one or more encoded commands; large ones in pieces, so that none is copied.
-            callback: called once, with the last reply, with the first error among the skipped
-                ones, or with `LinkLost`.
-            skip: how many replies come before the one that counts.
-            at_once: do not wait for the end of the turn; what was submitted before goes first.
+            callback: called once, with the last reply, with the first error among the skipped ones,
+                or with `LinkLost`.
+            skip: number of replies before the one that counts.
+            at_once: whether to send before the end of the turn; requests submitted before go first.
         """
         link = self._link
         if link is None or link.transport is None:
@@ -179,13 +183,13 @@ class RedisPipe:
         link.write(payload, at_once)
 
     def send(self, payload: bytes) -> None:
-        """Writes commands whose replies come as pushes (SUBSCRIBE and its like)."""
+        """Write commands whose replies come as pushes (SUBSCRIBE and its like)."""
         link = self._link
         if link is not None and link.transport is not None:
             link.write(payload, at_once=False)
 
     async def call(self, *arguments: resp.Argument) -> Any:
-        """Sends one command and awaits its reply.
+        """Send one command and await its reply.
 
         Raises:
             LinkLost: the connection ended first.
@@ -194,24 +198,26 @@ class RedisPipe:
         return await self.request(resp.command(*arguments))
 
     async def request(self, payload: bytes, skip: int = 0) -> Any:
-        """Sends encoded commands and awaits the reply that counts; see `submit` and `call`."""
+        """Send encoded commands and await the reply that counts; see `submit` and `call`."""
         future, answered = awaited()
         self.submit(payload, answered, skip, at_once=True)
         return await future
 
     async def ask(self, *arguments: resp.Argument) -> Any:
-        """The same for everybody else than the owner: fails while the connection is not usable."""
+        """Do the same as `call`, for callers other than the owner: fail while the pipe is not
+        usable.
+        """
         if not self.usable:
             raise LinkLost("redis is away")
         return await self.call(*arguments)
 
     def drop(self) -> None:
-        """Cuts the connection; it is opened again."""
+        """Cut the connection; it is opened again."""
         if self._link is not None:
             self._link.drop()
 
     def lost(self, link: Link) -> None:
-        """Note that the link has ended."""
+        """Record that the link has ended."""
         if link is not self._link:
             return
         self._link = None
@@ -222,7 +228,7 @@ class RedisPipe:
             self._on_down()
 
     def push(self, reply: Any) -> None:
-        """Take a reply that no request waits for."""
+        """Handle a reply that no request waits for."""
         if self._on_push is not None:
             self._on_push(reply)
         else:
@@ -234,7 +240,7 @@ class RedisPipe:
 
     async def _keep_up(self) -> None:
         failures = 0
-        told: set[str] = set()  # why it failed, since it worked last: each reason once
+        told: set[str] = set()  # reasons logged since it last worked: each is logged once
         while not self._closing:
             try:
                 async with asyncio.timeout(CONNECT_S):
@@ -261,13 +267,13 @@ class RedisPipe:
             await self._ended.wait()
 
     async def _watch(self) -> None:
-        """Returns when the connection has ended, or was cut because it is dead."""
+        """Check the connection until it has ended, or until it was cut because it is dead."""
         link = self._link
         while link is not None and not self._ended.is_set():
             self.silent = link.look(ping=self._pings) >= self._answer_s
             if self.silent and await self._redis_answers():
-                # Redis may have been away as a whole and be back just now: the answer here may
-                # be on its way, or have been lost on it and be sent again.
+                # Redis as a whole may have been unavailable and just be back: the answer may still
+                # be in transit, or be retransmitted after a loss.
                 await self._ends_within(self._answer_s / 2)
                 if link.look(ping=False) >= self._answer_s:
                     log.warning("redis answers, but not on the connection there was: it is cut")
@@ -276,13 +282,13 @@ class RedisPipe:
             await self._ends_within(self._answer_s / LOOKS)
 
     async def _ends_within(self, pause_s: float) -> None:
-        """Waits, at most until the connection has ended."""
+        """Wait, at most until the connection has ended."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 await self._ended.wait()
 
     async def _redis_answers(self) -> bool:
-        """Whether it does on a connection of its own."""
+        """Return whether Redis answers on a separate connection."""
         other = RedisPipe(self._connect, self._opening)
         try:
             async with asyncio.timeout(min(CONNECT_S, self._answer_s)):
@@ -304,8 +310,8 @@ class RedisPipe:
             raise ConnectionError("the connection ended at once")
         self._link = link
         if self._opening:
-            # All in one, before anybody else's: between two of them a request would be carried out
-            # in a database that SELECT has not left yet.
+            # Send all at once, before any other request: a request between two of them would be
+            # executed in a database that SELECT has not left yet.
             commands = b"".join(resp.command(*arguments) for arguments in self._opening)
             await self.request(commands, skip=len(self._opening) - 1)
         if self._on_up is not None:

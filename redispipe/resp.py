@@ -1,7 +1,7 @@
 """Redis commands as bytes.
 
-The commit path writes hundreds of ``XADD`` per batch; their constant part is encoded once per
-stream and only the length and the payload are put in per message.
+The commit path writes hundreds of ``XADD`` commands per batch. Their constant part is encoded once
+per stream; only the length and the payload are added for each message.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ _LENGTHS: Final = tuple(b"$%d\r\n" % n for n in range(_SHORT_LENGTHS))
 
 
 def command(*arguments: Argument) -> bytes:
-    """Encodes one command as a RESP array of bulk strings."""
-    # The stub of hiredis takes a tuple of any length for one of length 1.
+    """Encode one command as a RESP array of bulk strings."""
+    # The stub of hiredis declares a tuple of length 1 instead of one of any length.
     packed: bytes = hiredis.pack_command(arguments)  # type: ignore[arg-type]
     return packed
 
 
 def xadd_prefix(stream: bytes, fields: int = 1) -> bytes:
-    """``XADD <stream> * _`` of an entry with so many fields, up to the payload's length line."""
+    """Return ``XADD <stream> * _`` of an entry with this many fields, up to the payload's length
+    line.
+    """
     return b"*%d\r\n$4\r\nXADD\r\n$%d\r\n%b\r\n$1\r\n*\r\n$1\r\n_\r\n" % (
         3 + 2 * fields,
         len(stream),
@@ -37,7 +39,7 @@ def xadd_prefix(stream: bytes, fields: int = 1) -> bytes:
 
 
 def xdel(stream: bytes, ids: list[bytes]) -> bytes:
-    """``XDEL <stream> <id> ...``; the general encoder takes twice as long."""
+    """Encode ``XDEL <stream> <id> ...``; the general encoder takes twice as long."""
     if len(ids) == 1:
         (entry_id,) = ids
         return b"*3\r\n$4\r\nXDEL\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
@@ -56,11 +58,11 @@ def xdel(stream: bytes, ids: list[bytes]) -> bytes:
 
 
 def length(size_bytes: int) -> bytes:
-    """The length line of a bulk string."""
+    """Return the length line of a bulk string."""
     return _LENGTHS[size_bytes] if size_bytes < _SHORT_LENGTHS else b"$%d\r\n" % size_bytes
 
 
 def info(reply: bytes | str) -> dict[str, str]:
-    """The values of INFO's answer, by name."""
+    """Parse INFO's answer into values by name."""
     text = reply if isinstance(reply, str) else reply.decode(errors="replace")
     return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)

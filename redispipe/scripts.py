@@ -1,7 +1,7 @@
 """Lua scripts as they are sent, with EVAL.
 
-EVAL and not EVALSHA: inside a MULTI there is no second try for a script Redis has forgotten, and
-they are some hundred bytes.
+EVAL is used instead of EVALSHA: inside a MULTI there is no second try for a script that Redis has
+evicted, and the scripts have only some hundred bytes.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pathlib import Path
 
 @cache
 def source(folder: Path, name: str) -> str:
-    """The text of one script without what only people read: Redis hashes it each time.
+    """Return the text of one script without comments and indentation: Redis hashes it each time.
 
-    Its first line stays: it names the script to who watches Redis.
+    Its first line is kept: it identifies the script to operators who watch Redis.
     """
     first, *lines = (folder / f"{name}.lua").read_text().splitlines()
     kept = (line.strip() for line in lines if not line.startswith("--"))

@@ -1,3 +1,3 @@
-"""The relay."""
+"""The message relay."""
 
 import hotpath  # noqa: F401 - the first to be imported

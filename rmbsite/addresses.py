@@ -1,6 +1,7 @@
-"""What no address and no cookie of ours holds: NUL, which PostgreSQL refuses to be asked for.
+"""Rejection of NUL characters in URLs and cookies, which PostgreSQL does not accept in queries.
 
-REST and the console refuse it in a query themselves, by the name of the field.
+None of this site's URLs and cookies contain NUL. REST and the console reject it in query strings
+themselves, with the name of the field.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from django.http.response import HttpResponseBase
 from django.utils.decorators import sync_only_middleware
 
 API: Final = "/api/"
-"""Refuses in a form of its own (`relay.rest.operation`)."""
+"""Paths that reject it in a form of their own (`relay.rest.operation`)."""
 FOREIGN: Final = "/admin/"
-"""Django's pages ask the database for whatever stands in the query."""
+"""Paths of Django's pages, which query the database for any value in the query string."""
 
 
 @sync_only_middleware
 def without_nul(
     get_response: Callable[[HttpRequest], HttpResponseBase],
 ) -> Callable[[HttpRequest], HttpResponseBase]:
-    """Middleware, before all that looks something up."""
+    """Middleware that comes before everything that looks something up."""
 
     def respond(request: HttpRequest) -> HttpResponseBase:
         request.COOKIES = {

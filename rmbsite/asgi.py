@@ -1,8 +1,9 @@
 """ASGI applications.
 
-``admin`` is the operator site alone: what ``runrelay`` starts on its own listener, and what any
-ASGI server can run. ``application`` adds the relay's websocket routes: for ``runserver`` in
-development. Production workers do not come through here; ``relay.server`` routes sockets itself.
+``admin`` is the operator site alone: ``runrelay`` starts it on its own listener, and any ASGI
+server can run it. ``application`` adds the relay's websocket routes, for ``runserver`` in
+development. Production workers do not use this module; ``relay.server`` routes their sockets
+itself.
 """
 
 from __future__ import annotations
@@ -22,26 +23,26 @@ from rmbsite import telemetry
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "rmbsite.settings")
 
-# The server's level as its command line set it: Django's logging settings follow.
+# Check the server's log level as set on its command line, before Django's logging settings apply.
 if 0 < logging.getLogger("uvicorn.error").getEffectiveLevel() <= TRACE_LOG_LEVEL:
     raise ImproperlyConfigured(
         "uvicorn's log level trace prints requests with their query string, which is the token of "
         "a client: choose debug or a less talkative one"
     )
 
-# Each request has a thread of its own, which ends with it: a connection that stayed would wait for
-# nobody, and some hundred requests later PostgreSQL would have no more to give.
+# Each request has a thread of its own, which ends with it. A persistent connection would never be
+# used again, and after some hundred requests PostgreSQL would have no connections left.
 for database in settings.DATABASES.values():
     database["CONN_MAX_AGE"] = 0
 
-# Before the application is made: its middleware is put together then.
+# This must come before the application is created, which assembles the middleware.
 telemetry.set_up(settings.RMB.otel, "site")
 
 _site = get_asgi_application()
 
 
 async def _sockets(scope: Any, receive: Any, send: Any) -> None:
-    """The console's live numbers and operators' calls, imported at the first socket."""
+    """Serve the console's live numbers and operators' calls; imported at the first socket."""
     from relay.calls.endpoint import PATH, endpoint
     from relay.dashboard.live import application
 
@@ -51,14 +52,16 @@ async def _sockets(scope: Any, receive: Any, send: Any) -> None:
         await application(scope, receive, send)
 
 
-# The audit log and the throttle of sign-ins need the address of the client, not of the proxy.
+# The audit log and the rate limit of sign-ins need the address of the client, not of the proxy.
 admin = name_clients(
     ProtocolTypeRouter({"http": _site, "websocket": _sockets}), settings.RMB.relay.trusted_proxies
 )
 
 
 async def _relay(scope: Any, receive: Any, send: Any) -> None:
-    """The relay's routes, imported at the first socket: the operator site does without them."""
+    """Serve the relay's routes; imported at the first socket, as the operator site does not need
+    them.
+    """
     from relay.calls import endpoint
     from relay.dashboard import live
     from relay.sessions.routing import websocket_urlpatterns

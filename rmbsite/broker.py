@@ -1,6 +1,7 @@
-"""The broker of background work: the relay's own Redis, under a key prefix of its own.
+"""The broker of background work: the relay's own Redis, with a separate key prefix.
 
-Celery's messages carry no mail, only "look at shard 3": losing one costs a beat of the schedule.
+Celery's messages contain no envelopes, only instructions such as "check shard 3"; a lost one costs
+one interval of the schedule.
 """
 
 from __future__ import annotations
@@ -13,23 +14,24 @@ from redispipe.address import RedisAddress
 from relay.ops.background import KEY_PREFIX
 
 VISIBILITY_S: Final = 3600
-"""A task whose worker died is given to another after so long: above the longest task, or two would
-run at once. What matters sooner is started again by the schedule."""
+"""Seconds after which a task whose worker died is given to another. This is longer than the longest
+task, as otherwise two would run at once. The schedule restarts urgent work sooner.
+"""
 
 ANSWER_S: Final = 10.0
-"""Longest wait for one answer of Redis; workers ask for work with a wait of 1 s."""
+"""Time-out of one answer of Redis; workers ask for tasks with a wait of 1 s."""
 
 CONNECT_S: Final = 2.0
 
 
 def settings_of(url: str) -> dict[str, Any]:
-    """Celery's broker settings for a Redis URL.
+    """Return Celery's broker settings for a Redis URL.
 
     The messaging library spells `unix://` as `redis+socket://`, with the database as
     `virtual_host`.
 
     Raises:
-        RedisAddressError: the URL cannot be read.
+        RedisAddressError: the URL cannot be parsed.
     """
     address = RedisAddress.parse(url)
     login = ""

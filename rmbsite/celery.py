@@ -1,14 +1,14 @@
 """The Celery application: background work beside the relay.
 
-    celery -A rmbsite worker -Q federation -c 8        deliveries to other relays
+    celery -A rmbsite worker -Q federation -c 8        deliveries to partner relays
     celery -A rmbsite worker -Q chain,default -c 4     the chain's follower, watches
-    celery -A rmbsite beat                             starts what has to run and does not
+    celery -A rmbsite beat                             starts tasks that should run but do not
 
-`runrelay` keeps such workers as its children unless told otherwise (`relay.server.celery_main`).
-Three queues, so that none starves another. Tasks are plain functions of `relay`; here is only how
-they run: in threads, since each of them waits for others most of its life, acknowledged when done,
-without a store of results. A task may run twice or be lost with its worker: each takes a lease,
-and the schedule starts again what must run.
+`runrelay` runs such workers as its children unless configured otherwise
+(`relay.server.celery_main`). There are three queues, so that none starves another. Tasks are plain
+functions of `relay`; this module only defines how they run: in threads, as each of them mostly
+waits for I/O, acknowledged when done, and without a result store. A task may run twice or be lost
+with its worker: each takes a lease, and the schedule restarts the tasks that must run.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ from relay.ops import background, run_here, task_record
 from rmbsite import broker, telemetry
 
 WATCH_S: Final = 5.0
-"""How soon work that nobody does any more is begun again."""
+"""Seconds within which abandoned work is started again."""
 
 DAILY_WATCH_S: Final = 60.0
-"""How late what is done once a day may begin."""
+"""Maximum delay of daily work."""
 
 ROLES_WATCH_S: Final = 60.0
-"""How late a role of the provider may end, which holds for an hour at least."""
+"""Maximum delay until a role from the provider is revoked; such a role is valid for at least an
+hour.
+"""
 
 TASK_PACKAGES: Final = (
     *("relay.federation", "relay.twins", "relay.alarms", "relay.analytics"),
@@ -48,9 +50,10 @@ TASK_PACKAGES: Final = (
 
 
 class Schedule(Scheduler):  # type: ignore[misc]
-    """A schedule that starts tasks as the relay does: bounded, one line when it cannot.
+    """A schedule that starts tasks as the relay does: bounded in time, with one log line on
+    failure.
 
-    There is only "every n seconds" in it, so there is nothing to remember over a restart.
+    All entries are of the form "every n seconds", so no state needs to survive a restart.
     """
 
     def apply_async(
@@ -68,7 +71,7 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
     task_queues={name: {} for name in background.QUEUES},
-    # Watches: they must run when every thread of the other queues is taken.
+    # For watches, which must run even if every thread of the other queues is busy.
     task_default_queue=background.DEFAULT,
     task_create_missing_queues=False,
     task_routes={
@@ -81,7 +84,7 @@ app.conf.update(
     worker_pool="threads",
     worker_prefetch_multiplier=1,
     worker_hijack_root_logger=False,
-    # A task that goes on after the connection was lost holds its lease: let it end by itself.
+    # A task that continues after the connection was lost holds its lease: let it end by itself.
     worker_cancel_long_running_tasks_on_connection_loss=False,
     beat_scheduler=Schedule,
     beat_schedule={},
@@ -106,17 +109,19 @@ if settings.RMB.twins.source == "tfchain":
 
 
 def _set_up_django(**_: Any) -> None:
-    """Models exist before the modules with the tasks are imported."""
+    """Set up Django before the modules with the tasks are imported, as they need the models."""
     if not apps.ready:
         django.setup()
 
 
 def _leave_logging(**_: Any) -> None:
-    """Django's settings have set it up; somebody has to listen, or Celery does it again."""
+    """Do nothing: Django's settings set logging up, but without a receiver Celery would do it
+    again.
+    """
 
 
 def _mind_connections(**_: Any) -> None:
-    """What Django does around a request: a connection the database closed is not used again."""
+    """Discard connections that the database has closed, as Django does around a request."""
     close_old_connections()
 
 
@@ -135,10 +140,10 @@ def _note_failure(
 
 
 def _begin(**_: Any) -> None:
-    """Say that somebody takes tasks, and look at once whether there is something to start."""
+    """Report that this worker accepts tasks, and check at once whether there are tasks to start."""
     telemetry.set_up(settings.RMB.otel, "tasks")
-    # At every loss of the broker it tells that a setting we state will get another default. Here,
-    # because setting up its logging turns the warning on.
+    # At every loss of the broker, Celery warns that the default of a setting, which is set here,
+    # will change. The filter is set here because Celery's logging set-up enables the warning.
     warnings.filterwarnings("ignore", category=CPendingDeprecationWarning)
     if background.begin_heartbeat(list(app.amqp.queues.consume_from)):
         for entry in app.conf.beat_schedule.values():
@@ -146,17 +151,17 @@ def _begin(**_: Any) -> None:
 
 
 def _run_here(**_: Any) -> None:
-    """Tasks that Redis is too full to take are run by whoever starts them."""
+    """Let the caller run a task itself if Redis is too full to accept it."""
     run_here.allow(lambda name: app.tasks[name])
 
 
 def _stop_tasks(**_: Any) -> None:
-    """The worker ends when its tasks do: the long ones look at this."""
+    """Ask long tasks to stop, as the worker ends only when its tasks do."""
     background.stopping.set()
 
 
 signals.import_modules.connect(_set_up_django, weak=False)
-# After the line above: whoever connected first is called first.
+# After the line above, as receivers are called in the order in which they were connected.
 app.autodiscover_tasks(TASK_PACKAGES)
 signals.setup_logging.connect(_leave_logging, weak=False)
 signals.task_prerun.connect(_mind_connections, weak=False)

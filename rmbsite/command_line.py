@@ -1,7 +1,7 @@
-"""Command line of the site: `manage.py` in a checkout, `rmb-manage` where it is installed.
+"""Command line of the site: `manage.py` in a checkout, `rmb-manage` in an installation.
 
-A relay notes in its data folder which Redis it uses: a command with the same data folder and no
-`redis.url` of its own uses that one, also while the relay is stopped, and never the default.
+A relay records in its data folder which Redis it uses. A command with the same data folder and no
+`redis.url` of its own uses that Redis, even while the relay is stopped, and never the default.
 """
 
 from __future__ import annotations
@@ -15,37 +15,39 @@ if TYPE_CHECKING:
     from rmbsite.config import Resolved
 
 GC_THRESHOLD = 20_000
-"""Objects made between two collections: with Python's own 700 a tenth of most commands' time goes
-into looking through what was imported."""
+"""Number of allocations between two garbage collections: with Python's default of 700, most
+commands spend a tenth of their time scanning imported modules.
+"""
 
 INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
+"""Exit code after Ctrl-C, as in shells."""
 
 
 def main() -> int:
     """Run one management command.
 
-    A bad setting is one line on standard error and exit code 2, a database that cannot be used one
-    line and exit code 1, as is that nobody reads what it says any more. Ctrl-C ends it without a
-    word, also while it still imports what it needs.
+    A bad setting gives one line on standard error and exit code 2; a database that cannot be used
+    gives one line and exit code 1. If the reader of the output has closed it, the exit code is 1.
+    Ctrl-C ends the command without a message, even while it is still importing modules.
     """
     try:
         return _run()
     except KeyboardInterrupt:
         return INTERRUPTED
     finally:
-        gc.freeze()  # a last look through what was imported takes a fifth of most commands' time
+        gc.freeze()  # a final collection of imported modules takes a fifth of most commands' time
 
 
 def _run() -> int:
     gc.set_threshold(GC_THRESHOLD)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "rmbsite.settings")
     if sys.argv[1:2] == ["runrelay"]:
-        # Its options are settings, such as the data folder: read before Django loads them.
+        # Its options are settings, such as the data folder, and must be read before Django loads
+        # them.
         from relay.server import cli
 
         return cli.run(sys.argv[2:], "runrelay")
-    if sys.argv[1:] == ["--version"]:  # Django would tell its own
+    if sys.argv[1:] == ["--version"]:  # Django would print its own version
         from relay.server.cli import package_version
 
         print(f"rmb-manage {package_version()}")
@@ -70,8 +72,8 @@ def _run() -> int:
         print(f"database: {text} (data folder {folder}; {hint})", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # The reader, such as `head`, has seen enough; what the command was at may not be done. What
-        # is left in the buffers goes nowhere.
+        # The reader, such as `head`, has closed its end, and the command may not have finished. The
+        # rest of the buffers is discarded.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.dup2(nowhere, sys.stderr.fileno())
@@ -81,11 +83,12 @@ def _run() -> int:
 
 def _join_relay(found: Resolved) -> None:
     """Use the Redis of the relay that was last started in the data folder, and the domains of the
-    one that runs there, unless they are set."""
+    relay that runs there, unless they are set.
+    """
     from relay.server import embedded, running
     from rmbsite.config import ConfigError
 
-    # What shows where each setting comes from must find them as they are.
+    # The command that shows the origin of each setting must see the settings unchanged.
     if "redis.url" in found.origins or sys.argv[1:2] == ["rmb_checkconfig"]:
         return
     try:

@@ -1,8 +1,8 @@
-"""The configuration of the platform, read from its layers; `rmbsite.sections` declares it.
+"""The configuration of the platform, read from several layers; `rmbsite.sections` declares it.
 
 Precedence: defaults < ``rmb.toml`` (the path in ``RMB_CONFIG``, else ``./rmb.toml``) < environment
-``RMB_SECTION__KEY`` < command line. Unknown keys are refused. Nothing here imports Django: command
-line programs, relay workers and tests read the same declarations.
+``RMB_SECTION__KEY`` < command line. Unknown keys are refused. This module does not import Django:
+command line programs, relay workers and tests read the same declarations.
 """
 
 from __future__ import annotations
@@ -103,14 +103,15 @@ class Config:
 
     @property
     def data_dir(self) -> Path:
-        """The data folder as an absolute path. It may not exist yet: see :meth:`make_data_dir`."""
+        """Absolute path of the data folder. It may not exist yet: see :meth:`make_data_dir`."""
         return Path(os.path.expanduser(self.data.dir)).absolute()
 
     def make_data_dir(self) -> Path:
-        """The data folder, made if missing and readable by its owner only.
+        """Return the data folder; create it if it is missing, readable by its owner only.
 
         Raises:
-            ConfigError: it cannot be made, or others may read it and it does not look like ours.
+            ConfigError: it cannot be created, or other users may read it and it does not look like
+                a data folder.
         """
         folder = self.data_dir
         try:
@@ -164,10 +165,10 @@ def load(
 
     Args:
         overrides: values of the command line by dotted key, such as ``{"relay.listen": ":80"}``.
-        environ: the environment; the process's own unless given.
+        environ: the environment; by default that of the process.
 
     Raises:
-        ConfigError: with a text for the operator.
+        ConfigError: a setting is invalid; the message is for the operator.
     """
     return resolve(overrides, environ).config
 
@@ -175,7 +176,7 @@ def load(
 def resolve(
     overrides: Mapping[str, str] | None = None, environ: Mapping[str, str] | None = None
 ) -> Resolved:
-    """As :func:`load`, and tells where each value came from."""
+    """Read the configuration as :func:`load` does, and record the origin of each value."""
     environ = os.environ if environ is None else environ
     raw: dict[str, dict[str, RawValue]] = {name: {} for name in SECTIONS}
     for layer in (_file_layer(environ), _environment_layer(environ), _argument_layer(overrides)):
@@ -198,11 +199,11 @@ def resolve(
 
 
 def describe(resolved: Resolved, *, defaults: bool = True) -> dict[str, dict[str, Any]]:
-    """Return what may be shown of each setting, and where its value came from, by its key.
+    """Return the displayable value of each setting and its origin, by key.
 
     Args:
         resolved: configuration and origins.
-        defaults: also those that have their default.
+        defaults: whether to include settings that have their default.
     """
     shown = {}
     for each in all_options():
@@ -215,15 +216,16 @@ def describe(resolved: Resolved, *, defaults: bool = True) -> dict[str, dict[str
 
 @functools.cache
 def all_options() -> tuple[Option, ...]:
-    """Every declared setting, in the order of the documentation."""
+    """Return every declared setting, in the order of the documentation."""
     return tuple(each for name, kind in SECTIONS.items() for each in options_of(name, kind))
 
 
 def secret_key(config: Config) -> str:
-    """The key that signs cookies: configured, else made once and kept in the data folder.
+    """Return the key that signs cookies: the configured one, or one that is kept in the data
+    folder.
 
-    Several processes may start at once on an empty folder: the key is written to a file of its own
-    and linked into place, so that the first one wins and nobody reads half a key.
+    Several processes may start at once with an empty folder. So the key is written to a separate
+    file and linked into place: the first process wins, and no process reads half a key.
     """
     if config.site.secret_key:
         return config.site.secret_key
@@ -273,7 +275,7 @@ def _argument_layer(overrides: Mapping[str, str] | None) -> Iterator[tuple[str, 
 
 
 def _from_file(key: str, found: RawValue) -> tuple[str, RawValue]:
-    """``<secret>_file`` stands for the content of that file."""
+    """Replace ``<secret>_file`` by the content of that file."""
     wanted = key.removesuffix("_file")
     if wanted != key and any(each.secret and each.key == wanted for each in all_options()):
         return wanted, RawValue(read_secret_file(key, Path(str(found.value))), found.origin)
@@ -281,10 +283,10 @@ def _from_file(key: str, found: RawValue) -> tuple[str, RawValue]:
 
 
 def _make_private(folder: Path) -> None:
-    """Take the folder's permissions from others, unless it may be a folder of something else.
+    """Remove other users' permissions from the folder, unless it may belong to something else.
 
     Raises:
-        ConfigError: it may be.
+        ConfigError: it may belong to something else, and others may use it.
     """
     found = folder.stat()
     if not found.st_mode & OTHERS:
@@ -301,7 +303,7 @@ def _make_private(folder: Path) -> None:
 
 
 def _redis_url(url: str, origin: str) -> str:
-    """The URL in the form that every library reads alike."""
+    """Return the URL in the form that every library reads alike."""
     try:
         return RedisAddress.parse(url).url
     except RedisAddressError as error:
@@ -324,7 +326,7 @@ def _is_websocket(url: str) -> bool:
 
 
 def _validate(config: Config) -> None:
-    """What one field's bounds cannot say."""
+    """Check what the bounds of single fields cannot express."""
     for key, networks in (
         ("metrics.allow", config.metrics.allow),
         ("relay.trusted_proxies", config.relay.trusted_proxies),

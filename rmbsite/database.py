@@ -1,4 +1,4 @@
-"""Django's database settings out of one URL."""
+"""Django's database settings, made from a URL."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from rmbsite.options import ConfigError
 
 SQLITE_FILE = "relay.sqlite3"
 
-# Writers queue behind each other instead of failing half-way: a transaction takes the write lock
-# when it begins, waits for it, and readers are never in the way (write-ahead log).
+# Writers wait for each other instead of failing half-way: a transaction takes the write lock when
+# it begins and waits for it. Readers never block writers (write-ahead log).
 SQLITE_OPTIONS = {
     "transaction_mode": "IMMEDIATE",
     "timeout": 20,
     "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
 }
 
-# Of libpq, which by itself waits for minutes for a host that went without a word, and for ever for
-# one that takes connections and says nothing. Seconds but for the last, which is milliseconds.
+# Options of libpq, which by default waits for minutes for a host that vanished, and for ever for
+# one that accepts connections and does not answer. In seconds; the last one is in milliseconds.
 POSTGRESQL_OPTIONS = {
     "connect_timeout": "5",
     "keepalives_idle": "10",
@@ -35,7 +35,7 @@ CONNECTION_AGE_S = 600
 
 
 def settings_of(url: str, data_dir: Path) -> dict[str, Any]:
-    """The entry of ``DATABASES`` for an URL.
+    """Return the entry of ``DATABASES`` for a URL.
 
     Args:
         url: ``postgres://user:password@host:port/name?option=value``, ``sqlite:///path`` or empty
@@ -43,8 +43,8 @@ def settings_of(url: str, data_dir: Path) -> dict[str, Any]:
         data_dir: the data folder; relative SQLite paths do not depend on it.
 
     Raises:
-        ConfigError: the URL lacks a database name, its port is no number, or an SQLite path stands
-            where a host does.
+        ConfigError: the URL lacks a database name, its port is not a number, or an SQLite path is
+            in the place of a host.
     """
     parts = urlsplit(url)
     if parts.scheme in ("postgres", "postgresql"):
@@ -78,7 +78,7 @@ def _postgresql(url: str) -> dict[str, Any]:
         raise ConfigError("database.url: the port must be a number up to 65535") from None
     host = unquote(parts.hostname or "")
     try:
-        host.encode("idna")  # as the look-up of it does
+        host.encode("idna")  # as its look-up does
     except ValueError:
         raise ConfigError("database.url: invalid host name") from None
     return {

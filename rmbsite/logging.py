@@ -1,10 +1,10 @@
 """Log lines of every process: one format on standard error.
 
-Text for people, or one JSON object a line for machines (`log.format`). What was given with a record
-(`extra={...}`), such as the connection it is about, is a key of the object; the text form leaves it
-out, as its message says what matters.
+The format is text for people, or one JSON object per line for machines (`log.format`). Extra fields
+of a record (`extra={...}`), such as the connection it is about, become keys of the object. The text
+form omits them, as the message has what matters.
 
-Access logs of the web servers stay off: they print the query string, which is the session token.
+Access logs of the web servers stay off, as they print the query string, which is the session token.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from relay.ops.printable import shown
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 MOMENT = "%Y-%m-%dT%H:%M:%S"
 
-# What every record has; other attributes were given with it.
+# Attributes of every record; all others were passed as extra fields.
 STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
-# Loggers that print request lines or, on debug, whole frames and commands.
+# Loggers that print request lines or, at debug level, whole frames and commands.
 QUIET = (
     *(
         "uvicorn.access",
@@ -33,15 +33,15 @@ QUIET = (
         "websockets",
         "picows",
     ),
-    # Two lines for every task, and tasks are started every few seconds.
+    # They log two lines for every task, and tasks are started every few seconds.
     *("celery", "kombu"),
 )
 
 
-# Tells where it was when the broker went away in the middle of a task.
+# Loggers whose traceback only shows where a task was when the broker became unavailable.
 BRIEF = ("celery.worker.request",)
 
-# Requests with a foreign host name, or that are too large: anybody can send them.
+# Requests with an unknown host name, or that are too large: anyone can send them.
 REFUSED = tuple(
     f"django.security.{name}"
     for name in (
@@ -54,7 +54,7 @@ MAX_HOST_CHARS = 100
 
 
 class Brief(logging.Filter):
-    """Lets a record through without its traceback: the line says all there is to say."""
+    """Filter that removes the traceback of a record, as the message is sufficient."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.exc_info = record.exc_text = None
@@ -62,7 +62,9 @@ class Brief(logging.Filter):
 
 
 class Refused(logging.Filter):
-    """Tells of a request that Django refused in one line, without advice that is not for here."""
+    """Filter that logs a request refused by Django in one line, without Django's inapplicable
+    advice.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.exc_info = record.exc_text = None
@@ -75,14 +77,16 @@ class Refused(logging.Filter):
         return True
 
 
-# Celery tells of each try to reach a broker that is away.
+# Celery logs each attempt to reach an unavailable broker.
 RETRYING = ("celery.worker.consumer.consumer", "celery.beat")
 RETRY = re.compile(r"Trying again in (\d+)")
 FIRST_RETRY_S = 2
 
 
 class FirstTry(logging.Filter):
-    """Lets the first line of many alike through: what is retried until it works is told once."""
+    """Filter that passes only the first of many similar lines about something retried until it
+    works.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         found = RETRY.search(record.getMessage())
@@ -90,11 +94,11 @@ class FirstTry(logging.Filter):
 
 
 class TextLine(logging.Formatter):
-    """A record as one line of text, and its traceback below.
+    """Formatter that writes a record as one line of text, with its traceback below.
 
-    Others choose part of what is logged, such as errors of other relays: what is not printable is
-    escaped, so that nobody can forge a line, or write to a terminal. Libraries end some messages
-    with a line break.
+    Remote parties choose part of what is logged, such as errors of partner relays. Characters that
+    are not printable are escaped, so that nobody can forge a log line or send control codes to a
+    terminal. The line break with which some libraries end their messages is removed.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:
@@ -103,7 +107,7 @@ class TextLine(logging.Formatter):
 
 
 class JsonLine(logging.Formatter):
-    """A record as one line of JSON."""
+    """Formatter that writes a record as one line of JSON."""
 
     @staticmethod
     def converter(moment: float | None) -> time.struct_time:
@@ -125,11 +129,11 @@ class JsonLine(logging.Formatter):
 
 
 def settings_of(level: str, line_format: str = "text") -> dict[str, Any]:
-    """Django's ``LOGGING``, of which JSON can be made.
+    """Return Django's ``LOGGING``, in a form that can be converted to JSON.
 
     Args:
         level: `log.level` of the configuration.
-        line_format: `log.format` of it.
+        line_format: `log.format` of the configuration.
     """
     return {
         "version": 1,

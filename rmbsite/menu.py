@@ -12,9 +12,10 @@ from relay.access import matrix
 
 
 def _page(title: str, icon: str, name: str, action: str) -> dict[str, Any]:
-    """A page of the console; whoever may not do the action does not see the entry.
+    """Return the menu entry of a console page, which only users with the permission for `action`
+    see.
 
-    Its key, after `g`, leads there: see `_KEYS`.
+    The entry's key, pressed after `g`, opens the page: see `_KEYS`.
     """
     permission = matrix.permission_of(action)
 
@@ -33,12 +34,12 @@ def _page(title: str, icon: str, name: str, action: str) -> dict[str, Any]:
 
 
 def _is_served(name: str) -> bool:
-    """Whether the settings turn on what a page shows."""
+    """Return whether the settings enable what a page shows."""
     return name != "lattice_hosts" or settings.RMB.lattice.enabled
 
 
 def _section(url_name: str | None) -> str:
-    """The menu's page that a page belongs to: `queue_purge` belongs to `queues`."""
+    """Return the menu page that a page belongs to: `queue_purge` belongs to `queues`."""
     name = url_name or ""
     return _BELONGS.get(name.partition("_")[0], name)
 
@@ -90,7 +91,7 @@ _BELONGS: Final = {
 
 
 def account_links(request: HttpRequest) -> list[dict[str, Any]]:
-    """What stands below the name of whoever is signed in."""
+    """Return the links below the name of the signed-in user."""
     links = []
     if request.user.has_perm(matrix.permission_of("worker.view")):
         links.append({"title": "Your account", "link": reverse_lazy("console:access_own")})

@@ -1,10 +1,10 @@
-"""How a setting is declared, read and explained.
+"""Declaration, parsing and documentation of settings.
 
-A section of the configuration is a frozen dataclass whose fields are made by :func:`option`: each
-carries its default, its doc text and its bounds. :func:`read` turns layers of raw values (file,
-environment, command line) into such a section and refuses what it does not know, naming the
-nearest key it does. The documentation printed by ``manage.py rmb_configdoc`` comes out of the same
-declarations, so the two cannot disagree.
+A section of the configuration is a frozen dataclass whose fields are created by :func:`option`:
+each has its default, its doc text and its bounds. :func:`read` turns layers of raw values (file,
+environment, command line) into such a section. It refuses unknown keys and names the nearest known
+one. ``manage.py rmb_configdoc`` generates the documentation from the same declarations, so the two
+cannot disagree.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from chain.urls import hide_credentials
 # A secret is one line; more than this is the wrong file.
 MAX_SECRET_FILE_BYTES = 16 * 1024
 
-# Beyond this no setting makes sense; texts are held to as many digits.
+# No sensible setting is larger; numbers given as text are limited to as many digits.
 LARGEST_NUMBER = 10**18
 
 TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
@@ -29,18 +29,20 @@ FALSE_WORDS = frozenset({"0", "false", "no", "off"})
 
 HIDDEN = "(set, not shown)"
 SPEAKS_OF_SECRETS = re.compile(r"(?i)secret|passw|passphrase|token|key|credential")
-"""Names of settings of other programs that are passed on, such as those of Spark."""
+"""Pattern of names of secret settings of other programs that are passed on, such as those
+of Spark.
+"""
 
 Section = TypeVar("Section")
 
 
 class ConfigError(ValueError):
-    """A setting that is unknown, of the wrong type or out of its bounds. The text names it."""
+    """A setting that is unknown, of the wrong type or out of its bounds. The message names it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a value must satisfy beside its type."""
+    """Conditions that a value must satisfy in addition to its type."""
 
     minimum: float | None = None
     maximum: float | None = None
@@ -67,10 +69,12 @@ class Option(NamedTuple):
         return f"RMB_{self.section.upper()}__{self.name.upper()}"
 
     def shown(self, value: Any) -> Any:
-        """What may be shown of a value, in force or from a file.
+        """Return a value, from the running configuration or a file, in a form that may be
+        displayed.
 
-        Nothing of a secret, but that it is the default: that is documented. In others, passwords in
-        addresses are hidden, and in lists the value of each `name=value` that speaks of a secret.
+        A secret is hidden, unless it is the default, which is documented. In other settings,
+        passwords in addresses are hidden, and in lists the value of each `name=value` that looks
+        like a secret.
         """
         if value == self.default:
             return value
@@ -87,7 +91,7 @@ class Option(NamedTuple):
 
 
 class RawValue(NamedTuple):
-    """A value as found, and where: the place is named in errors and by ``rmb_checkconfig``."""
+    """A value as found, and its origin, which errors and ``rmb_checkconfig`` name."""
 
     value: Any
     origin: str
@@ -105,19 +109,19 @@ def option(
     """Declare one setting.
 
     Args:
-        default: used when no layer sets it.
+        default: value if no layer sets it.
         doc: one or two sentences for the operator.
         minimum: smallest number allowed.
         maximum: largest number allowed.
         choices: the only texts allowed.
-        secret: never shown, and readable from the file named by ``<key>_file``.
+        secret: whether it is never shown, and may be read from the file named by ``<key>_file``.
     """
     metadata = {"doc": doc, "bounds": Bounds(minimum, maximum, choices), "secret": secret}
     return dataclasses.field(default=default, metadata=metadata)
 
 
 def options_of(name: str, section: type[Any]) -> Iterator[Option]:
-    """The settings a section class declares, in order."""
+    """Generate the settings that a section class declares, in order."""
     hints = get_type_hints(section)
     for field in dataclasses.fields(section):
         yield Option(
@@ -135,7 +139,7 @@ def read(name: str, section: type[Section], raw: Mapping[str, RawValue]) -> Sect
     """Build one section from the raw values that were found for it.
 
     Raises:
-        ConfigError: an unknown key, a value of the wrong type or out of bounds.
+        ConfigError: a key is unknown, or a value is of the wrong type or out of bounds.
     """
     known = {declared.name: declared for declared in options_of(name, section)}
     values = {}
@@ -148,17 +152,17 @@ def read(name: str, section: type[Section], raw: Mapping[str, RawValue]) -> Sect
 
 
 def unknown_key(key: str, known: Iterable[str], origin: str) -> ConfigError:
-    """The error for a key nobody declared, with the nearest one that exists."""
+    """Return the error for an undeclared key, with the nearest one that exists."""
     nearest = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
     hint = f", did you mean {nearest[0]}?" if nearest else ""
     return ConfigError(f"unknown setting {key} ({origin}){hint}")
 
 
 def read_secret_file(key: str, path: Path) -> str:
-    """The first line of a file that holds a secret.
+    """Return the one line of text of a file that contains a secret.
 
     Raises:
-        ConfigError: the file cannot be read, is empty or is too large.
+        ConfigError: the file cannot be read, is empty or too large, or has more than one line.
     """
     try:
         with path.open("rb") as file:
@@ -174,14 +178,14 @@ def read_secret_file(key: str, path: Path) -> str:
 
 
 def split_words(text: str) -> tuple[str, ...]:
-    """A list given as text: words apart by commas or white space."""
+    """Split a list given as text at commas and white space."""
     return tuple(word for word in re.split(r"[\s,]+", text) if word)
 
 
 def _shown_word(word: Any) -> Any:
     if not isinstance(word, str):
         return word
-    # The value too: it may be options of yet another program, with names of their own.
+    # Search the value too: it may contain options of yet another program, with their own names.
     name, equals, _ = word.partition("=")
     if equals and SPEAKS_OF_SECRETS.search(word):
         return f"{name}={HIDDEN}"
@@ -209,7 +213,9 @@ def _parse(declared: Option, found: RawValue) -> Any:
 
 
 def _convert(declared: Option, found: RawValue) -> Any:
-    """Text comes from the environment and the command line, typed values from the file."""
+    """Convert a value to its type: text from the environment and command line, typed values from
+    the file.
+    """
     value = found.value
     match declared.kind:
         case "text" if isinstance(value, str):
@@ -237,7 +243,7 @@ def _convert(declared: Option, found: RawValue) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether a typed value is a number and finite; NaN is within no bounds and out of none."""
+    """Return whether a typed value is a finite number; bounds cannot exclude NaN."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return abs(value) < LARGEST_NUMBER

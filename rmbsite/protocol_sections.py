@@ -1,4 +1,6 @@
-"""The sections of the configuration for the protocols beside RMB, as :mod:`rmbsite.sections`."""
+"""Sections of the configuration for the protocols beside RMB, in the form of
+:mod:`rmbsite.sections`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Texts for requests that Django refuses: on a page of the site, and as one line in the log.
+"""Texts for requests that Django refuses, shown on a page of the site.
 
-Django's own texts advise settings that this site does not have (`DEBUG`, `ALLOWED_HOSTS`).
+Django's own texts recommend settings that this site does not have (`DEBUG`, `ALLOWED_HOSTS`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FOREIGN: Final = (
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBadRequest:
-    """The page with status 400."""
+    """Return the page with status 400."""
     text = MALFORMED
     if isinstance(exception, DisallowedHost):
         text = HOST
@@ -42,6 +42,6 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBadRe
 
 
 def foreign_form(request: HttpRequest, reason: str = "") -> HttpResponseForbidden:
-    """The page for a form without a valid CSRF token."""
+    """Return the page for a form without a valid CSRF token."""
     text = NO_COOKIE if reason == REASON_NO_CSRF_COOKIE else FOREIGN
     return HttpResponseForbidden(render_to_string("403_csrf.html", {"text": text}))

@@ -1,6 +1,7 @@
 """The sections of the configuration: every setting with its default, meaning and bounds.
 
-:mod:`rmbsite.config` reads them; the reference in `docs/operate/settings.md` is made of them.
+:mod:`rmbsite.config` reads them; the reference in `docs/operate/settings.md` is generated from
+them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Django settings: a mapping of :mod:`rmbsite.config`, nothing is decided here."""
+"""Django settings, derived from :mod:`rmbsite.config`; no decisions are made here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rmbsite import logging as site_logging
 
 _RESOLVED = config.resolve()
 RMB = _RESOLVED.config
-# For pages that explain the configuration: what is declared, and where each value came from.
+# For pages that explain the configuration: the declared settings, and the origin of each value.
 RMB_OPTIONS = config.all_options()
 RMB_ORIGINS = _RESOLVED.origins
 
@@ -22,12 +22,12 @@ DEBUG = False
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", *RMB.admin.hosts]
 CSRF_TRUSTED_ORIGINS = [f"https://{host}" for host in RMB.admin.hosts]
 
-# daphne installs a Twisted reactor when its app is loaded: for `runserver` only, relay workers and
-# commands must not pay for it.
+# daphne installs a Twisted reactor when its app is loaded. Only `runserver` needs it; relay workers
+# and commands must not pay for it.
 _DEVELOPMENT_SERVER = ["daphne"] if sys.argv[1:2] == ["runserver"] else []
 
-# What only the operator site and commands need. Loading the admin imports the pages of all
-# applications, and with them the sign-in and its libraries: a relay worker does without.
+# Apps that only the operator site and commands need. Loading the admin imports the pages of all
+# applications, and with them the sign-in and its libraries, which a relay worker does not need.
 _RELAY_WORKER = os.environ.get("RMB_ROLE") == "worker"
 _SITE_ONLY = [
     "unfold",
@@ -39,13 +39,13 @@ _SITE_ONLY = [
     "allauth.account",
     "allauth.mfa",
     "allauth.socialaccount",
-    # It brings an HTTP client, which takes a tenth of a start.
+    # It imports an HTTP client, which takes a tenth of the start-up time.
     *(["allauth.socialaccount.providers.openid_connect"] if RMB.oidc.issuer else []),
 ]
 
 INSTALLED_APPS = [
     *_DEVELOPMENT_SERVER,
-    # Their templates come before those of the theme and of the sign-in.
+    # The templates of these apps take precedence over those of the theme and of the sign-in.
     "rmbsite",
     "relay.access",
     *([] if _RELAY_WORKER else ["relay.dashboard"]),
@@ -105,15 +105,15 @@ TEMPLATES = [
 DATABASES = {"default": database.settings_of(RMB.database.url, RMB.make_data_dir())}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# The core layer reads with a block time of 5 s, which is also redis-py's default time-out: without
-# None an idle reader dies.
+# The core layer reads with a block time of 5 s, which is also redis-py's default time-out: with any
+# time-out other than None, an idle reader dies.
 _CHANNEL_HOSTS = [{"address": RMB.redis.url, "socket_timeout": None}]
 CHANNEL_LAYERS = {
     "default": {
         "BACKEND": "channels_redis.core.RedisChannelLayer",
         "CONFIG": {"hosts": _CHANNEL_HOSTS, "prefix": "relay:channels"},
     },
-    # Of live numbers only the newest count, and a process that is gone must not be sent any.
+    # Only the newest live numbers matter, and none must be sent to a process that has ended.
     "console": {
         "BACKEND": "channels_redis.core.RedisChannelLayer",
         "CONFIG": {
@@ -140,12 +140,13 @@ LOGIN_REDIRECT_URL = "/console/"
 
 SESSION_COOKIE_NAME = "rmb_operator"
 SESSION_COOKIE_AGE = RMB.access.session_hours * 3600
-# Who is sent back by another site brings no strict cookie, and the answer would be nobody's.
+# A browser redirected from another site sends no strict cookie, and the provider's answer could not
+# be assigned to a session.
 SESSION_COOKIE_SAMESITE = "Lax" if RMB.oidc.issuer else "Strict"
 CSRF_COOKIE_SAMESITE = "Strict"
 CSRF_FAILURE_VIEW = "rmbsite.refusals.foreign_form"
 
-# The database's, not Redis': signing in works while Redis is away, and no code works twice.
+# In the database, not in Redis: sign-in works while Redis is unavailable, and no code works twice.
 CACHES = {
     "default": {
         "BACKEND": "django.core.cache.backends.db.DatabaseCache",
@@ -177,7 +178,7 @@ SOCIALACCOUNT_PROVIDERS = {
                 "name": RMB.oidc.name,
                 "client_id": RMB.oidc.client_id,
                 "secret": RMB.oidc.client_secret,
-                # Its documents are below it, also where it ends in a slash of its own.
+                # The provider's documents are below its URL, even if that ends with a slash.
                 "settings": {"server_url": RMB.oidc.issuer.rstrip("/")},
             }
         ]
@@ -193,7 +194,7 @@ TIME_ZONE = "UTC"
 FORMAT_MODULE_PATH = "rmbsite.formats"
 
 STATIC_URL = "/static/"
-# Static files come out of the installed packages: no collect step, nothing to deploy twice.
+# Static files are served from the installed packages: no collect step, nothing to deploy twice.
 WHITENOISE_USE_FINDERS = True
 
 EMAIL_HOST = RMB.email.host

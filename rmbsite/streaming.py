@@ -1,7 +1,8 @@
-"""Long answers leave while they are made, under ASGI too.
+"""Streaming of long answers under ASGI.
 
-Django sends what an asynchronous iterator brings as it comes, but gathers what a plain one brings
-before the first byte leaves: an export, a file. Here every plain one becomes an asynchronous one.
+Django sends the parts of an asynchronous iterator as they come, but collects all parts of a plain
+iterator, such as an export or a file, before it sends the first byte. This middleware turns every
+plain iterator into an asynchronous one.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ from django.http.response import HttpResponseBase, StreamingHttpResponse
 from django.utils.decorators import sync_only_middleware
 
 ENOUGH_BYTES: Final = 64 * 1024
-"""Gathered at once: a way to the thread that reads, and back, costs as much as making some KiB."""
+"""Number of bytes collected at once: switching to the reading thread and back costs as much as
+producing some KiB.
+"""
 
 
 @sync_only_middleware
 def in_parts(
     get_response: Callable[[HttpRequest], HttpResponseBase],
 ) -> Callable[[HttpRequest], HttpResponseBase]:
-    """Middleware, outside of all that make such answers."""
+    """Middleware that must enclose all others that create such answers."""
 
     def respond(request: HttpRequest) -> HttpResponseBase:
         answer = get_response(request)
@@ -32,7 +35,7 @@ def in_parts(
             and isinstance(answer, StreamingHttpResponse)
             and not answer.is_async
         ):
-            # What the old iterator belongs to is closed by the answer, as before.
+            # The answer closes the owner of the old iterator, as before.
             answer.streaming_content = _asynchronous(iter(answer))
         return answer
 

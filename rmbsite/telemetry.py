@@ -1,8 +1,9 @@
-"""OpenTelemetry traces, when `otel.endpoint` names a collector: the libraries' own instrumentation.
+"""OpenTelemetry traces by the libraries' own instrumentation, if `otel.endpoint` names a collector.
 
-What operators do is traced: requests of the operator site and its API, tasks of Celery. Messages of
-twins are not: the relay's own trace (`manage.py rmb_trace`) follows those, without a library on
-their way. Called once by each process that takes part; it changes nothing while no endpoint is set.
+Actions of operators are traced: requests of the operator site and its API, and tasks of Celery.
+Messages of twins are not: the relay's own trace (`manage.py rmb_trace`) follows those, without a
+library in their path. Each process that is traced calls `set_up` once; it does nothing if no
+endpoint is set.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ def set_up(settings: OtelConfig, process: str) -> bool:
 
     Args:
         settings: the section `otel`.
-        process: what it is called there, such as `site`.
+        process: name of the process in traces, such as `site`.
 
     Returns:
-        Whether anything is traced.
+        Whether the process is traced.
     """
     if not settings.endpoint:
         return False
-    # Imported here: most installations do without. `rmbsite.config` has seen that they are there.
+    # Imported here, as most installations do not need it. `rmbsite.config` checks that it is
+    # installed.
     from opentelemetry import trace
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.instrumentation.celery import CeleryInstrumentor
@@ -58,7 +60,7 @@ def set_up(settings: OtelConfig, process: str) -> bool:
 
 
 def _forget_query(span: Span, request: Any) -> None:
-    """Takes the query strings out of a span: a sign-in by OpenID Connect has its code in one."""
+    """Remove the query strings from a span: that of an OpenID Connect sign-in contains its code."""
     if not span.is_recording():
         return
     attributes = span.attributes or {}

@@ -15,7 +15,7 @@ handler400 = "rmbsite.refusals.bad_request"
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="console:overview")),
     path("console/", include("relay.dashboard.urls")),
-    # Of Django's admin only the pages of signing in are used: no model is registered with it.
+    # Only the sign-in pages of Django's admin are used: no model is registered with it.
     path("admin/", RedirectView.as_view(pattern_name="console:overview")),
     path("admin/", include("relay.access.sign_in.urls")),
     path("admin/", admin.site.urls),

@@ -1,4 +1,4 @@
-"""Accounts in the state: how often they signed, and what they own.
+"""Accounts in the state: their nonces and balances.
 
 AccountInfo in SCALE: nonce, consumers, providers, sufficients (u32 each), then free, reserved,
 frozen and flags (u128 each).
@@ -14,16 +14,16 @@ from proto.chain.scale import Reader
 
 _U128_BYTES: Final = 16
 _FLAGS: Final = 2**127
-"""Set on every account since Balances keeps flags: "written by the new logic"."""
+"""Flag of every account since Balances keeps flags: "written by the new logic"."""
 
 TOTAL_ISSUANCE: Final = storage.item_key("Balances", "TotalIssuance")
 
 
 class ReadWrite(Protocol):
-    """A state with changes."""
+    """A state that can be changed."""
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key."""
+        """Return the value of a key."""
 
     def put(self, key: bytes, value: bytes | None) -> None:
         """Set a value; None removes it."""
@@ -38,12 +38,12 @@ class Account:
 
 
 def read(state: ReadWrite, account: bytes) -> Account:
-    """What the state has about an account."""
+    """Return an account from the state."""
     return decode(state.get(storage.account_key(account)))
 
 
 def decode(value: bytes | None) -> Account:
-    """The account in a storage value; None is one that does not exist."""
+    """Decode the account in a storage value; None stands for an account that does not exist."""
     if value is None:
         return Account()
     reader = Reader(value)
@@ -53,7 +53,7 @@ def decode(value: bytes | None) -> Account:
 
 
 def write(state: ReadWrite, account: bytes, new: Account) -> None:
-    """Set an account, and the sum of all balances with it."""
+    """Set an account, and adjust the total issuance."""
     old = read(state, account)
     state.put(storage.account_key(account), encode(new))
     if new.free != old.free:
@@ -62,7 +62,7 @@ def write(state: ReadWrite, account: bytes, new: Account) -> None:
 
 
 def encode(account: Account) -> bytes:
-    """AccountInfo: one provider (the balance), nothing reserved."""
+    """Encode an AccountInfo with one provider (the balance) and nothing reserved."""
     return b"".join(
         (
             scale.u32("account.nonce", account.nonce),
@@ -78,5 +78,5 @@ def encode(account: Account) -> bytes:
 
 
 def u128(value: int) -> bytes:
-    """A 128-bit number."""
+    """Encode a 128-bit number."""
     return value.to_bytes(_U128_BYTES, "little")

@@ -1,7 +1,7 @@
-"""Limits of the stand-in node: a constant, its unit, its reason.
+"""Limits of the test node, each with its unit and reason.
 
-Most are a node's own defaults, so that a client meets the same walls; the others keep a test that
-went wrong from filling memory or the disk.
+Most are a real node's defaults, so that a client meets the same limits; the others keep a faulty
+test from filling memory or the disk.
 """
 
 from __future__ import annotations
@@ -9,66 +9,72 @@ from __future__ import annotations
 from typing import Final
 
 MAX_REQUEST_BYTES: Final = 15 * 1024 * 1024
-"""One websocket message; a node's default. The longest transaction as hex has 10 MiB."""
+"""Maximum size of one websocket message; a node's default. The longest transaction has 10 MiB as
+hex.
+"""
 
 MAX_CONNECTIONS: Final = 100
-"""A node's default."""
+"""Maximum number of connections; a node's default."""
 
 MAX_SUBSCRIPTIONS: Final = 1024
-"""Of one connection; a node's default."""
+"""Maximum number of subscriptions of one connection; a node's default."""
 
 MAX_WAITING_MESSAGES: Final = 8192
-"""Answers and notifications one connection has not taken yet; beyond, it is closed."""
+"""Maximum number of unsent answers and notifications of one connection; beyond, it is closed."""
 
 MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
-"""The same in bytes."""
+"""Maximum size of the unsent messages of one connection."""
 
 MAX_HELD_ANSWERS: Final = 10_000
-"""Answers kept back by the knob `held`, of one connection."""
+"""Maximum number of answers of one connection that the knob `held` keeps back."""
 
 MAX_KEYS_PER_PAGE: Final = 1000
-"""state_getKeysPaged; a node's limit."""
+"""Maximum number of keys of state_getKeysPaged; a node's limit."""
 
 MAX_QUERIED_KEYS: Final = 1000
-"""Keys, or blocks, of one state query; as many as a page can have given."""
+"""Maximum number of keys, or blocks, of one state query: as many as a page can have."""
 
 MAX_KEY_BYTES: Final = 1024
-"""A storage key; those of this runtime have up to 80 bytes."""
+"""Maximum size of a storage key; those of this runtime have up to 80 bytes."""
 
 MAX_ID_CHARS: Final = 128
-"""The id of a request, if it is text; a subscription id."""
+"""Maximum length of a request id that is text, and of a subscription id."""
 
 MAX_METHOD_CHARS: Final = 128
-"""The name of a method, before it goes into an error's text."""
+"""Length to which the name of a method is truncated in an error message."""
 
 MAX_READY: Final = 8192
-"""Transactions that wait for the next block; a node's default."""
+"""Maximum number of transactions that wait for the next block; a node's default."""
 
 MAX_FUTURE: Final = 512
-"""Transactions that wait for an earlier nonce; a node's default."""
+"""Maximum number of transactions that wait for an earlier nonce; a node's default."""
 
 MAX_BLOCK_BYTES: Final = 3_932_160
-"""Transactions of one block: three quarters of 5 MiB, as the runtime has it."""
+"""Maximum size of the transactions of one block: three quarters of 5 MiB, as in the runtime."""
 
 MAX_BLOCKS: Final = 200_000
-"""Blocks of a chain, retracted ones included: two weeks of one each 6 s, 2 KB of memory each."""
+"""Maximum number of blocks of a chain, including retracted ones: two weeks at one per 6 s, with 2
+KB of memory each.
+"""
 
 MAX_BLOCKS_PER_CALL: Final = 20_000
-"""What `dev_newBlocks` and `dev_fork` make at once: some seconds of work."""
+"""Maximum number of blocks that one `dev_newBlocks` or `dev_fork` makes: some seconds of work."""
 
 MAX_TOLD_BLOCKS_PER_CALL: Final = 1000
-"""The same when every one is announced: far below what a connection may leave waiting."""
+"""The same if every block is announced: far below the number of messages that a connection may
+queue.
+"""
 
 MAX_TWINS_PER_CALL: Final = 10_000
-"""What `dev_putTwins` takes at once; the block's events stay below their own bound."""
+"""Maximum number of twins of one `dev_putTwins`; the block's events stay below their own bound."""
 
 MAX_GENESIS_TWINS: Final = 200_000
-"""Twins a new chain begins with, made up or imported."""
+"""Maximum number of twins in a new chain, generated or imported."""
 
 MAX_BLOCK_TIME_S: Final = 3600.0
 MAX_DELAY_S: Final = 600.0
 MAX_NAMED_METHODS: Final = 64
-"""Names in the knobs `held` and `failing`."""
+"""Maximum number of names in the knobs `held` and `failing`."""
 
 CLOSE_TIMEOUT_S: Final = 1.0
-"""How long a connection may take to say goodbye when the node stops."""
+"""Time-out of a connection's close handshake when the node stops."""

@@ -1,8 +1,8 @@
-"""The calls of the runtime: what they may be given, and what they change.
+"""The calls of the runtime: decoding of their arguments, and their effects on the state.
 
-A call is pallet, number, arguments. Arguments above a bound, or bytes behind the last, make it
-undecodable: a node refuses such a transaction before it is in a block. Everything else is judged
-when the block is made, and fails with an error of the pallet.
+A call is pallet, number, arguments. If an argument is above its bound, or if bytes follow the last
+one, the call is undecodable, and a node refuses such a transaction before it is in a block.
+Everything else is checked when the block is made, and fails with an error of the pallet.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _MS_PER_S: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What a call tells."""
+    """An event that a call emits."""
 
     index: bytes
     """Pallet and event."""
@@ -57,7 +57,7 @@ class Event:
 
 
 Run = Callable[[ReadWrite, bytes], list[Event]]
-"""Carries a decoded call out for the account that signed it."""
+"""Function that executes a decoded call for the account that signed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +69,15 @@ class Call:
 
     run: Run
     weight: bytes
-    """Weight of its DispatchInfo, as tfchain's runtime 144 gave it."""
+    """Weight in its DispatchInfo, as in tfchain's runtime 144."""
 
 
 def decode(data: bytes) -> Call:
-    """The call in some bytes.
+    """Decode a call.
 
     Raises:
-        ScaleError: no call of this runtime, or something behind it.
-        BoundError: an argument above its bound.
+        ScaleError: not a call of this runtime, or bytes follow it.
+        BoundError: an argument is above its bound.
     """
     reader = Reader(data)
     index = reader.fixed("call", 2)
@@ -91,12 +91,12 @@ def decode(data: bytes) -> Call:
 
 
 def module_error(name: str) -> bytes:
-    """The DispatchError for an error of TfgridModule."""
+    """Return the DispatchError for an error of TfgridModule."""
     return _MODULE_ERROR + bytes([TFGRID]) + TFGRID_ERRORS[name].to_bytes(4, "little")
 
 
 def put_twin(state: ReadWrite, new: Twin) -> Event:
-    """Store a twin, new or changed; what is to be told about it."""
+    """Store a new or changed twin; return the event that announces it."""
     key = storage.twin_key(new.id)
     known = state.get(key) is not None
     value = twin.encode(new)

@@ -1,4 +1,4 @@
-"""Options of the stand-in node, and its life from start to stop."""
+"""Command line of the test node, and its run from start to stop."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from proto.chain.twin import Twin
 
 DEFAULT_LISTEN: Final = "127.0.0.1:9944"
 READY: Final = "devchain ready: "
-"""Begins the line on stdout that says where it listens."""
+"""Beginning of the line on stdout that says where the node listens."""
 
 _AUTHOR: Final = "Alice"
 _MAX_PORT: Final = 65535
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
+    """Add the options to a parser."""
     parser.add_argument(
         "--listen",
         default=DEFAULT_LISTEN,
@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a node until SIGINT or SIGTERM; exit code 2 for options that cannot be."""
+    """Run a node until SIGINT or SIGTERM; return exit code 2 if it cannot start."""
     parser = argparse.ArgumentParser(
         prog="python -m chain.devchain",
         description="Run a test node that behaves like TFChain, for work without a network.",
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> None:
     """Run a node with these options until SIGINT or SIGTERM.
 
     Raises:
-        DevchainError: it cannot start.
+        DevchainError: the node cannot start.
     """
     host, port = _parse_listen(options.listen)
     if not 0 <= options.block_time <= MAX_BLOCK_TIME_S:

@@ -1,8 +1,8 @@
-"""One client's connection: its requests in, its answers and notifications out.
+"""One client's connection: requests in, answers and notifications out.
 
-Requests are answered one after another, at once. What a call has to tell a subscriber waits until
-the answer that names the subscription is on its way. Faults of the connection (`held`, `failing`,
-`delay_s`) are played here, and `dev_` methods are spared from them.
+Requests are answered one after another, without waiting. Notifications for a subscription that a
+call creates are sent after the answer that names the subscription. The faults of the connection
+(`held`, `failing`, `delay_s`) are simulated here; `dev_` methods are exempt from them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Connection:
     """A client, from the accepted websocket on.
 
     Attributes:
-        subscriptions: what it listens to, by id.
+        subscriptions: topics that it subscribed to, by subscription id.
     """
 
     _ids = itertools.count(1)
@@ -56,22 +56,22 @@ class Connection:
         self._waiting: deque[str] = deque()
         self._waiting_bytes = 0
         self._wake = asyncio.Event()
-        # Notifications of the call under way; None while there is none.
+        # Notifications of the call in progress; None while there is no call.
         self._behind: list[str] | None = None
-        # Method, the answer and what is to be told behind it.
+        # Method, and the answer with the notifications after it.
         self._held: list[tuple[str, list[str]]] = []
-        # The same lists, by subscriptions that a held answer is yet to name.
+        # The same lists, by the subscriptions that a held answer names.
         self._unnamed: dict[str, list[str]] = {}
 
     async def run(self) -> None:
-        """Serve until the client leaves."""
+        """Serve the client until it disconnects."""
         self._node.listeners.add(self)
         writer = asyncio.create_task(self._write())
         try:
             async for message in self._websocket:
                 self.receive(message)
         except ConnectionClosed:
-            pass  # left without a goodbye
+            pass  # disconnected without a close handshake
         finally:
             self._node.listeners.discard(self)
             self.subscriptions.clear()
@@ -100,7 +100,7 @@ class Connection:
             self._send_late([answer, *behind])
 
     def release(self) -> None:
-        """Send the answers that are no longer to be held."""
+        """Send the held answers whose methods are no longer held."""
         held, self._held = self._held, []
         for method, messages in held:
             if applies(self._node.knobs.held, method):
@@ -112,7 +112,7 @@ class Connection:
             self._send_late(messages)
 
     def cut(self) -> None:
-        """End the connection without a goodbye."""
+        """Abort the connection without a close handshake."""
         self._waiting.clear()
         self._waiting_bytes = 0
         self._held.clear()
@@ -192,7 +192,7 @@ class Connection:
             self._site.fail(error)
             return jsonrpc.error(request.id, _INTERNAL)
         except Exception:
-            # A mistake in this program: the client is told, and the node lives on.
+            # A bug in this program: the client gets an error, and the node keeps running.
             log.exception("%s failed", request.method)
             return jsonrpc.error(request.id, _INTERNAL)
 

@@ -1,9 +1,10 @@
-"""Mortal eras: between which blocks a transaction is good.
+"""Mortal eras: the range of blocks in which a transaction is valid.
 
-Two bytes, little-endian: the lowest four bits say the period (a power of two from 4 to 65536), the
-others where in the period the era begins, in steps of a 4096th of the period (at least 1). Nothing
-says which period is meant: the one that the next block is in. The hash of its first block is
-signed, so that the signature is wrong in every other.
+An era has two bytes, little-endian. The lowest four bits give the period (a power of two from 4 to
+65536), the others the position in the period at which the era begins, in steps of a 4096th of the
+period (at least 1). The encoding does not say which period is meant: it is the one that contains
+the next block. The hash of its first block is signed, so that the signature is invalid in every
+other period.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ _STEP_SHIFT: Final = 12
 
 
 def birth(era: bytes, number: int) -> int:
-    """Height of the first block of the era that `number` is in.
+    """Return the height of the first block of the era that contains `number`.
 
     Args:
         era: the two bytes of a mortal era.
         number: height of the block that the transaction would be in.
 
     Raises:
-        ScaleError: a period or phase that does not exist.
+        ScaleError: the period or phase does not exist.
     """
     encoded = int.from_bytes(era, "little")
     period = 2 << (encoded & 0b1111)

@@ -1,14 +1,14 @@
-"""What can go wrong in the stand-in node.
+"""Errors of the test node.
 
 DevchainError
 |- InvalidTransactionError   the pool refuses it, with the code and text of a node
-|- DispatchFailedError       a call that fails: it is in the block, with ExtrinsicFailed
-|- StateDiscardedError       the state of an old block is asked
-|- UnknownBlockError         a block that nobody made
+|- DispatchFailedError       a call fails: it is in the block, with ExtrinsicFailed
+|- StateDiscardedError       the state of an old block is requested
+|- UnknownBlockError         a block that does not exist is requested
 |- ChainFullError            more blocks than are kept
 |- JournalError              the file does not hold a chain of this kind
-|- GenesisError              twins to begin with that cannot be
-`- KnobError                 a knob that is none, or a value out of its range
+|- GenesisError              initial twins that are not valid
+`- KnobError                 a knob that does not exist, or a value out of its range
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ INVALID_TRANSACTION: Final = 1010
 
 
 class DevchainError(Exception):
-    """Base of everything this package raises on purpose."""
+    """Base class of the exceptions that this package raises on purpose."""
 
 
 class InvalidTransactionError(DevchainError):
-    """A transaction the pool does not take.
+    """A transaction that the pool refuses.
 
     Attributes:
-        code, message, data: of the JSON-RPC error a node answers with.
+        code, message, data: fields of the JSON-RPC error that a node answers with.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class DispatchFailedError(DevchainError):
     """A call that fails in its block.
 
     Attributes:
-        error: the DispatchError, encoded.
+        error: encoded DispatchError.
     """
 
     def __init__(self, error: bytes) -> None:
@@ -52,7 +52,7 @@ class DispatchFailedError(DevchainError):
 
 
 class StateDiscardedError(DevchainError):
-    """The state of a block is no longer kept; the text is a node's."""
+    """The state of a block is no longer kept; the message is a node's."""
 
     def __init__(self, block_hash: bytes) -> None:
         super().__init__(
@@ -61,7 +61,7 @@ class StateDiscardedError(DevchainError):
 
 
 class UnknownBlockError(DevchainError):
-    """A state was asked of a block that does not exist; the text is a node's."""
+    """The state of a block that does not exist was requested; the message is a node's."""
 
     def __init__(self, block_hash: bytes) -> None:
         super().__init__(
@@ -79,8 +79,8 @@ class JournalError(DevchainError):
 
 
 class GenesisError(DevchainError):
-    """What a new chain shall begin with is wrong."""
+    """The initial state of a new chain is invalid."""
 
 
 class KnobError(DevchainError):
-    """A knob that does not exist, or a value it does not take."""
+    """A knob that does not exist, or a value that it does not accept."""

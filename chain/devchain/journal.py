@@ -1,8 +1,8 @@
-"""The file that a chain survives a restart in: one line of JSON for each block.
+"""File in which a chain survives a restart: one line of JSON for each block.
 
-The first line is the genesis block, and every other one has its parent above it; the best chain is
-the one that the last line ends. A line that was not finished, as the process was killed over it,
-is cut off when the file is read. One process at a time: the file is locked.
+The first line is the genesis block, and every other block comes after its parent. The best chain is
+the one that ends with the last line. An unfinished line, left by a process that was killed while
+writing, is cut off when the file is read. The file is locked, so that only one process uses it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _FORMAT: Final = 1
 
 
 class FileJournal:
-    """Appends blocks to a file."""
+    """Journal that appends blocks to a file."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file, made if there is none.
+        """Open the file; create it if it does not exist.
 
         Raises:
-            JournalError: it cannot be opened, or another process has it.
+            JournalError: it cannot be opened, or another process has it open.
         """
         self._path = path
         try:
@@ -44,10 +44,10 @@ class FileJournal:
             raise JournalError(f"{path}: another node has it open") from None
 
     def load(self) -> Ledger | None:
-        """The chain in the file, None if it is empty.
+        """Return the chain in the file, or None if it is empty.
 
         Raises:
-            JournalError: it is no chain; names the line.
+            JournalError: the file is not a chain; the message names the line.
         """
         self._file.seek(0)
         ledger: Ledger | None = None
@@ -71,10 +71,10 @@ class FileJournal:
         return ledger
 
     def append(self, block: Block) -> None:
-        """Keep a block.
+        """Append a block.
 
         Raises:
-            JournalError: the disk is full, or broken.
+            JournalError: the disk is full or fails.
         """
         changes = {
             key.hex(): None if value is None else value.hex()
@@ -92,10 +92,10 @@ class FileJournal:
             raise JournalError(f"{self._path}: {error.strerror}") from None
 
     def flush(self) -> None:
-        """Write what was appended: from here on it survives the process.
+        """Write the appended blocks, which from then on survive the process.
 
         Raises:
-            JournalError: the disk is full, or broken.
+            JournalError: the disk is full or fails.
         """
         try:
             self._file.flush()
@@ -103,7 +103,7 @@ class FileJournal:
             raise JournalError(f"{self._path}: {error.strerror}") from None
 
     def close(self) -> None:
-        """Close the file; whatever could not be written before is lost."""
+        """Close the file; blocks that could not be written before are lost."""
         with contextlib.suppress(OSError):
             self._file.close()
 

@@ -1,7 +1,7 @@
-"""JSON-RPC 2.0 as nodes speak it: requests read, answers written, parameters taken apart.
+"""JSON-RPC 2.0 as nodes use it: parsing of requests and parameters, encoding of answers.
 
-Codes and texts are those of nodes (jsonrpsee). Batches are answered with the error of a node that
-was told not to take any.
+Codes and messages are those of nodes (jsonrpsee). Batches are answered with the error of a node
+that is configured to refuse them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RpcError(Exception):
     """An error to answer with.
 
     Attributes:
-        code, message, data: its three fields; no data when None.
+        code, message, data: fields of the JSON-RPC error; None omits the data.
     """
 
     def __init__(self, code: int, message: str, data: str | None = None) -> None:
@@ -44,10 +44,10 @@ class RpcError(Exception):
 
 
 class BadRequestError(RpcError):
-    """A message that is no request.
+    """A message that is not a request.
 
     Attributes:
-        request_id: its id, as far as it could be read.
+        request_id: id of the request, as far as it could be read.
     """
 
     def __init__(self, code: int, message: str, request_id: RequestId = None) -> None:
@@ -57,7 +57,7 @@ class BadRequestError(RpcError):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A call of a method."""
+    """A parsed request to call a method."""
 
     id: RequestId
     method: str
@@ -65,10 +65,10 @@ class Request:
 
 
 def parse(message: str | bytes) -> Request:
-    """Read one message.
+    """Parse one message.
 
     Raises:
-        BadRequestError: it is no request.
+        BadRequestError: the message is not a request.
     """
     try:
         value = json.loads(message)
@@ -88,12 +88,12 @@ def parse(message: str | bytes) -> Request:
 
 
 def result(request_id: RequestId, value: object) -> str:
-    """The answer with a result."""
+    """Return the answer with a result."""
     return _write({"jsonrpc": "2.0", "result": value, "id": request_id})
 
 
 def error(request_id: RequestId, problem: RpcError) -> str:
-    """The answer with an error."""
+    """Return the answer with an error."""
     described: dict[str, object] = {"code": problem.code, "message": problem.message}
     if problem.data is not None:
         described["data"] = problem.data
@@ -101,15 +101,15 @@ def error(request_id: RequestId, problem: RpcError) -> str:
 
 
 def notification(method: str, subscription: str, value: object) -> str:
-    """What subscribers are told."""
+    """Return a notification to a subscriber."""
     params = {"subscription": subscription, "result": value}
     return _write({"jsonrpc": "2.0", "method": method, "params": params})
 
 
 class Positional:
-    """Parameters given as a list, taken one after another; each may be asked for once.
+    """Parameters given as a list, taken one after another; each can be taken once.
 
-    Every method raises `RpcError` with the place of a parameter that does not fit.
+    Every method raises `RpcError` with the position of a parameter that is invalid.
     """
 
     def __init__(self, values: Sequence[Any] | Mapping[str, Any]) -> None:
@@ -119,49 +119,49 @@ class Positional:
         self._taken = 0
 
     def take(self) -> Any:
-        """The next one; None when there is no more."""
+        """Return the next parameter; None if there are no more."""
         self._taken += 1
         return self._values[self._taken - 1] if self._taken <= len(self._values) else None
 
     def data(self, max_bytes: int) -> bytes:
-        """Bytes in hex."""
+        """Return the next parameter, bytes in hex."""
         return self._data(self.take(), max_bytes)
 
     def optional_data(self, max_bytes: int) -> bytes | None:
-        """Bytes in hex, or nothing."""
+        """Return the next parameter, bytes in hex or null."""
         value = self.take()
         return None if value is None else self._data(value, max_bytes)
 
     def optional_hash(self) -> bytes | None:
-        """A hash, or nothing."""
+        """Return the next parameter, a hash or null."""
         value = self.optional_data(HASH_BYTES)
         if value is not None and len(value) != HASH_BYTES:
             raise self._wrong(f"has {len(value)} bytes instead of {HASH_BYTES}")
         return value
 
     def number(self, lowest: int, highest: int) -> int:
-        """A number in a range."""
+        """Return the next parameter, a number in a range."""
         value = self.take()
         if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
             raise self._wrong(f"must be a number from {lowest} to {highest}")
         return value
 
     def text(self, max_chars: int) -> str:
-        """Text."""
+        """Return the next parameter, a text."""
         value = self.take()
         if not isinstance(value, str) or len(value) > max_chars:
             raise self._wrong(f"must be text of at most {max_chars} characters")
         return value
 
     def list_of_data(self, max_items: int, max_bytes: int) -> list[bytes]:
-        """A list of bytes in hex."""
+        """Return the next parameter, a list of bytes in hex."""
         value = self.take()
         if not isinstance(value, list) or len(value) > max_items:
             raise self._wrong(f"must be a list of at most {max_items}")
         return [self._data(each, max_bytes) for each in value]
 
     def finish(self) -> None:
-        """Check that nothing is left."""
+        """Check that no parameters remain."""
         if len(self._values) > self._taken:
             raise invalid_params(f"at most {self._taken} expected, {len(self._values)} given")
 
@@ -176,12 +176,12 @@ class Positional:
 
 
 def invalid_params(problem: str) -> RpcError:
-    """The error for parameters that do not fit."""
+    """Return the error for invalid parameters."""
     return RpcError(INVALID_PARAMS, "Invalid params", problem)
 
 
 def method_not_found(method: str) -> RpcError:
-    """The error for a method that there is not."""
+    """Return the error for a method that does not exist."""
     return RpcError(METHOD_NOT_FOUND, "Method not found", method[:MAX_METHOD_CHARS])
 
 

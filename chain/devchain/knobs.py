@@ -1,6 +1,6 @@
-"""What can be switched while the node runs: its pace, and the faults it plays.
+"""Settings that can be changed at run time: the pace of blocks, and simulated faults.
 
-`dev_setKnobs` takes any of them by name; `dev_knobs` shows all. None survives a restart.
+`dev_setKnobs` sets any of them by name; `dev_knobs` shows all. They do not survive a restart.
 """
 
 from __future__ import annotations
@@ -19,59 +19,65 @@ from chain.devchain.bounds import (
 from chain.devchain.errors import KnobError
 
 ALL: Final = "*"
-"""In `held` and `failing`: every method."""
+"""Name that stands for every method in `held` and `failing`."""
 
 
 @dataclass(slots=True)
 class Knobs:
-    """All knobs with their values at rest."""
+    """All knobs with their default values."""
 
     block_time_s: float = 6.0
-    """A block every so many seconds; 0: none by the clock."""
+    """Seconds between blocks; 0 for no regular blocks."""
 
     instant: bool = False
-    """A block for every transaction at once."""
+    """Whether a block is made at once for every transaction."""
 
     stalled: bool = False
-    """No blocks but those of `dev_newBlocks`, `dev_fork` and `dev_putTwins`."""
+    """Whether no blocks are made except by `dev_newBlocks`, `dev_fork` and `dev_putTwins`."""
 
     finality_lag: int = 0
-    """A block is final when so many came after it. A fork below is played all the same."""
+    """Number of later blocks after which a block is final. `dev_fork` can retract final blocks."""
 
     finality_delay_s: float = 0.1
-    """And so much later: clients that look a block up when they hear of it (polkadot-js) lose the
-    word that a transaction is in it if it is final in the same moment."""
+    """Additional seconds until a block is final. Clients that look a block up when it is announced
+    (polkadot-js) miss the notification that a transaction is in it if it becomes final at the same
+    moment.
+    """
 
     states_kept: int = 0
-    """The state of so many newest blocks can be asked (a node without archive has 256); 0: all."""
+    """Number of newest blocks whose state can be read (256 on nodes without archive); 0: all."""
 
     mute_heads: bool = False
-    """Subscribers are told of no head, best or final; the next one after that they are told."""
+    """Whether heads, best or final, are not announced; after it is switched off, the next
+    one is.
+    """
 
     announce_every: int = 1
-    """They are told of every n-th best head only."""
+    """Announce every n-th best head only."""
 
     held: tuple[str, ...] = ()
-    """Answers to these methods are worked out, but kept back until the name is taken out again."""
+    """Methods whose requests are executed, but whose answers are held until the name is removed
+    again.
+    """
 
     failing: tuple[str, ...] = ()
-    """These methods answer with an internal error."""
+    """Methods that answer with an internal error."""
 
     delay_s: float = 0.0
-    """Every answer and every notification comes so much later."""
+    """Seconds by which every answer and every notification is delayed."""
 
     refuse_connections: bool = False
-    """New connections are answered with status 503."""
+    """Whether new connections are refused with status 503."""
 
     def to_json(self) -> dict[str, Any]:
-        """All of them by name."""
+        """Return all knobs by name."""
         return asdict(self)
 
     def set(self, values: Mapping[str, Any]) -> None:
-        """Set some of them: all, or none if one is wrong.
+        """Set some knobs: all of them, or none if a value is wrong.
 
         Raises:
-            KnobError: names the knob and what it takes.
+            KnobError: a name or value is wrong; the message names the knob and what it accepts.
         """
         taken = {name: _taken(name, value) for name, value in values.items()}
         for name, value in taken.items():
@@ -79,7 +85,7 @@ class Knobs:
 
 
 def applies(names: tuple[str, ...], method: str) -> bool:
-    """Whether a method is among those of `held` or `failing`."""
+    """Return whether a method is among those of `held` or `failing`."""
     return method in names or ALL in names
 
 

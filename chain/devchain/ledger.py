@@ -1,13 +1,13 @@
 """Blocks and the state after each of them.
 
-The chain is a tree of blocks, of which one path is the best chain. Every block keeps what it
-changed in the state; along the best chain these changes are also listed by key, oldest first, so
-that a value is found with one look-up for any block of the past. A block that a fork retracted is
-still there, and read through its own changes down to where it meets the best chain.
+The chain is a tree of blocks, of which one path is the best chain. Every block keeps its changes of
+the state. Along the best chain these changes are also listed by key, oldest first, so that the
+value of a key after any past block is found with one look-up. A block that a fork retracted is
+kept, and read through its own changes down to where it meets the best chain.
 
-No trie is built: the state root of a header is a hash over the parent's root and the changes. That
-keeps it a commitment to the state (other changes, other block hash) which no client can check, as
-none asks for proofs.
+No trie is built: the state root of a header is a hash over the parent's root and the changes. It is
+still a commitment to the state (other changes give another block hash), but clients cannot check
+it; none of them requests proofs.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from proto.chain import scale
 from proto.chain.headers import Header, hash256
 
 Changes = Mapping[bytes, bytes | None]
-"""Storage key to value; None removes it."""
+"""New values by storage key; None removes a value."""
 
 _BULK_KEYS: Final = 256
-"""From so many new keys on, sorting all is quicker than placing each."""
+"""Number of new keys from which on sorting all keys is faster than inserting each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """A block, and what it changed."""
+    """A block and its changes of the state."""
 
     header: Header
     hash: bytes
     extrinsics: tuple[bytes, ...]
-    """With their lengths in front, as they were sent."""
+    """Transactions as they were sent, including their length prefixes."""
 
     changes: Changes = field(repr=False)
 
     @property
     def number(self) -> int:
-        """Height; 0 is the genesis block."""
+        """Height of the block; 0 is the genesis block."""
         return self.header.number
 
 
@@ -50,16 +50,16 @@ class Ledger:
     """All blocks of a chain.
 
     Attributes:
-        states_kept: state of so many newest blocks can be asked; 0 for all.
+        states_kept: number of newest blocks whose state can be read; 0 for all.
     """
 
     def __init__(self, genesis: Block) -> None:
         self.states_kept = 0
         self._blocks: dict[bytes, Block] = {}
         self._best_chain: list[Block] = []
-        # Key to (number, value) along the best chain, oldest first.
+        # By key: (block number, value) along the best chain, oldest first.
         self._history: dict[bytes, list[tuple[int, bytes | None]]] = {}
-        # Keys that ever had a value; deleted ones stay, and are passed over when read.
+        # Keys that ever had a value; deleted ones stay, and are skipped by reads.
         self._sorted_keys: list[bytes] = []
         self._blocks[genesis.hash] = genesis
         self._extend(genesis)
@@ -71,23 +71,23 @@ class Ledger:
 
     @property
     def best(self) -> Block:
-        """The newest block of the best chain."""
+        """Newest block of the best chain."""
         return self._best_chain[-1]
 
     def block(self, block_hash: bytes) -> Block | None:
-        """A block of the tree, retracted ones included."""
+        """Return a block of the tree by its hash, including retracted ones."""
         return self._blocks.get(block_hash)
 
     def at(self, number: int) -> Block | None:
-        """A block of the best chain."""
+        """Return a block of the best chain by its height."""
         return self._best_chain[number] if 0 <= number < len(self._best_chain) else None
 
     def is_best_chain(self, block: Block) -> bool:
-        """Whether a block is on the best chain."""
+        """Return whether a block is on the best chain."""
         return self.at(block.number) is block
 
     def check_room(self, count: int) -> None:
-        """Check that so many blocks may still come.
+        """Check that a number of blocks can still be added.
 
         Raises:
             ChainFullError: there would be too many.
@@ -98,7 +98,7 @@ class Ledger:
             )
 
     def append(self, block: Block) -> None:
-        """Take a block in; it is the best one from here on.
+        """Add a block, which becomes the best one.
 
         Raises:
             ChainFullError: there are too many.
@@ -111,7 +111,7 @@ class Ledger:
         self._extend(block)
 
     def set_best(self, block: Block) -> list[Block]:
-        """Make the chain that ends in `block`, an older or a retracted one, the best.
+        """Make the chain that ends in `block`, an older or a retracted one, the best chain.
 
         Returns:
             The blocks that are no longer on it, newest first.
@@ -128,10 +128,10 @@ class Ledger:
         return retracted
 
     def value(self, key: bytes, block: Block) -> bytes | None:
-        """The value of `key` after `block`.
+        """Return the value of `key` after `block`.
 
         Raises:
-            StateDiscardedError: of that block no state is kept.
+            StateDiscardedError: the state of that block is no longer kept.
         """
         if self.states_kept and block.number <= self.best.number - self.states_kept:
             raise StateDiscardedError(block.hash)
@@ -140,7 +140,7 @@ class Ledger:
                 return block.changes[key]
             block = self._parent(block)
         entries = self._history.get(key, ())
-        # Nearly all questions are about the newest block.
+        # Nearly all reads are of the newest block.
         for number, value in reversed(entries[-2:]):
             if number <= block.number:
                 return value
@@ -148,16 +148,16 @@ class Ledger:
         return entries[place - 1][1] if place else None
 
     def keys(self, prefix: bytes, after: bytes, count: int, block: Block) -> list[bytes]:
-        """Up to `count` keys that have a value after `block`, in order.
+        """Return up to `count` keys that have a value after `block`, in order.
 
         Args:
-            prefix: what they begin with.
-            after: the first is behind this one; may be no key at all.
-            count: at most so many.
-            block: whose state is meant.
+            prefix: prefix of the keys.
+            after: position after which the first key comes; need not be an existing key.
+            count: maximum number of keys.
+            block: block whose state is read.
 
         Raises:
-            StateDiscardedError: of that block no state is kept.
+            StateDiscardedError: the state of that block is no longer kept.
         """
         found: list[bytes] = []
         if after > prefix:
@@ -196,7 +196,7 @@ class Ledger:
         return block
 
     def _place(self, new_keys: list[bytes]) -> None:
-        # A key whose history a fork emptied is listed already: histories are never removed.
+        # A key whose history a fork emptied is in the list already: histories are never removed.
         if len(new_keys) >= _BULK_KEYS:
             self._sorted_keys += new_keys
             self._sorted_keys.sort()
@@ -206,7 +206,7 @@ class Ledger:
 
 
 class State:
-    """The state after a block, and changes to it that are not part of a block yet."""
+    """The state after a block, with changes that are not part of a block yet."""
 
     def __init__(self, ledger: Ledger, parent: Block) -> None:
         self._ledger = ledger
@@ -214,7 +214,7 @@ class State:
         self.changes: dict[bytes, bytes | None] = {}
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key, changes included."""
+        """Return the value of a key, including changes."""
         if key in self.changes:
             return self.changes[key]
         return self._ledger.value(key, self._parent)
@@ -225,7 +225,7 @@ class State:
 
 
 def state_root(parent_root: bytes, changes: Changes) -> bytes:
-    """A commitment to the state that changes lead to."""
+    """Return a commitment to the state that results from changes."""
     parts = [parent_root]
     for key in sorted(changes):
         value = changes[key]
@@ -235,7 +235,7 @@ def state_root(parent_root: bytes, changes: Changes) -> bytes:
 
 
 def extrinsics_root(extrinsics: Iterable[bytes]) -> bytes:
-    """A commitment to the transactions of a block, in their order."""
+    """Return a commitment to the transactions of a block, in their order."""
     return hash256(b"".join(_sized(each) for each in extrinsics))
 
 

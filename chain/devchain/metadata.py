@@ -1,6 +1,6 @@
-"""The runtime's self-description, version 14, written from `chain.devchain.pallets`.
+"""The runtime's metadata, version 14, generated from `chain.devchain.pallets`.
 
-Clients learn from it which number a call, an event or an error has, and how its fields are encoded.
+Clients learn from it the numbers of calls, events and errors, and the encoding of their fields.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RUNTIME: Final = "tfchain_runtime"
 
 
 def build() -> bytes:
-    """The metadata, as `state_getMetadata` gives it."""
+    """Return the metadata, as `state_getMetadata` returns it."""
     registry = TypeRegistry(
         {
             **NAMED,
@@ -53,7 +53,7 @@ def build() -> bytes:
 
 
 def _outer(name: str, parts: list[tuple[Pallet, str]]) -> Enum:
-    """The enum with one case for each pallet that has such a part."""
+    """Return the enum with one case for each pallet that has such a part."""
     cases = tuple(Variant(pallet.index, pallet.name, part) for pallet, part in parts if part)
     return Enum(f"{_RUNTIME}::{name}", cases)
 
@@ -90,7 +90,7 @@ def _item(registry: TypeRegistry, item: Item) -> bytes:
     if item.key:
         hashers = vector([bytes([_HASHERS.index(item.hasher)])])
         kind = b"\1" + hashers + _type_id(registry, item.key) + value
-    # An item without default still carries bytes for it: those of the option None.
+    # An item without default still has bytes for it: those of the option None.
     optional = item.default is None
     default = _NONE if item.default is None else item.default
     modifier = b"\0" if optional else b"\1"

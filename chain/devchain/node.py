@@ -1,8 +1,8 @@
-"""The node: makes blocks out of waiting transactions, and tells whoever listens.
+"""The node: makes blocks from waiting transactions, and notifies its listeners.
 
-Everything here happens at once, without waiting: whoever asks between two calls sees the chain
-before or after a block, never in between. The pace (a timer, or every transaction) is the server's
-business, which is asked through `on_ready` when a transaction wants a block.
+Everything here runs without waiting, so that callers between two calls see the chain before or
+after a block, never in between. The pace (a timer, or every transaction) is the server's task; the
+node calls `on_ready` when a transaction can be in a block.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ _MS_PER_S: Final = 1000
 
 
 class Listener(Protocol):
-    """Is told of heads."""
+    """Receiver of new heads."""
 
     def best_head(self, block: Block) -> None:
-        """A new newest block."""
+        """Handle a new newest block."""
 
     def final_head(self, block: Block) -> None:
-        """A new newest final block; those between it and the one before are final as well."""
+        """Handle a new newest final block; blocks between it and the previous one are final too."""
 
 
 class Journal(Protocol):
-    """Keeps blocks across restarts."""
+    """Storage of blocks across restarts."""
 
     def append(self, block: Block) -> None:
-        """Keep a block, which is the best now."""
+        """Append a block, which is now the best."""
 
     def flush(self) -> None:
-        """Write what was appended."""
+        """Write the appended blocks."""
 
 
 class Node:
@@ -53,10 +53,10 @@ class Node:
         ledger: blocks and states.
         pool: waiting transactions.
         knobs: pace and faults.
-        chain: what signatures are good for.
-        listeners: are told of heads.
-        on_ready: is called when a transaction could be in a block.
-        on_best: is called after new blocks; `finalize` is due some time later.
+        chain: chain for which signatures are valid.
+        listeners: receivers of new heads.
+        on_ready: function that is called when a transaction can be in a block.
+        on_best: function that is called after new blocks; it must call `finalize` some time later.
     """
 
     def __init__(
@@ -67,14 +67,14 @@ class Node:
         author: bytes,
         journal: Journal | None = None,
     ) -> None:
-        """Run a chain.
+        """Create a node that runs a chain.
 
         Args:
-            ledger: with at least the genesis block.
-            knobs: pace and faults; may be changed at any time, `apply_knobs` after that.
-            clock: unix seconds.
-            author: account that is paid the fees.
-            journal: keeps the blocks; None keeps them in memory only.
+            ledger: ledger with at least the genesis block.
+            knobs: pace and faults; may be changed at any time, followed by `apply_knobs`.
+            clock: function that returns Unix seconds.
+            author: account that receives the fees.
+            journal: storage of the blocks; None to keep them in memory only.
         """
         self.ledger = ledger
         self.pool = Pool()
@@ -93,34 +93,34 @@ class Node:
 
     @property
     def final(self) -> Block:
-        """The newest final block."""
+        """Newest final block."""
         return self._final
 
     def state(self) -> State:
-        """The state after the newest block."""
+        """Return the state after the newest block."""
         return State(self.ledger, self.ledger.best)
 
     def nonce_of(self, account: bytes) -> int:
-        """The nonce of an account, transactions that wait not counted."""
+        """Return the nonce of an account, not counting waiting transactions."""
         return accounts.read(self.state(), account).nonce
 
     def apply_knobs(self) -> None:
-        """Take knobs into account that were changed."""
+        """Apply changed knobs."""
         self.ledger.states_kept = self.knobs.states_kept
         self.on_best()
 
     def submit(self, data: bytes, watcher: Watcher | None = None) -> bytes:
-        """Take a transaction.
+        """Accept a transaction.
 
         Args:
-            data: its bytes, the length in front included.
-            watcher: is told what becomes of it.
+            data: bytes of the transaction, including the length prefix.
+            watcher: function that is called with the status of the transaction.
 
         Returns:
             Its hash.
 
         Raises:
-            InvalidTransactionError: with the code and texts of a node.
+            InvalidTransactionError: the transaction is refused, with the code and texts of a node.
         """
         transaction = validity.check(data, self.chain, self.ledger, self.state())
         waiting = Waiting(transaction, watcher)
@@ -130,10 +130,10 @@ class Node:
         return transaction.hash
 
     def make_block(self) -> Block:
-        """Make the next block out of what waits, and announce it.
+        """Make the next block from waiting transactions, and announce it.
 
         Raises:
-            ChainFullError: there is no room for another.
+            ChainFullError: there is no room for another block.
         """
         return self.make_blocks(1)
 
@@ -141,7 +141,7 @@ class Node:
         """Make blocks at once and announce the last one only, as a node that catches up does.
 
         Raises:
-            ChainFullError: there is no room for so many; none was made.
+            ChainFullError: there is no room for that many; none was made.
         """
         self.ledger.check_room(count)
         for _ in range(count):
@@ -150,11 +150,11 @@ class Node:
         return self.ledger.best
 
     def put_twins(self, twins: Sequence[Twin], *, told: bool) -> Block:
-        """Make a block in which twins change by themselves, however their relays read.
+        """Make a block in which twins change without a transaction; their relays are not checked.
 
         Args:
-            twins: new ones, or others for ids that exist.
-            told: with the event TwinStored or TwinUpdated for each; otherwise without events.
+            twins: new twins, or replacements for existing ids.
+            told: whether the block has the event TwinStored or TwinUpdated for each.
 
         Raises:
             ValueError: a twin would get another account, or an account a second twin.
@@ -170,7 +170,7 @@ class Node:
         return self._make_changed(change)
 
     def set_balance(self, account: bytes, free: int) -> Block:
-        """Make a block after which an account owns so much."""
+        """Make a block that sets the free balance of an account."""
 
         def change(builder: BlockBuilder) -> None:
             known = accounts.read(builder.state, account)
@@ -182,17 +182,17 @@ class Node:
         """Replace the newest blocks by a longer branch.
 
         Args:
-            depth: how many blocks are taken back; the genesis block stays.
-            count: how many come in their place; more than `depth`.
-            reinclude: transactions that are taken back wait for the new blocks, as on a real
-                chain; otherwise they are lost.
+            depth: number of blocks to retract; the genesis block stays.
+            count: number of new blocks; more than `depth`.
+            reinclude: whether retracted transactions wait for the new blocks, as on a real chain;
+                otherwise they are lost.
 
         Returns:
-            The blocks taken back, newest first.
+            The retracted blocks, newest first.
 
         Raises:
-            ValueError: there are not so many blocks, or the branch would not be longer.
-            ChainFullError: there is no room for so many.
+            ValueError: there are fewer blocks, or the branch would not be longer.
+            ChainFullError: there is no room for that many.
         """
         self.ledger.check_room(count)
         root = self.ledger.at(self.ledger.best.number - depth)
@@ -209,7 +209,7 @@ class Node:
         return retracted
 
     def finalize(self) -> None:
-        """Make final what has enough blocks behind it."""
+        """Make blocks final that have enough blocks after them."""
         target = self.ledger.at(max(0, self.ledger.best.number - self.knobs.finality_lag))
         if target is None or target.number <= self._final.number:
             return
@@ -229,7 +229,7 @@ class Node:
         return self.ledger.best
 
     def _make(self, change: Callable[[BlockBuilder], None] | None = None) -> None:
-        # Never the same millisecond twice: two branches must not have the same block.
+        # Never use the same millisecond twice: two branches must not have the same block.
         self._newest_ms = max(self._newest_ms + 1, int(self._clock() * _MS_PER_S))
         builder = BlockBuilder(self.ledger, self._newest_ms, self._author)
         if change is not None:

@@ -1,8 +1,7 @@
-"""What the stand-in runtime is made of, as text: its types, storage, calls, events and errors.
+"""Description of the test runtime as text: its types, storage, calls, events and errors.
 
-Names, numbers, hashers and the order of fields are those of tfchain, spec 149, as far as clients
-of the Reliable Message Bus meet them. The numbers of calls, events and errors that no such client
-meets stay free.
+Names, numbers, hashers and the order of fields are those of tfchain, spec 149, as far as clients of
+the Reliable Message Bus use them. The numbers of other calls, events and errors are unused.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ TFGRID: Final = 25
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A storage item: a plain value, or a map when it has a key."""
+    """A storage item: a plain value, or a map if it has a key."""
 
     name: str
     value: str
     default: bytes | None
-    """None: there may be no value."""
+    """None if the item may have no value."""
 
     key: str = ""
     hasher: str = ""
@@ -64,7 +63,7 @@ class Pallet:
 
 
 def _errors(numbered: dict[str, int]) -> tuple[Variant, ...]:
-    """Cases 0 to the highest: libraries take an error by its place in the list."""
+    """Return cases 0 to the highest number: libraries find an error by its position in the list."""
     names = {number: name for name, number in numbered.items()}
     return tuple(
         Variant(number, names.get(number, f"NotRaised{number}")) for number in range(max(names) + 1)
@@ -105,7 +104,7 @@ SIGNED_EXTENSIONS: Final = (
     ("CheckWeight", "()"),
     ("ChargeTransactionPayment", "()"),
 )
-"""Name (also of the type), and what is signed beside the fields."""
+"""Name (also of the type), and the type of what is signed in addition to the fields."""
 
 NAMED: Final[dict[str, Struct | Enum]] = {
     "Runtime": Struct("tfchain_runtime::Runtime"),

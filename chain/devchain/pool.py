@@ -1,7 +1,8 @@
-"""Transactions that wait for a block, and who watches one.
+"""Transactions that wait for a block, and their watchers.
 
-For each account they wait by nonce: those that follow the account's nonce without a gap are ready,
-the others are for the future. Among ready ones the higher tip comes first, then the earlier.
+The transactions of each account are ordered by nonce. Those that follow the account's nonce without
+a gap are ready; the others are future ones. Among ready transactions, those with a higher tip come
+first, then earlier ones.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from chain.devchain.errors import InvalidTransactionError
 from chain.devchain.validity import Transaction
 
 Watcher = Callable[[object], None]
-"""Is told what becomes of a transaction, in the words of author_extrinsicUpdate."""
+"""Function that is called with the status of a transaction, as in author_extrinsicUpdate."""
 
 NonceOf = Callable[[bytes], int]
-"""The nonce of an account after the newest block."""
+"""Function that returns the nonce of an account after the newest block."""
 
 READY: Final = "ready"
 FUTURE: Final = "future"
@@ -32,7 +33,7 @@ _NO_ROOM: Final = 1016
 
 
 class Waiting:
-    """A transaction on its way, from the pool until its block is final."""
+    """A transaction from its arrival in the pool until its block is final."""
 
     __slots__ = ("ready", "sequence", "transaction", "watcher")
 
@@ -43,20 +44,20 @@ class Waiting:
         self.watcher = watcher
 
     def tell(self, fate: object) -> None:
-        """Tell the watcher, if there is one."""
+        """Call the watcher, if there is one."""
         if self.watcher is not None:
             self.watcher(fate)
 
 
 def is_last(fate: object) -> bool:
-    """Whether nothing more is to be told of a transaction."""
+    """Return whether a status is the last one of its transaction."""
     if isinstance(fate, dict):
         return "finalized" in fate or "usurped" in fate
     return fate in (DROPPED, INVALID)
 
 
 class Pool:
-    """All transactions that are in no block yet."""
+    """All transactions that are not in a block yet."""
 
     def __init__(self) -> None:
         self._by_hash: dict[bytes, Waiting] = {}
@@ -67,11 +68,11 @@ class Pool:
         return len(self._by_hash)
 
     def put(self, waiting: Waiting, nonce_of: NonceOf) -> None:
-        """Take a valid transaction.
+        """Add a valid transaction.
 
         Raises:
-            InvalidTransactionError: it is there already, another of the same nonce tips as much,
-                or there is no room.
+            InvalidTransactionError: it is already in the pool, another one with the same nonce has
+                at least the same tip, or the pool is full.
         """
         transaction = waiting.transaction
         if transaction.hash in self._by_hash:
@@ -104,7 +105,7 @@ class Pool:
             replaced.tell({"usurped": f"0x{transaction.hash.hex()}"})
 
     def remove(self, waiting: Waiting) -> None:
-        """Forget a transaction, without a word to its watcher."""
+        """Remove a transaction without calling its watcher."""
         signed = waiting.transaction.signed
         del self._by_hash[waiting.transaction.hash]
         queue = self._by_account[signed.account]
@@ -113,14 +114,14 @@ class Pool:
             del self._by_account[signed.account]
 
     def drop(self, waiting: Waiting, fate: str) -> None:
-        """Forget a transaction and tell its watcher why."""
+        """Remove a transaction and report the status to its watcher."""
         self.remove(waiting)
         waiting.tell(fate)
 
     def in_order(self, nonce_of: NonceOf) -> Iterator[Waiting]:
-        """Ready transactions in the order for a block.
+        """Generate ready transactions in the order for a block.
 
-        Whoever takes one may drop it; what comes behind it in its account is then left out.
+        The caller may drop one; the following transactions of its account are then skipped.
         """
         heap: list[tuple[int, int, Waiting]] = []
 
@@ -140,7 +141,9 @@ class Pool:
                 push(signed.account, signed.nonce + 1)
 
     def refresh(self, nonce_of: NonceOf) -> None:
-        """Look at all again after a block: some are outdated, some have become ready."""
+        """Update all transactions after a block: drop outdated ones, and promote those that became
+        ready.
+        """
         for account, queue in list(self._by_account.items()):
             nonce = nonce_of(account)
             for outdated in [each for number, each in queue.items() if number < nonce]:
@@ -151,18 +154,20 @@ class Pool:
             self._promote(account, nonce)
 
     def next_nonce(self, account: bytes, nonce: int) -> int:
-        """The nonce that follows the ready transactions of an account whose own is `nonce`."""
+        """Return the nonce after the ready transactions of an account whose current nonce is
+        `nonce`.
+        """
         queue = self._by_account.get(account, {})
         while nonce in queue:
             nonce += 1
         return nonce
 
     def has_ready(self) -> bool:
-        """Whether a block would have a transaction."""
+        """Return whether the next block would have a transaction."""
         return any(each.ready for each in self._by_hash.values())
 
     def pending(self) -> list[bytes]:
-        """All ready transactions, as they were sent."""
+        """Return all ready transactions, as they were sent."""
         ready = [each for each in self._by_hash.values() if each.ready]
         return [each.transaction.data for each in sorted(ready, key=lambda each: each.sequence)]
 

@@ -1,7 +1,7 @@
-"""Makes a block: its time, its transactions with their fees and events, its header.
+"""Creation of a block: its time, its transactions with their fees and events, its header.
 
-The order of events, the fees and the weights are those of tfchain's runtime 144; the fees go to the
-author of the block.
+The order of events, the fees and the weights are those of tfchain's runtime 144; the author of the
+block receives the fees.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from proto.chain.headers import Header
 
 _SLOT_MS: Final = 6000
 _AURA_LOG: Final = b"\x06aura\x20"
-"""Digest item PreRuntime of the engine `aura`, whose eight bytes are the slot."""
+"""Digest item PreRuntime of the engine `aura`; its eight bytes, which follow, are the slot."""
 
 _SUCCESS: Final = bytes([SYSTEM, 0])
 _FAILED: Final = bytes([SYSTEM, 1])
@@ -32,7 +32,7 @@ _WITHDRAW: Final = bytes([BALANCES, 8])
 _FEE_PAID: Final = bytes([TRANSACTION_PAYMENT, 0])
 _NORMAL_AND_PAID: Final = b"\0\0"
 _TIME_SET: Final = Event(_SUCCESS, bytes.fromhex("a29d804155170200"))
-"""Mandatory, and paid by nobody."""
+"""Success of the mandatory call that sets the time, which has no fee."""
 
 _NUMBER: Final = storage.item_key("System", "Number")
 _PARENT_HASH: Final = storage.item_key("System", "ParentHash")
@@ -41,10 +41,10 @@ _EVENT_COUNT: Final = storage.item_key("System", "EventCount")
 
 
 class BlockBuilder:
-    """One block in the making: `apply` transactions, then `seal` it.
+    """A block that is being built: `apply` transactions, then `seal` it.
 
     Attributes:
-        state: as it is so far.
+        state: current state.
     """
 
     def __init__(self, ledger: Ledger, now_ms: int, author: bytes) -> None:
@@ -61,11 +61,11 @@ class BlockBuilder:
         self.tell([_TIME_SET])
 
     def has_room(self, transaction: Transaction) -> bool:
-        """Whether a transaction fits."""
+        """Return whether a transaction fits into the block."""
         return self._size_bytes + len(transaction.data) <= MAX_BLOCK_BYTES
 
     def apply(self, transaction: Transaction) -> None:
-        """Carry a transaction out; that its call fails is an event.
+        """Execute a transaction; the failure of its call is recorded as an event.
 
         Raises:
             InvalidTransactionError: it cannot be in this block.
@@ -79,7 +79,7 @@ class BlockBuilder:
         self.tell([Event(_WITHDRAW, account + accounts.u128(cost))])
         info = transaction.call.weight + _NORMAL_AND_PAID
         try:
-            # A call that fails has changed nothing: each looks first, then writes.
+            # A failed call has changed nothing: every call checks everything before it writes.
             self.tell(transaction.call.run(self.state, account))
             outcome = Event(_SUCCESS, info)
         except DispatchFailedError as error:
@@ -91,12 +91,12 @@ class BlockBuilder:
         self.tell([outcome])
 
     def tell(self, told: Sequence[Event]) -> None:
-        """Add events to the newest transaction (the time, if there is no other)."""
+        """Add events to the newest transaction (at first the one that sets the time)."""
         index = len(self._extrinsics) - 1
         self._records += [events.encode_record(each.index, each.fields, index) for each in told]
 
     def seal(self) -> Block:
-        """The finished block, which the ledger does not have yet."""
+        """Return the finished block, which is not yet in the ledger."""
         number = self._parent.number + 1
         self.state.put(storage.EVENTS, events.encode_block(self._records))
         self.state.put(_EVENT_COUNT, scale.u32("events", len(self._records)))

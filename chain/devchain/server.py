@@ -1,4 +1,4 @@
-"""The node on the network: a websocket listener, and the pace of blocks.
+"""Network side of the node: a websocket listener, and the pace of blocks.
 
 `Server.start` listens, `Server.run` makes blocks until it is cancelled, `Server.stop` closes all.
 """
@@ -32,14 +32,14 @@ _NODE_METHODS: Final[dict[str, Method]] = {
 }
 
 _UNKNOWN: Final = "(unknown)"
-"""What requests for methods that do not exist are counted under."""
+"""Name under which requests for methods that do not exist are counted."""
 
 
 class Server:
-    """Serves a node to clients.
+    """Server that gives clients access to a node.
 
     Attributes:
-        port: where it listens, once started.
+        port: port on which it listens, once started.
     """
 
     def __init__(self, node: Node) -> None:
@@ -57,10 +57,10 @@ class Server:
         node.on_best = self._finalize_later
 
     async def start(self, host: str, port: int) -> None:
-        """Listen; port 0 takes any.
+        """Listen; port 0 selects a free port.
 
         Raises:
-            OSError: the address is taken, or is not this machine's.
+            OSError: the address is in use, or does not belong to this machine.
         """
         self._listener = await websocket_server.serve(
             self._serve,
@@ -70,7 +70,7 @@ class Server:
             max_size=MAX_REQUEST_BYTES,
             close_timeout=CLOSE_TIMEOUT_S,
             compression=None,
-            # A client that waits for nothing answers no ping either.
+            # A client that is not reading does not answer pings either.
             ping_interval=None,
         )
         self.port = self._listener.sockets[0].getsockname()[1]
@@ -79,7 +79,7 @@ class Server:
         """Make a block whenever one is due.
 
         Raises:
-            JournalError: the file took no more.
+            JournalError: the file could not be written.
         """
         while self._failure is None:
             self._paced.clear()
@@ -154,7 +154,7 @@ class Server:
             self._connections.discard(connection)
 
     def _want_block(self) -> None:
-        # Later, so that whoever sent the transaction has its answer first.
+        # Later, so that the client that sent the transaction gets its answer first.
         if self._node.knobs.instant and not self._block_wanted:
             self._block_wanted = True
             asyncio.get_running_loop().call_soon(self._make_wanted_block)
@@ -185,5 +185,5 @@ class Server:
 
 def _list_methods(call: Call) -> object:
     call.positional.finish()
-    # Those a node has: some clients warn of names they do not know.
+    # Only methods of real nodes: some clients warn about unknown names.
     return {"version": 1, "methods": sorted([*_NODE_METHODS, "rpc_methods"])}

@@ -1,4 +1,4 @@
-"""What a subscriber to storage was told last, and what is new since."""
+"""Values last sent to a storage subscriber, and changes since."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from proto.chain.headers import to_hex
 
 
 class StorageWatch:
-    """Some keys that a subscriber of state_subscribeStorage follows."""
+    """Keys that a subscriber of state_subscribeStorage watches."""
 
     def __init__(self, ledger: Ledger, keys: Sequence[bytes]) -> None:
         self._ledger = ledger
@@ -18,7 +18,9 @@ class StorageWatch:
         self._told: dict[bytes, bytes | None] | None = None
 
     def changes(self, block: Block) -> dict[str, Any] | None:
-        """What to tell after `block`, the newest; None if nothing changed. At first all is new."""
+        """Return what to send after `block`, the newest: at first all values, then changed ones, or
+        None.
+        """
         values = {key: self._ledger.value(key, block) for key in self._keys}
         told, self._told = self._told, values
         new = [

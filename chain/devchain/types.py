@@ -1,9 +1,9 @@
-"""The types a runtime's metadata describes: written as text, numbered, encoded.
+"""The types that a runtime's metadata describes: parsed from text, numbered, encoded.
 
-`TypeRegistry.id_of("Option<Vec<u8>>")` gives the number of a type and registers whatever it is made
-of. What the text may say: a primitive, `[T; n]`, `(A, B)`, `Vec<T>`, `Compact<T>`, `Option<T>`,
-`BoundedVec<T, n>`, or a name of the `NAMED` types (`chain.devchain.pallets`). Encoding follows
-the portable registry of metadata version 14 (scale-info).
+`TypeRegistry.id_of("Option<Vec<u8>>")` returns the number of a type and registers all types that it
+consists of. The text may be a primitive, `[T; n]`, `(A, B)`, `Vec<T>`, `Compact<T>`, `Option<T>`,
+`BoundedVec<T, n>`, or a name of the `NAMED` types (`chain.devchain.pallets`). The encoding is that
+of the portable registry of metadata version 14 (scale-info).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from proto.chain import scale
 
 _PRIMITIVES: Final = ("bool", "char", "str", "u8", "u16", "u32", "u64", "u128")
-"""In the order of scale-info's `TypeDefPrimitive`, as far as they occur."""
+"""Primitives in the order of scale-info's `TypeDefPrimitive`, as far as they are used."""
 
 _COMPOSITE, _VARIANT, _SEQUENCE, _ARRAY, _TUPLE, _PRIMITIVE, _COMPACT = range(7)
 _NO_TYPE: Final = b"\x00"
@@ -26,7 +26,7 @@ class Struct:
     """A type with fields."""
 
     path: str
-    """Where Rust has it, `::` between the parts: libraries know some types by their path."""
+    """Path in Rust, with `::` between the parts: libraries recognise some types by their path."""
 
     fields: str = ""
     """`name: Type, name: Type` or `Type, Type`."""
@@ -42,7 +42,7 @@ class Variant:
     index: int
     name: str
     fields: str = ""
-    """As those of a struct."""
+    """Fields, in the form of those of a struct."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Enum:
 
 
 def variants(*names: str) -> tuple[Variant, ...]:
-    """Cases numbered from 0, each `Name` or `Name(fields)`."""
+    """Return cases numbered from 0, each given as `Name` or `Name(fields)`."""
     found = []
     for index, case in enumerate(names):
         name, _, rest = case.partition("(")
@@ -64,7 +64,9 @@ def variants(*names: str) -> tuple[Variant, ...]:
 
 
 class TypeRegistry:
-    """Numbers types in the order they are met; the same description gives the same bytes."""
+    """Registry that numbers types in the order of first use; the same description gives the same
+    bytes.
+    """
 
     def __init__(self, named: Mapping[str, Struct | Enum]) -> None:
         self._named = named
@@ -72,23 +74,23 @@ class TypeRegistry:
         self._encoded: list[bytes] = []
 
     def id_of(self, kind: str) -> int:
-        """The number of the type that `kind` describes.
+        """Return the number of the type that `kind` describes.
 
         Raises:
-            KeyError: it names a type that nobody declared.
+            KeyError: it names a type that is not declared.
         """
         kind = kind.strip()
         known = self._ids.get(kind)
         if known is not None:
             return known
-        # The number is taken before the parts get theirs, as a type may hold itself.
+        # The number is assigned before those of the parts, as a type may contain itself.
         number = self._ids[kind] = len(self._encoded)
         self._encoded.append(b"")
         self._encoded[number] = self._encode(kind)
         return number
 
     def encoded(self) -> bytes:
-        """The registry as the metadata carries it."""
+        """Return the registry as encoded in the metadata."""
         return _compact(len(self._encoded)) + b"".join(
             _compact(number) + each for number, each in enumerate(self._encoded)
         )
@@ -154,7 +156,7 @@ class TypeRegistry:
 
 
 def split_fields(declared: str) -> list[str]:
-    """The parts of a list whose commas inside brackets do not count."""
+    """Split a list at its commas, except those inside brackets."""
     parts, depth, start = [], 0, 0
     for position, sign in enumerate(declared):
         if sign in "<([":
@@ -179,12 +181,12 @@ def _type(path: str, parameters: bytes, kind: int, definition: bytes) -> bytes:
 
 
 def vector(items: Sequence[bytes]) -> bytes:
-    """A vector of encoded items."""
+    """Encode a vector of encoded items."""
     return _compact(len(items)) + b"".join(items)
 
 
 def text(value: str) -> bytes:
-    """Text as SCALE writes it."""
+    """Encode a text in SCALE."""
     raw = value.encode()
     return _compact(len(raw)) + raw
 

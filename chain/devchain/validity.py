@@ -1,6 +1,6 @@
-"""Whether a transaction may be in the next block: what a node's pool asks its runtime.
+"""Checks whether a transaction may be in the next block, which a node's pool asks its runtime.
 
-The codes and texts of refusals are those of nodes (sc-rpc and sp-runtime), as clients show them.
+The codes and messages of refusals are those of nodes (sc-rpc and sp-runtime), as clients show them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from proto.identity.errors import SignatureError
 _BASE_FEE: Final = 10_000
 
 _TIME_BYTES: Final = 64
-"""Room for the transaction that every block begins with."""
+"""Room for the transaction that begins every block and sets its time."""
 
 _BAD_FORMAT: Final = 1001
 _VERIFICATION_ERROR: Final = 1002
@@ -37,29 +37,31 @@ class Transaction:
     """A transaction whose signature was checked."""
 
     data: bytes
-    """As it was sent, the length in front included."""
+    """Transaction as it was sent, including the length prefix."""
 
     hash: bytes
     signed: Signed
     call: Call
     birth_hash: bytes | None
-    """What a mortal one was signed over: the hash of its era's first block."""
+    """Hash of the first block of its era, which a mortal transaction signs; None for an immortal
+    one.
+    """
 
     @property
     def cost(self) -> int:
-        """What the signer pays, tip included."""
+        """Amount that the signer pays, including the tip."""
         return fee(len(self.data)) + self.signed.tip
 
 
 def fee(size_bytes: int) -> int:
-    """What a transaction of this size costs: 10,000 units, and one for each byte."""
+    """Return the fee of a transaction of this size: 10,000 units, plus one for each byte."""
     return _BASE_FEE + size_bytes
 
 
 def check(data: bytes, chain: Chain, ledger: Ledger, state: ReadWrite) -> Transaction:
-    """Check a transaction that was sent, against the newest block.
+    """Check a submitted transaction against the newest block.
 
-    A nonce that is not the account's next one yet is fine.
+    A nonce beyond the account's next one is accepted.
 
     Raises:
         InvalidTransactionError: it cannot be in a block.
@@ -83,7 +85,7 @@ def check(data: bytes, chain: Chain, ledger: Ledger, state: ReadWrite) -> Transa
 
 
 def check_again(transaction: Transaction, ledger: Ledger, state: ReadWrite) -> None:
-    """Check what may have changed since a transaction was sent, for the next block.
+    """Check the conditions that may have changed since a transaction was sent, for the next block.
 
     Raises:
         InvalidTransactionError: it cannot be in that block.
@@ -97,10 +99,10 @@ def check_again(transaction: Transaction, ledger: Ledger, state: ReadWrite) -> N
 
 
 def check_payment(transaction: Transaction, state: ReadWrite) -> None:
-    """Check that the signer can pay and stays alive.
+    """Check that the signer can pay and keeps at least the existential deposit.
 
     Raises:
-        InvalidTransactionError: not so.
+        InvalidTransactionError: the balance is too low.
     """
     free = accounts.read(state, transaction.signed.account).free
     if free - transaction.cost < EXISTENTIAL_DEPOSIT:
@@ -109,7 +111,7 @@ def check_payment(transaction: Transaction, state: ReadWrite) -> None:
 
 def _decode(data: bytes) -> tuple[Extrinsic, Call]:
     try:
-        # The pool itself looks no further than the length.
+        # The pool itself checks only the length.
         Reader(data).blob("extrinsic", MAX_EXTRINSIC_BYTES)
     except ChainFormatError as error:
         raise InvalidTransactionError(

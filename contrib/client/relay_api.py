@@ -7,10 +7,9 @@
         print(session.key, session.messages_in)
     api.ban(7, reason="noise")
 
-Lists are iterators over all pages. A refused request raises an `ApiError` that names the
-fields. The client repeats requests that are lost or answered with 429 or 503; every POST has its
-own `Idempotency-Key`, so it runs only once. `events` follows a stream; when the connection breaks,
-it reconnects and continues after the last event.
+Lists are iterators over all pages. A refused request raises an `ApiError` that names the fields.
+Requests that are lost or answered with 429 or 503 are repeated; every POST has an
+`Idempotency-Key`, so it runs only once. `events` continues after the last event when it reconnects.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ LONGEST_WAIT_S: Final = 60.0
 FIRST_WAIT_S: Final = 0.5
 TIMEOUT_S: Final = 30.0
 STREAM_TIMEOUT_S: Final = 45.0
-"""Silence after which a stream is dead: the relay says something each 15 s."""
+"""Silence after which a stream is dead: the relay sends something every 15 s."""
 MAX_EVENT_BYTES: Final = 1 << 20
 
 LOST: Final = (OSError, http.client.IncompleteRead, http.client.BadStatusLine)
-"""What means that no answer came, or not all of it: URLError, time-outs, broken connections."""
+"""Errors of an incomplete answer: URLError, time-outs, broken connections."""
 
 Found = TypeVar("Found")
 
@@ -48,9 +47,9 @@ class ApiError(Exception):
     """The relay refused a request.
 
     Attributes:
-        status: of HTTP.
-        detail: one sentence.
-        fields: what is wrong, by the name of the field.
+        status: HTTP status.
+        detail: reason, in one sentence.
+        fields: error messages by field name.
     """
 
     def __init__(self, status: int, detail: str, fields: Mapping[str, str] | None = None) -> None:
@@ -61,7 +60,7 @@ class ApiError(Exception):
 
 
 class UnreachableError(Exception):
-    """The relay could not be reached, however often it was tried."""
+    """The relay could not be reached, even after all retries."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +95,7 @@ class PastSession(Session):
 
 @dataclasses.dataclass(frozen=True)
 class Twin:
-    """A twin as this relay knows it; `etag` insists on this state in a change."""
+    """A twin as this relay knows it; pass `etag` to change it only in this state."""
 
     id: int
     account: str
@@ -202,13 +201,14 @@ class RelayApi:
         timeout_s: float = TIMEOUT_S,
         retries: int = RETRIES,
     ) -> None:
-        """
+        """Create a client.
+
         Args:
-            url: of the operator site, without a path.
+            url: URL of the operator site, without a path.
             token: an API token, as `manage.py rmb_token create` prints it.
-            ca_file: certificates to trust in place of the system's.
-            timeout_s: for one request.
-            retries: how often a request is sent again that was turned away or lost.
+            ca_file: certificates to trust instead of the system's.
+            timeout_s: time-out of one request, in seconds.
+            retries: maximum number of times that a refused or lost request is repeated.
         """
         if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
             raise ValueError("url: must begin with http:// or https://")
@@ -219,7 +219,7 @@ class RelayApi:
         context = ssl.create_default_context(cafile=ca_file)
         self._opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context))
 
-    # Anything
+    # Any request
 
     def request(
         self,
@@ -235,15 +235,15 @@ class RelayApi:
         """Send a request, for operations without a method here.
 
         Args:
-            path: below `/api/v1`.
-            query: values that are None are skipped.
-            body: sent as JSON.
-            etag: the change is made only if the resource is still this one.
-            content: sent as it is, in place of a body.
-            media_type: of the content.
+            path: path below `/api/v1`.
+            query: query parameters; values that are None are skipped.
+            body: value that is sent as JSON.
+            etag: make the change only if the resource still has this ETag.
+            content: bytes that are sent unchanged, instead of a body.
+            media_type: media type of the content.
 
         Returns:
-            What the JSON of the answer says; None where there is none.
+            The JSON value of the answer; None if it has none.
 
         Raises:
             ApiError: the relay refused it.
@@ -260,7 +260,7 @@ class RelayApi:
         return document
 
     def pages(self, path: str, **query: Any) -> Iterator[dict[str, Any]]:
-        """The items of a list over all its pages."""
+        """Generate the items of a list over all its pages."""
         cursor = None
         while True:
             page = self.request("GET", path, query={**query, "cursor": cursor})
@@ -272,15 +272,15 @@ class RelayApi:
     # Sessions and queues
 
     def sessions(self, **filters: Any) -> Iterator[Session]:
-        """Open sessions; filters as `twin=7`, `worker=...`, `order="-messages_in"`."""
+        """List open sessions; filters such as `twin=7`, `worker=...`, `order="-messages_in"`."""
         return self._all(Session, "/sessions", filters)
 
     def history(self, **filters: Any) -> Iterator[PastSession]:
-        """Open and past sessions."""
+        """List open and past sessions."""
         return self._all(PastSession, "/sessions/history", filters)
 
     def kick(self, key: str, *, epoch: int | None = None, reason: str = "") -> None:
-        """End a session, `<twin>`, `<twin>:<sid>` or `sbd:<key>`; by epoch a connection only."""
+        """End session `<twin>`, `<twin>:<sid>` or `sbd:<key>`; with `epoch` one connection only."""
         body = {"key": key, "epoch": epoch, "reason": reason}
         self.request("POST", "/sessions/kick", body=body)
 
@@ -290,7 +290,7 @@ class RelayApi:
         return int(answer["sessions"])
 
     def queues(self, **filters: Any) -> Iterator[Queue]:
-        """Queues that hold messages."""
+        """List the queues that hold messages."""
         return self._all(Queue, "/queues", filters)
 
     def purge_queue(self, key: str, up_to: str | None = None) -> int:
@@ -301,11 +301,11 @@ class RelayApi:
     # Twins and limits
 
     def twins(self, **filters: Any) -> Iterator[Twin]:
-        """Twins this relay knows."""
+        """List the twins that this relay knows."""
         return self._all(Twin, "/twins", filters)
 
     def twin(self, twin: int) -> Twin:
-        """One twin."""
+        """Get one twin."""
         return self._one(Twin, f"/twins/{twin}")
 
     def put_twin(
@@ -337,7 +337,7 @@ class RelayApi:
         return found
 
     def limits(self, **filters: Any) -> Iterator[Limit]:
-        """Twins with a limit of their own, a ban or a note."""
+        """List the twins with a limit of their own, a ban or a note."""
         return self._all(Limit, "/limits", filters)
 
     def limit(self, twin: int) -> Limit:
@@ -376,10 +376,10 @@ class RelayApi:
         """Lift the ban of a twin."""
         return _read(Limit, self.request("POST", f"/limits/{twin}/lift-ban"))
 
-    # Other relays
+    # Partner relays
 
     def relays(self, **filters: Any) -> Iterator[Relay]:
-        """Partner relays."""
+        """List partner relays."""
         return self._all(Relay, "/relays", filters)
 
     def relay(self, domain: str) -> Relay:
@@ -392,7 +392,7 @@ class RelayApi:
         return _read(Relay, self.request("POST", path))
 
     def dead_letters(self) -> Iterator[Letter]:
-        """Dead letters, the latest first."""
+        """List dead letters, the latest first."""
         return self._all(Letter, "/dead-letters", {})
 
     def requeue(self, entry: str) -> str:
@@ -404,10 +404,10 @@ class RelayApi:
         """Send the dead letters of a relay again, at most 1000; return their number."""
         return int(self.request("POST", f"/relays/{_quoted(domain)}/requeue")["count"])
 
-    # What happened
+    # Audit log and events
 
     def audit(self, **filters: Any) -> Iterator[AuditEntry]:
-        """Who changed what, the latest first; `since=` and the like as ISO texts."""
+        """List the audit log, the latest entry first; filters such as `since=` as ISO texts."""
         return self._all(AuditEntry, "/audit", filters)
 
     def events(self, path: str, last_id: str = "") -> Iterator[Event]:
@@ -415,7 +415,7 @@ class RelayApi:
 
         Raises:
             ApiError: the relay refuses it.
-            UnreachableError: it could not be reached again.
+            UnreachableError: the relay could not be reached again.
         """
         failures = 0
         while True:
@@ -423,7 +423,7 @@ class RelayApi:
                 for event in self._stream(path, last_id):
                     failures, last_id = 0, event.id or last_id
                     yield event
-                # It ended in order: an hour is over, the relay restarts, or it has no Redis.
+                # It ended cleanly: an hour is over, the relay restarts, or Redis is unavailable.
                 time.sleep(FIRST_WAIT_S)
                 continue
             except ApiError as error:
@@ -435,7 +435,7 @@ class RelayApi:
             failures += 1
             time.sleep(_pause(failures, None))
 
-    # Inside
+    # Internals
 
     def _all(self, kind: type[Found], path: str, filters: Mapping[str, Any]) -> Iterator[Found]:
         return (_read(kind, each) for each in self.pages(path, **filters))
@@ -458,7 +458,7 @@ class RelayApi:
         if given:
             address += f"?{urllib.parse.urlencode(given)}"
         request = urllib.request.Request(address, content, method=method)
-        # Not kept by a redirect, which could lead to another host.
+        # A redirect must not keep this header, as it could lead to another host.
         request.add_unredirected_header("Authorization", f"Bearer {self._token}")
         for name, value in headers.items():
             request.add_header(name, value)
@@ -516,7 +516,7 @@ def _refusal(error: urllib.error.HTTPError) -> ApiError:
         with error:
             text = error.read()
     except LOST:
-        text = b""  # that it is refused is known
+        text = b""  # it is refused in any case
     try:
         problem = json.loads(text)
         fields = {each["field"]: each["message"] for each in problem.get("errors", ())}
@@ -536,7 +536,7 @@ def _quoted(text: str) -> str:
 
 
 def _read(kind: type[Found], document: Mapping[str, Any]) -> Found:
-    """A dataclass from JSON; unknown fields of newer relays are ignored."""
+    """Create a dataclass from JSON; unknown fields of newer relays are ignored."""
     hints = typing.get_type_hints(kind)
     values = {
         field.name: _value(hints[field.name], document[field.name])

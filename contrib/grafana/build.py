@@ -1,7 +1,9 @@
-"""Writes the dashboards beside it: `python contrib/grafana/build.py` after a change here.
+"""Generates the dashboards in this folder: run `python contrib/grafana/build.py` after a change
+here.
 
-A dashboard is rows of panels; a panel is a title, a unit and its queries with their legends. The
-tests check that every metric in a query exists, and that the files are what this makes.
+A dashboard consists of rows of panels; a panel has a title, a unit and queries with their legends.
+The tests check that every metric in a query exists, and that the files match the output of this
+script.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ class Panel(NamedTuple):
 
     Attributes:
         queries: expression and legend of each line.
-        unit: of Grafana's, such as `reqps`.
-        what: a sentence for the corner of the panel.
+        unit: name of a Grafana unit, such as `reqps`.
+        what: description shown in the corner of the panel.
     """
 
     title: str
@@ -32,13 +34,13 @@ class Panel(NamedTuple):
 
 
 def rate(metric: str, *by: str) -> str:
-    """Events a second, over all workers unless told apart."""
+    """Return a query for events per second, summed over all workers or by labels."""
     inside = f"rate({metric}[$__rate_interval])"
     return f"sum by ({', '.join(by)}) ({inside})" if by else f"sum({inside})"
 
 
 def quantile(part: float, histogram: str) -> str:
-    """A latency below which this part of the events lies."""
+    """Return a query for the latency below which this part of the events lies."""
     return f"histogram_quantile({part}, {rate(f'{histogram}_bucket', 'le')})"
 
 
@@ -345,7 +347,7 @@ DASHBOARDS: Final = {
 
 
 def panels(rows: dict[str, tuple[Panel, ...]]) -> Iterator[dict[str, Any]]:
-    """All panels with their places."""
+    """Generate all panels with their positions."""
     number, top = 0, 0
     for row, members in rows.items():
         number += 1
@@ -373,7 +375,7 @@ def panels(rows: dict[str, tuple[Panel, ...]]) -> Iterator[dict[str, Any]]:
 
 
 def dashboard(name: str) -> str:
-    """The file of one dashboard."""
+    """Return the content of one dashboard's file."""
     title, rows = DASHBOARDS[name]
     document = {
         "uid": f"rmb-{name}",

@@ -1,10 +1,10 @@
-"""What tfchain stores, sends and signs, as bytes: no connection, no metadata, no library's text.
+"""Byte formats of what tfchain stores, sends and signs. Needs no connection, metadata or library.
 
-Values travel in SCALE (`scale`). A twin (`twin`) is found under a storage key (`storage`), changes
-by a call in a transaction (`extrinsic`) and is announced whole in a block's events (`events`); the
-block is known by the hash of its header (`headers`). `relays` has the rules of the one text in a
-twin that names all its relays.
+Values are encoded in SCALE (`scale`). A twin (`twin`) is stored under a storage key (`storage`). It
+is changed by a call in a transaction (`extrinsic`), and a block's events (`events`) contain it as a
+whole after each change. A block is identified by the hash of its header (`headers`). `relays` has
+the rules of the text in a twin that lists all its relays.
 
-Nothing here knows the numbers of pallets, calls and events: these move between runtimes and come
-from the node's metadata, as arguments.
+This package does not know the numbers of pallets, calls and events. They differ between runtime
+versions and come from the node's metadata, so callers pass them as arguments.
 """

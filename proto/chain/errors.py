@@ -1,23 +1,23 @@
-"""What can be wrong with chain values.
+"""Errors in chain values.
 
     ChainFormatError
-    |- ScaleError        bytes that are no SCALE value of the wanted kind
+    |- ScaleError        bytes that are not a SCALE value of the expected kind
     |- BoundError        a field above its bound
-    |- RelayTextError    a relay text the chain would refuse
-    `- HeaderError       a block header that is not one
+    |- RelayTextError    a relay text the chain would reject
+    `- HeaderError       JSON that is not a block header
 
-Texts name the field and the bound.
+Messages name the field and the bound.
 """
 
 from __future__ import annotations
 
 
 class ChainFormatError(Exception):
-    """Base of everything this package raises on bad input."""
+    """Base class of all exceptions this package raises on bad input."""
 
 
 class ScaleError(ChainFormatError):
-    """Bytes that do not decode.
+    """Bytes that cannot be decoded.
 
     Attributes:
         field: name of the field that was being read.
@@ -33,13 +33,13 @@ class BoundError(ChainFormatError):
 
     Attributes:
         field: name of the field.
-        size: what was found.
-        bound: what is allowed.
-        unit: what both are counted in; "" for the value itself.
+        size: size that was found.
+        bound: size that is allowed.
+        unit: unit of both; "" for the value itself.
     """
 
     def __init__(self, field: str, size: int, bound: int, unit: str = "bytes") -> None:
-        # A compact number can have 160 digits, which nobody reads.
+        # A compact number can have 160 digits, too many to be read.
         shown = f"{size}" if size < 2**136 else f"about 2^{size.bit_length()}"
         has = f"has {shown} {unit}" if unit else f"is {shown}"
         super().__init__(f"{field} {has}, at most {bound} is allowed")
@@ -50,8 +50,8 @@ class BoundError(ChainFormatError):
 
 
 class RelayTextError(ChainFormatError):
-    """A relay text that tfchain answers with InvalidRelayAddress."""
+    """A relay text that tfchain rejects with InvalidRelayAddress."""
 
 
 class HeaderError(ChainFormatError):
-    """JSON that is no block header."""
+    """JSON that is not a block header."""

@@ -1,12 +1,12 @@
-"""A block's events that concern twins, as records of the storage value System.Events.
+"""Events of a block that concern twins, as records of the storage value System.Events.
 
-The value is a vector of records `phase, event, topics`; the phase is a byte 0 and the number of the
+The value is a vector of records `phase, event, topics`. The phase is a byte 0 and the number of the
 transaction, or a byte 1 or 2 for the end and the beginning of the block. An event is `pallet,
-number, fields`. TwinStored and TwinUpdated have one field, the whole `Twin`: enough to keep a cache
-without asking again.
+number, fields`. TwinStored and TwinUpdated have one field, the whole `Twin`, so a cache can be kept
+up to date without further queries.
 
-The length of a foreign event is known to the metadata only, so walking the value is the caller's
-work; this module writes records, and reads the one that begins at a given offset.
+Only the metadata knows the length of other events, so iterating over the value is left to the
+caller. This module writes records, and reads the record that begins at a given offset.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _NO_TOPICS: Final = b"\0"
 
 
 class TwinChange(NamedTuple):
-    """A twin as an event announced it."""
+    """A twin as announced by an event."""
 
     twin: Twin
     created: bool
-    """TwinStored, not TwinUpdated."""
+    """Whether the event was TwinStored rather than TwinUpdated."""
 
 
 def encode_record(index: bytes, fields: bytes, extrinsic: int) -> bytes:
-    """The record of an event that a transaction caused.
+    """Return the record of an event that a transaction caused.
 
     Args:
         index: two bytes, pallet and event, from the metadata.
@@ -49,10 +49,10 @@ def encode_record(index: bytes, fields: bytes, extrinsic: int) -> bytes:
 
 
 def encode_block(records: Sequence[bytes]) -> bytes:
-    """The value of System.Events for a block with these records.
+    """Return the value of System.Events for a block with these records.
 
     Raises:
-        BoundError: longer than anybody reads.
+        BoundError: the value is above `MAX_EVENTS_BYTES`.
     """
     value = scale.compact("events", len(records)) + b"".join(records)
     if len(value) > MAX_EVENTS_BYTES:
@@ -61,7 +61,7 @@ def encode_block(records: Sequence[bytes]) -> bytes:
 
 
 def count(value: bytes) -> int:
-    """How many records a value says it has.
+    """Return the number of records that a value declares.
 
     Raises:
         ScaleError: not a vector, or more records than its bytes have room for.
@@ -76,17 +76,17 @@ def count(value: bytes) -> int:
 def read_twin_record(
     value: bytes, offset: int, stored: bytes | None, updated: bytes | None
 ) -> TwinChange | None:
-    """The change in the record that begins at `offset`, None if it is another event.
+    """Return the change in the record that begins at `offset`, or None if it is another event.
 
     Args:
         value: the value of System.Events.
-        offset: where a record begins.
-        stored: two bytes, pallet and event of TwinStored; None when the runtime has none.
-        updated: the same of TwinUpdated.
+        offset: position at which a record begins.
+        stored: two bytes, pallet and event of TwinStored; None if the runtime has no such event.
+        updated: the same for TwinUpdated.
 
     Raises:
-        ScaleError: no record begins there, or its twin is none.
-        BoundError: a field of the twin above its bound.
+        ScaleError: no record begins there, or its twin is invalid.
+        BoundError: a field of the twin is above its bound.
     """
     reader = Reader(value, offset)
     phase = reader.u8("event.phase")

@@ -1,14 +1,15 @@
-"""Transactions: extrinsics of version 4, what is signed of them, and their hash.
+"""Transactions: extrinsics of version 4, their signed payload, and their hash.
 
-A signed one is `compact length, 84, 00 account, signature type, signature, era, compact nonce,
-compact tip, call`; an unsigned one (the block's own, such as the time) is `compact length, 04,
-call`. The signature is over `call, era, compact nonce, compact tip` and what both sides know
-anyway: `spec version, transaction version, genesis hash, hash of the era's first block`, hashed
-first if longer than 256 bytes. That is the order of the signed extensions of tfchain (spec 144 to
-149), of which only the era, the nonce and the tip have bytes of their own.
+A signed extrinsic is `compact length, 84, 00 account, signature type, signature, era, compact
+nonce, compact tip, call`; an unsigned one (the block's own, such as the time) is `compact length,
+04, call`. The signature covers `call, era, compact nonce, compact tip`, followed by values that
+both sides know without sending them: `spec version, transaction version, genesis hash, hash of the
+era's first block`. This payload is hashed first if it is longer than 256 bytes. The order is that
+of the signed extensions of tfchain (spec 144 to 149), of which only the era, the nonce and the tip
+have bytes of their own.
 
-Calls are bytes here: their numbers come from the metadata. `twin_call` and `terms_call` write the
-arguments of the three calls of interest behind a number.
+Calls are plain bytes here, because their numbers come from the metadata. `twin_call` and
+`terms_call` encode the three calls of interest, given their numbers.
 """
 
 from __future__ import annotations
@@ -39,11 +40,12 @@ SIGNED_EXTENSIONS: Final = (
     *("CheckNonZeroSender", "CheckSpecVersion", "CheckTxVersion", "CheckGenesis"),
     *("CheckMortality", "CheckNonce", "CheckWeight", "ChargeTransactionPayment"),
 )
-"""What is written and signed here, as a runtime's metadata lists it. Whoever signs for a runtime
-with another list makes nothing the chain would take."""
+"""Signed extensions that this module writes and signs, as a runtime's metadata lists them. A
+runtime with another list rejects these transactions.
+"""
 
 IMMORTAL: Final = b"\0"
-"""The era of a transaction that stays good for ever."""
+"""Era of a transaction that never expires."""
 
 _VERSION: Final = 4
 _SIGNED_BIT: Final = 0x80
@@ -53,14 +55,14 @@ _ADDRESS_ID: Final = 0
 _SIGNATURE_BYTES: Final = 64
 _CALL_INDEX_BYTES: Final = 2
 _KEY_TYPES: Final = {0: KeyType.ED25519, 1: KeyType.SR25519}
-"""Variants of MultiSignature; 2 is ecdsa, which no twin has."""
+"""Variants of MultiSignature; 2 is ecdsa, which no twin uses."""
 
 _VARIANTS: Final = {key_type: variant for variant, key_type in _KEY_TYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """What both sides of a signature know without sending it."""
+    """Values that both sides of a signature know without sending them."""
 
     spec_version: int
     transaction_version: int
@@ -69,7 +71,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """Who signed a transaction, and how."""
+    """Signer, signature and signed extensions of a transaction."""
 
     account: bytes
     key_type: KeyType
@@ -77,7 +79,7 @@ class Signed:
     """64 bytes."""
 
     era: bytes
-    """One byte `IMMORTAL`, or two."""
+    """One byte, `IMMORTAL`, or the two bytes of a mortal era."""
 
     nonce: int
     tip: int
@@ -85,21 +87,21 @@ class Signed:
 
 @dataclass(frozen=True, slots=True)
 class Extrinsic:
-    """A transaction, read."""
+    """A decoded transaction."""
 
     call: bytes
     """Pallet, number, arguments."""
 
     signed: Signed | None
-    """None for one that the block's author put in."""
+    """None for a transaction that the block's author added."""
 
 
 def decode(data: bytes) -> Extrinsic:
-    """Read a transaction, length in front included. Its signature is not checked.
+    """Decode a transaction, including its length prefix, without checking its signature.
 
     Raises:
-        ScaleError: not a transaction of version 4, or a kind no twin makes.
-        BoundError: a field above its bound.
+        ScaleError: not a transaction of version 4, or of a kind that no twin makes.
+        BoundError: a field is above its bound.
     """
     reader = Reader(data)
     length = reader.compact("extrinsic", MAX_EXTRINSIC_BYTES, "bytes")
@@ -116,11 +118,11 @@ def decode(data: bytes) -> Extrinsic:
 
 
 def encode(extrinsic: Extrinsic) -> bytes:
-    """The bytes of a transaction, length in front included.
+    """Encode a transaction, including its length prefix.
 
     Raises:
-        ScaleError: a field of another size.
-        BoundError: a field above its bound.
+        ScaleError: a field has another size.
+        BoundError: a field is above its bound.
     """
     if extrinsic.signed is None:
         body = bytes([_VERSION]) + extrinsic.call
@@ -147,19 +149,19 @@ def signing_payload(
     era: bytes = IMMORTAL,
     checkpoint: bytes | None = None,
 ) -> bytes:
-    """The bytes to sign for a call.
+    """Return the bytes to sign for a call.
 
     Args:
         call: pallet, number, arguments.
-        chain: where it shall be good.
-        nonce: how many transactions the account made before.
-        tip: paid on top of the fee.
+        chain: chain on which the transaction is to be valid.
+        nonce: number of transactions that the account made before.
+        tip: amount paid on top of the fee.
         era: `IMMORTAL`, or the two bytes of a mortal era.
         checkpoint: hash of the first block of a mortal era.
 
     Raises:
-        ScaleError: a field of another size.
-        BoundError: a field above its bound.
+        ScaleError: a field has another size.
+        BoundError: a field is above its bound.
     """
     checkpoint = chain.genesis_hash if checkpoint is None else checkpoint
     payload = b"".join(
@@ -176,7 +178,7 @@ def signing_payload(
 
 
 def sign(call: bytes, key: SigningKey, chain: Chain, nonce: int, tip: int = 0) -> bytes:
-    """The bytes of an immortal transaction, ready to be sent."""
+    """Return the bytes of a signed, immortal transaction, ready to be sent."""
     signature = key.sign(signing_payload(call, chain, nonce, tip))
     signed = Signed(key.account, key.key_type, signature[1:], IMMORTAL, nonce, tip)
     return encode(Extrinsic(call, signed))
@@ -186,8 +188,9 @@ def verify(extrinsic: Extrinsic, chain: Chain, checkpoint: bytes | None = None) 
     """Check the signature of a transaction.
 
     Raises:
-        SignatureError: of `proto.identity`: somebody else signed, or for another chain.
-        ScaleError: it is not signed at all.
+        SignatureError: from `proto.identity`: another key signed it, or it was signed for another
+            chain.
+        ScaleError: the transaction is not signed.
     """
     signed = extrinsic.signed
     if signed is None:
@@ -200,20 +203,22 @@ def verify(extrinsic: Extrinsic, chain: Chain, checkpoint: bytes | None = None) 
 
 
 def hash_of(data: bytes) -> bytes:
-    """The hash a transaction is known by: of all its bytes, the length in front included."""
+    """Return the hash that identifies a transaction, over all its bytes including the length
+    prefix.
+    """
     return hash256(data)
 
 
 def twin_call(index: bytes, relay: bytes | None, pk: bytes | None) -> bytes:
-    """create_twin or update_twin, whose arguments are the same.
+    """Encode a call of create_twin or update_twin, which take the same arguments.
 
     Args:
         index: two bytes, pallet and call, from the metadata.
-        relay: all relays in one text; None for none.
-        pk: encryption key; None for none.
+        relay: all relays in one text; None if there are no relays.
+        pk: encryption key; None if there is no key.
 
     Raises:
-        BoundError: an argument above the chain's bound.
+        BoundError: an argument is above the chain's bound.
     """
     return b"".join(
         (
@@ -225,10 +230,10 @@ def twin_call(index: bytes, relay: bytes | None, pk: bytes | None) -> bytes:
 
 
 def terms_call(index: bytes, document_link: bytes, document_hash: bytes) -> bytes:
-    """user_accept_tc.
+    """Encode a call of user_accept_tc.
 
     Raises:
-        BoundError: an argument above the chain's bound.
+        BoundError: an argument is above the chain's bound.
     """
     return b"".join(
         (

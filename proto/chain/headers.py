@@ -1,8 +1,8 @@
-"""Block headers: their JSON, their bytes, their hash.
+"""Block headers: their JSON form, their bytes and their hash.
 
-A node announces headers without their hash. The hash is blake2b-256 of the header in SCALE:
-`parent hash, compact number, state root, extrinsics root, digest`, where the digest is a vector of
-items which the JSON has as hex of their own SCALE form, so they need no understanding here.
+A node announces headers without their hash. The hash is blake2b-256 of the header in SCALE: `parent
+hash, compact number, state root, extrinsics root, digest`. The digest is a vector of items, which
+the JSON form has as hex of their SCALE encoding, so this module need not interpret them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NUMBER: Final = re.compile(r"0x[0-9a-fA-F]{1,16}")
 
 
 def hash256(data: bytes) -> bytes:
-    """blake2b of 32 bytes, which Substrate hashes blocks, transactions and payloads with."""
+    """Return the 32-byte blake2b hash that Substrate uses for blocks, transactions and payloads."""
     return blake2b(data, digest_size=HASH_BYTES).digest()
 
 
@@ -34,13 +34,13 @@ class Header:
     state_root: bytes
     extrinsics_root: bytes
     logs: tuple[bytes, ...] = ()
-    """Digest items, each in its SCALE form."""
+    """Digest items, each in SCALE encoding."""
 
     def encode(self) -> bytes:
-        """The bytes whose hash is the block's.
+        """Return the bytes whose hash is the hash of the block.
 
         Raises:
-            ChainFormatError: a field of another size or above its bound.
+            ChainFormatError: a field has another size or is above its bound.
         """
         if self.number > MAX_U32:
             raise BoundError("header.number", self.number, MAX_U32, "")
@@ -58,11 +58,11 @@ class Header:
         )
 
     def hash(self) -> bytes:
-        """The hash of the block."""
+        """Return the hash of the block."""
         return hash256(self.encode())
 
     def to_json(self) -> dict[str, Any]:
-        """The form nodes send."""
+        """Return the JSON form that nodes send."""
         return {
             "parentHash": to_hex(self.parent_hash),
             "number": hex(self.number),
@@ -73,10 +73,10 @@ class Header:
 
 
 def from_json(value: object) -> Header:
-    """The header in what a node sent.
+    """Return the header from the JSON that a node sent.
 
     Raises:
-        HeaderError: not a header; nothing else is ever raised.
+        HeaderError: not a header; no other exception is raised.
     """
     if not isinstance(value, dict):
         raise HeaderError("header: not a JSON object")
@@ -100,19 +100,19 @@ def from_json(value: object) -> Header:
 
 
 def to_hex(value: bytes) -> str:
-    """Bytes as nodes write them."""
+    """Return bytes in the hex form that nodes use."""
     return f"0x{value.hex()}"
 
 
 def from_hex(field: str, value: object, max_bytes: int) -> bytes:
-    """Bytes out of what a node wrote.
+    """Return the bytes of a hex text from a node.
 
     Raises:
         ChainFormatError: not 0x and pairs of hexadecimal digits, or more than `max_bytes`.
     """
     if not isinstance(value, str) or not value.startswith("0x"):
         raise ChainFormatError(f"{field}: not text that begins with 0x")
-    # Asked before the digits are looked at: this bounds the work.
+    # Checked before the digits are read, to bound the work.
     if len(value) > 2 + 2 * max_bytes:
         raise BoundError(field, (len(value) - 1) // 2, max_bytes)
     if not _HEX.fullmatch(value):

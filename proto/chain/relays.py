@@ -1,12 +1,13 @@
-"""The one text that names all relays of a twin: what the chain takes, and how it is read.
+"""The text that lists all relays of a twin: what the chain accepts, and how it is read.
 
-Several domains are joined with `_`. The order means nothing: the reference relay reads a set and
-writes it back in any order, so whoever compares compares sets.
+Several domains are joined with `_`. Their order has no meaning: the reference relay reads a set and
+writes it back in any order, so comparisons must compare sets.
 
-The chain's check (tfchain, spec 144 to 149) knows nothing of that and sees a single name. Only
-letters, digits, `-`, `_` and `.`: so no port, no scheme, no IPv6. Not empty, no dot at either end,
-no two dots in a row. And, as it measures the first label from the wrong side, a dot in the second
-place is refused as well: `r.example.com` is no relay, `r1.example.com` and `r` are.
+The chain's check (tfchain, spec 144 to 149) does not know about lists and treats the text as a
+single name. Only letters, digits, `-`, `_` and `.` are allowed, so no port, no scheme and no IPv6
+address. The text must not be empty, begin or end with a dot, or have two dots in a row. As the
+check measures the first label from the wrong side, it also rejects a dot in the second place:
+`r.example.com` is rejected, `r1.example.com` and `r` are accepted.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def check(text: bytes) -> None:
     """Check a relay text the way the chain does.
 
     Raises:
-        BoundError: too long; the chain does not even decode such a call.
+        BoundError: the text is too long; the chain does not even decode such a call.
         RelayTextError: the chain would answer InvalidRelayAddress.
     """
     if len(text) > MAX_RELAY_BYTES:
@@ -45,13 +46,13 @@ def check(text: bytes) -> None:
 
 
 def split(text: bytes | None) -> tuple[str, ...]:
-    """The relays in a text, each once and sorted.
+    """Return the relays in a text, without duplicates and sorted.
 
-    As the reference relay reads it: bytes that are no UTF-8 become replacement characters, and an
-    empty text names one relay whose name is empty (which is nobody's).
+    The text is read as the reference relay does: bytes that are not UTF-8 become replacement
+    characters, and an empty text gives one relay with an empty name (which belongs to no relay).
 
     Args:
-        text: as it is on the chain; None, no text at all, gives no relays.
+        text: the text as stored on the chain; None, the absence of a text, gives no relays.
     """
     if text is None:
         return ()
@@ -59,5 +60,5 @@ def split(text: bytes | None) -> tuple[str, ...]:
 
 
 def join(relays: Iterable[str]) -> bytes:
-    """The text for some relays, each once and sorted; not checked."""
+    """Return the text for some relays, without duplicates and sorted. The text is not checked."""
     return SEPARATOR.join(sorted(set(relays))).encode()

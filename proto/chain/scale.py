@@ -1,12 +1,12 @@
-"""SCALE: how Substrate chains write values as bytes.
+"""SCALE: the binary encoding of Substrate chains.
 
 Fixed-width integers are little-endian. A compact integer takes one, two or four bytes, marked in
-its lowest two bits, or a byte count and that many bytes; only the shortest form is good, as the
-chain itself refuses others. A vector is a compact count and its items, an option is a byte 0, or a
+its lowest two bits, or a byte count and that many bytes; only the shortest form is valid, as the
+chain itself rejects others. A vector is a compact count and its items. An option is a byte 0, or a
 byte 1 and the value.
 
-Reading goes through a `Reader`, which is given the name of each field for its errors, and a bound
-for everything of variable length before anything is allocated.
+A `Reader` decodes values. Each call passes the name of the field for error messages, and a bound
+for everything of variable length, which is checked before memory is allocated.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _SMALLEST_LONG_BYTES: Final = 4
 
 
 class Reader:
-    """Reads fields off bytes, one after another.
+    """Reader that decodes one field after another from bytes.
 
     Attributes:
-        offset: where the next field begins.
+        offset: position at which the next field begins.
     """
 
     __slots__ = ("_data", "offset")
@@ -36,10 +36,10 @@ class Reader:
         self.offset = offset
 
     def fixed(self, field: str, size_bytes: int) -> bytes:
-        """The next `size_bytes` bytes.
+        """Return the next `size_bytes` bytes.
 
         Raises:
-            ScaleError: there are fewer.
+            ScaleError: fewer bytes are left.
         """
         end = self.offset + size_bytes
         if end > len(self._data):
@@ -50,19 +50,19 @@ class Reader:
         return value
 
     def u8(self, field: str) -> int:
-        """A byte as a number."""
+        """Read one byte as a number."""
         return self.fixed(field, 1)[0]
 
     def u32(self, field: str) -> int:
-        """A 32-bit number."""
+        """Read a 32-bit number."""
         return int.from_bytes(self.fixed(field, 4), "little")
 
     def compact(self, field: str, maximum: int = MAX_COMPACT, unit: str = "") -> int:
-        """A compact number.
+        """Read a compact number.
 
         Raises:
-            ScaleError: the bytes end early, or a shorter form would have done.
-            BoundError: above `maximum`.
+            ScaleError: the bytes end early, or the number is not in its shortest form.
+            BoundError: the number is above `maximum`.
         """
         first = self.u8(field)
         mode = first & 0b11
@@ -82,19 +82,19 @@ class Reader:
         return value
 
     def blob(self, field: str, max_bytes: int) -> bytes:
-        """A vector of bytes.
+        """Read a vector of bytes.
 
         Raises:
             ScaleError: the bytes end early.
-            BoundError: longer than `max_bytes`.
+            BoundError: the vector is longer than `max_bytes`.
         """
         return self.fixed(field, self.compact(field, max_bytes, "bytes"))
 
     def option(self, field: str) -> bool:
-        """Whether there is a value; it follows if so.
+        """Read the first byte of an option, and return whether a value follows.
 
         Raises:
-            ScaleError: neither yes nor no.
+            ScaleError: the byte is neither 0 nor 1.
         """
         mark = self.u8(field)
         if mark > 1:
@@ -102,20 +102,20 @@ class Reader:
         return mark == 1
 
     def option_blob(self, field: str, max_bytes: int) -> bytes | None:
-        """An option of a vector of bytes."""
+        """Read an option of a vector of bytes."""
         return self.blob(field, max_bytes) if self.option(field) else None
 
     def rest(self) -> bytes:
-        """Everything that is left."""
+        """Return all remaining bytes."""
         value = self._data[self.offset :]
         self.offset = len(self._data)
         return value
 
     def finish(self, field: str) -> None:
-        """Check that nothing is left.
+        """Check that no bytes remain.
 
         Raises:
-            ScaleError: something is.
+            ScaleError: bytes remain.
         """
         left = len(self._data) - self.offset
         if left:
@@ -123,10 +123,10 @@ class Reader:
 
 
 def u32(field: str, value: int) -> bytes:
-    """A 32-bit number.
+    """Encode a 32-bit number.
 
     Raises:
-        ScaleError: it does not fit.
+        ScaleError: the number does not fit.
     """
     try:
         return value.to_bytes(4, "little")
@@ -135,11 +135,11 @@ def u32(field: str, value: int) -> bytes:
 
 
 def compact(field: str, value: int) -> bytes:
-    """A compact number in its shortest form.
+    """Encode a compact number in its shortest form.
 
     Raises:
-        ScaleError: negative.
-        BoundError: there is no form for numbers that large.
+        ScaleError: the number is negative.
+        BoundError: the number is too large for the compact form.
     """
     if value < 0:
         raise ScaleError(field, f"{value} is negative")
@@ -157,10 +157,10 @@ def compact(field: str, value: int) -> bytes:
 
 
 def blob(field: str, value: bytes, max_bytes: int) -> bytes:
-    """A vector of bytes.
+    """Encode a vector of bytes.
 
     Raises:
-        BoundError: longer than `max_bytes`.
+        BoundError: the vector is longer than `max_bytes`.
     """
     if len(value) > max_bytes:
         raise BoundError(field, len(value), max_bytes)
@@ -168,12 +168,12 @@ def blob(field: str, value: bytes, max_bytes: int) -> bytes:
 
 
 def option_blob(field: str, value: bytes | None, max_bytes: int) -> bytes:
-    """An option of a vector of bytes."""
+    """Encode an option of a vector of bytes."""
     return b"\0" if value is None else b"\1" + blob(field, value, max_bytes)
 
 
 def fixed(field: str, value: bytes, size_bytes: int) -> bytes:
-    """Bytes of a known number.
+    """Return `value` after checking that it has the expected size.
 
     Raises:
         ScaleError: it has another number of bytes.

@@ -1,8 +1,8 @@
-"""Where the chain keeps things: storage keys.
+"""Storage keys, under which the chain stores its values.
 
-A key is twox128 of the pallet's name, twox128 of the item's, and for a map the hashed key.
-TfgridModule's maps hash with Blake2_128Concat: 16 bytes of blake2b in front of the key itself, so
-that the key can be read back.
+A key is twox128 of the pallet's name, twox128 of the item's name, and for a map the hashed map key.
+TfgridModule's maps hash with Blake2_128Concat: 16 bytes of blake2b followed by the map key itself,
+so that it can be recovered.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _TWIN_ID_BYTES: Final = 4
 
 
 def twox128(name: str) -> bytes:
-    """Two 64-bit xxHashes of a name, with seeds 0 and 1."""
+    """Return two 64-bit xxHashes of a name, with seeds 0 and 1."""
     raw = name.encode()
     return b"".join(xxhash.xxh64(raw, seed=seed).digest()[::-1] for seed in (0, 1))
 
 
 def blake2_128_concat(key: bytes) -> bytes:
-    """A key of a map, hashed in a way that keeps it."""
+    """Return the hash of a map key followed by the key itself."""
     return blake2b(key, digest_size=_BLAKE2_128_BYTES).digest() + key
 
 
 def item_key(pallet: str, item: str) -> bytes:
-    """The key of a single value, the prefix of all keys of a map."""
+    """Return the key of a single value, which for a map is the prefix of all its keys."""
     return twox128(pallet) + twox128(item)
 
 
@@ -45,48 +45,48 @@ TWIN_ID_BY_ACCOUNT: Final = item_key(PALLET, "TwinIdByAccountID")
 """Prefix of the map account -> twin id."""
 
 LAST_TWIN_ID: Final = item_key(PALLET, "TwinID")
-"""The twin id given last, u32; nothing is stored before the first."""
+"""Key of the twin id assigned last, u32; nothing is stored before the first twin."""
 
 TERMS: Final = item_key(PALLET, "UsersTermsAndConditions")
-"""Prefix of the map account -> terms and conditions it accepted."""
+"""Prefix of the map account -> accepted terms and conditions."""
 
 EVENTS: Final = item_key("System", "Events")
-"""The events of the block whose state is asked."""
+"""Key of the events of the block whose state is queried."""
 
 ACCOUNTS: Final = item_key("System", "Account")
 """Prefix of the map account -> nonce and balances."""
 
 
 def twin_key(twin: int) -> bytes:
-    """Where a twin is.
+    """Return the storage key of a twin.
 
     Raises:
-        ScaleError: the id is no u32.
+        ScaleError: the id is not a u32.
     """
     return TWINS + blake2_128_concat(scale.u32("twin", twin))
 
 
 def twin_id_key(account: bytes) -> bytes:
-    """Where the id of an account's twin is.
+    """Return the storage key of the id of an account's twin.
 
     Raises:
-        ScaleError: the account has not 32 bytes.
+        ScaleError: the account does not have 32 bytes.
     """
     return TWIN_ID_BY_ACCOUNT + _account_part(account)
 
 
 def terms_key(account: bytes) -> bytes:
-    """Where it says which terms an account accepted."""
+    """Return the storage key of the terms that an account accepted."""
     return TERMS + _account_part(account)
 
 
 def account_key(account: bytes) -> bytes:
-    """Where an account's nonce and balances are."""
+    """Return the storage key of an account's nonce and balances."""
     return ACCOUNTS + _account_part(account)
 
 
 def twin_of_key(key: bytes) -> int:
-    """The twin id in a key that `twin_key` made.
+    """Return the twin id in a key that `twin_key` made.
 
     Raises:
         ScaleError: not such a key.

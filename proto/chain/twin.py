@@ -1,8 +1,8 @@
-"""A twin as TFChain keeps it: `id, account, relay?, entities, pk?` in SCALE.
+"""A twin as TFChain stores it: `id, account, relay?, entities, pk?` in SCALE.
 
-The same bytes are the storage value, and the payload of the events TwinStored and TwinUpdated.
-`relay` and `pk` are bytes and stay bytes: general libraries show them as text when they happen to
-be UTF-8 and as hex otherwise, and a text "0x41" cannot be told from the hex of "A".
+The same bytes are the storage value and the payload of the events TwinStored and TwinUpdated.
+`relay` and `pk` are kept as bytes: general libraries show them as text if they happen to be UTF-8
+and as hex otherwise, so a text "0x41" cannot be told from the hex of "A".
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from proto.chain.scale import Reader
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """An entity a twin belongs to. No relay or peer cares."""
+    """An entity that a twin belongs to. Relays and peers do not use it."""
 
     id: int
     signature: bytes
@@ -34,26 +34,26 @@ class Twin:
     """A twin on the chain."""
 
     id: int
-    """From 1 up; 0 is never a twin."""
+    """Twin id, from 1; 0 is never a twin."""
 
     account: bytes
-    """32 bytes; never changes."""
+    """Account of 32 bytes; never changes."""
 
     relay: bytes | None = None
-    """All its relays in one text: see `relays`."""
+    """All relays of the twin in one text: see `relays`."""
 
     entities: tuple[Entity, ...] = ()
 
     pk: bytes | None = None
-    """Its encryption key, 33 bytes by convention; the chain checks nothing but the bound."""
+    """Encryption key, 33 bytes by convention; the chain checks nothing but the bound."""
 
 
 def decode(data: bytes) -> Twin:
-    """The twin in a storage value.
+    """Return the twin in a storage value.
 
     Raises:
-        ScaleError: not a twin, or something behind it.
-        BoundError: a field above its bound.
+        ScaleError: not a twin, or bytes follow it.
+        BoundError: a field is above its bound.
     """
     reader = Reader(data)
     twin = read(reader)
@@ -62,11 +62,11 @@ def decode(data: bytes) -> Twin:
 
 
 def read(reader: Reader) -> Twin:
-    """The twin that begins where `reader` stands.
+    """Read the twin that begins at the position of `reader`.
 
     Raises:
         ScaleError: not a twin.
-        BoundError: a field above its bound.
+        BoundError: a field is above its bound.
     """
     twin = reader.u32("twin.id")
     account = reader.fixed("twin.account_id", ACCOUNT_BYTES)
@@ -78,11 +78,11 @@ def read(reader: Reader) -> Twin:
 
 
 def encode(twin: Twin) -> bytes:
-    """The bytes of a twin.
+    """Encode a twin.
 
     Raises:
-        ScaleError: an id that is no u32, or an account of another size.
-        BoundError: a field above its bound.
+        ScaleError: the id is not a u32, or the account has another size.
+        BoundError: a field is above its bound.
     """
     if len(twin.entities) > MAX_ENTITIES:
         raise BoundError("twin.entities", len(twin.entities), MAX_ENTITIES, "items")

@@ -1,1 +1,1 @@
-"""What relays of this kind agree on among themselves: the batch form and the rules of delivery."""
+"""The batch form and the rules of delivery that relays of this implementation share."""

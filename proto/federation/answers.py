@@ -1,8 +1,8 @@
-"""What another relay is answered for an envelope it brought, by reason.
+"""HTTP answers to the envelopes that partner relays deliver, by reason.
 
-The reference relay (rmb-rs 1.5) takes every 4xx as final and tells the sender that its destination
-is offline; anything else it tries again. So 4xx is for what no later try can change, and 503 with
-Retry-After for the rest.
+The reference relay (rmb-rs 1.5) treats every 4xx as final and reports to the sender that its
+destination is offline; it retries after any other error. So 4xx is for what no retry can change,
+and 503 with Retry-After for the rest.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from proto.rmb.reasons import MessageReason
 
 
 class InboundReason(StrEnum):
-    """Why an envelope of another relay was not taken, where `MessageReason` has no name for it."""
+    """Reason for which a partner relay's envelope was not accepted, beyond those in
+    `MessageReason`.
+    """
 
     UNKNOWN_SOURCE = "unknown_source"
     BLOCKED = "blocked"
@@ -41,13 +43,13 @@ Reason = MessageReason | InboundReason
 
 
 class Answer(NamedTuple):
-    """One answer.
+    """One HTTP answer.
 
     Attributes:
-        status: of HTTP.
-        reason: for the metrics; None: it was accepted.
+        status: HTTP status.
+        reason: reason for the metrics; None if the envelope was accepted.
         text: the body.
-        retry_after_s: with a temporary refusal, when to come again.
+        retry_after_s: seconds after which to retry, with a temporary refusal.
     """
 
     status: int
@@ -57,21 +59,23 @@ class Answer(NamedTuple):
 
     @property
     def final(self) -> bool:
-        """Whether it is refused for good."""
+        """Whether the refusal is permanent."""
         return 400 <= self.status < 500
 
     @property
     def temporary(self) -> bool:
-        """Whether a later try may be accepted."""
+        """Whether a retry may be accepted."""
         return self.status >= 500
 
 
 RETRY_AFTER_S: Final = 1
-"""For what passes by itself. The reference does not read it; ours has its own back-off."""
+"""Seconds to wait after a temporary refusal. The reference relay does not read it; relays of this
+implementation have their own back-off.
+"""
 
 TAKEN: Final = Answer(ACCEPTED)
 REPEATED: Final = Answer(HAD_ALREADY)
-"""Of the batch form; the single form answers `TAKEN`."""
+"""Answer of the batch form to a repeated message; the single form answers `TAKEN`."""
 
 MEANINGS: Final[dict[Reason, tuple[int, str]]] = {
     MessageReason.UNPARSABLE: (400, "not an envelope"),
@@ -120,11 +124,11 @@ _REFUSALS: Final = {
 
 
 def refused(reason: Reason, retry_after_s: int = 0) -> Answer:
-    """The answer for a reason.
+    """Return the answer for a reason.
 
     Args:
         reason: one of `MEANINGS`.
-        retry_after_s: when it passes, where that is known.
+        retry_after_s: seconds until the reason no longer holds, where that is known.
     """
     answer = _REFUSALS[reason]
     return answer._replace(retry_after_s=retry_after_s) if retry_after_s else answer

@@ -1,16 +1,17 @@
-"""The batch form: many envelopes in one POST between two relays of this kind.
+"""The batch form: many envelopes in one POST between two relays of this implementation.
 
-Body of the request: the sending relay's id, then one record per message,
+The body of the request has the sending relay's id, then one record per message:
 
     uvarint n, n bytes           id of the relay, once
     uvarint n, n bytes           id of the delivery, `<shard>-<entry id>`
     1 byte                       flags; bit 0: it may have been accepted before (for older relays)
-    uvarint n, n bytes           the envelope, untouched
+    uvarint n, n bytes           the envelope, unchanged
 
-Body of the answer: one status per message, in order, as 16 bits with the high byte first. They are
-the statuses the single form would have answered with, and 208 for what was accepted before.
+The body of the answer has one status per message, in order, as 16 bits with the high byte first.
+They are the statuses that the single form would have answered, and 208 for a message that was
+accepted before.
 
-A uvarint holds 7 bits a byte, the low ones first; the high bit says that more follow.
+A uvarint holds 7 bits per byte, lowest first; the high bit says that more bytes follow.
 """
 
 from __future__ import annotations
@@ -23,24 +24,29 @@ from proto.federation.errors import BatchBound, BatchError, BatchTruncated
 
 PATH: Final = "/federation/v1/batch"
 OFFER_HEADER: Final = "RMB-Federation"
-"""In every answer of ours to a federation POST."""
+"""Header in every answer of this implementation to a federation POST."""
 OFFER: Final = "batch=1"
 RELAY_HEADER: Final = "RMB-Relay"
-"""In every request: the first domain of the relay that sends it."""
+"""Header in every request: the first domain of the relay that sends it."""
 DELIVERY_HEADER: Final = "RMB-Delivery"
-"""In requests of the single form: `<relay id>/<delivery id>`, then `;retry` for what may have been
-accepted before. Only relays of older releases read it."""
+"""Header in requests of the single form: `<relay id>/<delivery id>`, then `;retry` if the message
+may have been accepted before. Only relays of older releases read it.
+"""
 RETRY_SUFFIX: Final = ";retry"
 
 MAX_MESSAGES: Final = 512
-"""In one batch: the answer then comes within milliseconds, and a loss of it repeats little."""
+"""Maximum number of messages in one batch: the answer then comes within milliseconds, and few
+messages are repeated if it is lost.
+"""
 MAX_BODY_BYTES: Final = 4 << 20
-"""Of one batch. A message that does not fit goes by the single form."""
+"""Maximum size of the body of one batch. A message that does not fit is sent in the single form."""
 MAX_ID_BYTES: Final = 64
-"""Of a relay's or delivery's id; ours have 32 and at most 43."""
+"""Maximum size of a relay's or delivery's id; those of this implementation have 32 and at
+most 43.
+"""
 MAX_UVARINT_BYTES: Final = 5
 RECORD_OVERHEAD_BYTES: Final = 1 + MAX_ID_BYTES + 1 + MAX_UVARINT_BYTES
-"""The most that a record has beside its envelope."""
+"""Maximum size of a record without its envelope."""
 
 ACCEPTED: Final = 202
 HAD_ALREADY: Final = 208
@@ -53,9 +59,9 @@ class Record(NamedTuple):
     """One message of a batch.
 
     Attributes:
-        id: of the delivery, unique for the sending relay.
-        retry: it may have been accepted before; only relays of older releases read it.
-        envelope: its bytes.
+        id: id of the delivery, unique for the sending relay.
+        retry: whether it may have been accepted before; only relays of older releases read it.
+        envelope: bytes of the envelope.
     """
 
     id: bytes
@@ -64,14 +70,14 @@ class Record(NamedTuple):
 
 
 def encode(relay_id: bytes, records: Sequence[tuple[bytes, bool, bytes]]) -> bytes:
-    """Writes the body of a batch.
+    """Encode the body of a batch.
 
     Args:
-        relay_id: of the relay that sends it.
-        records: as `Record`; plain tuples are made faster.
+        relay_id: id of the relay that sends the batch.
+        records: the messages, as in `Record`; plain tuples are faster to create.
 
     Raises:
-        BatchBound: an id, the number of records or the whole is above its bound.
+        BatchBound: an id, the number of records or the whole body is above its bound.
     """
     if len(records) > MAX_MESSAGES:
         raise BatchBound("messages", len(records), MAX_MESSAGES)
@@ -92,13 +98,13 @@ def encode(relay_id: bytes, records: Sequence[tuple[bytes, bool, bytes]]) -> byt
 
 
 def decode(body: bytes) -> tuple[bytes, list[Record]]:
-    """Reads the body of a batch.
+    """Decode the body of a batch.
 
     Returns:
         The id of the relay and the messages in order.
 
     Raises:
-        BatchError: it is none, with what is wrong as its text.
+        BatchError: the body is not a batch; the message says what is wrong.
     """
     end = len(body)
     if end > MAX_BODY_BYTES:
@@ -111,7 +117,7 @@ def decode(body: bytes) -> tuple[bytes, list[Record]]:
         record_id, at = _short_field(body, at, "delivery id")
         if at >= end:
             raise BatchTruncated("flags")
-        # Flags of later releases are let through: only the lowest bit has a meaning here.
+        # Flags of later releases are accepted: only the lowest bit has a meaning here.
         retry = body[at] & _RETRY != 0
         size, at = _read_uvarint(body, at + 1, "envelope length")
         until = at + size
@@ -123,19 +129,19 @@ def decode(body: bytes) -> tuple[bytes, list[Record]]:
 
 
 def encode_answer(statuses: Sequence[int]) -> bytes:
-    """Writes the body of the answer: one status per message, in the order of the batch."""
+    """Encode the body of the answer: one status per message, in the order of the batch."""
     return struct.pack(f">{len(statuses)}H", *statuses)
 
 
 def decode_answer(body: bytes, messages: int) -> tuple[int, ...]:
-    """Reads the body of an answer.
+    """Decode the body of an answer.
 
     Args:
-        body: the bytes.
-        messages: how many there were in the batch.
+        body: bytes of the answer.
+        messages: number of messages in the batch.
 
     Raises:
-        BatchError: it has not one status per message.
+        BatchError: the answer does not have one status per message.
     """
     if len(body) != 2 * messages:
         raise BatchError(f"answer has {len(body)} bytes for {messages} messages")
@@ -143,12 +149,12 @@ def decode_answer(body: bytes, messages: int) -> tuple[int, ...]:
 
 
 def delivery_header(relay_id: str, delivery_id: str, retry: bool) -> str:
-    """Value of the header that names one delivery of the single form."""
+    """Return the value of the header that identifies one delivery in the single form."""
     return f"{relay_id}/{delivery_id}{RETRY_SUFFIX if retry else ''}"
 
 
 def uvarint(number: int) -> bytes:
-    """Writes a number of at most `MAX_UVARINT_BYTES`."""
+    """Encode a number of at most `MAX_UVARINT_BYTES`."""
     if number < 128:
         return _SHORT[number]
     parts = bytearray()
@@ -173,7 +179,7 @@ def _read_uvarint(body: bytes, at: int, field: str) -> tuple[int, int]:
 
 
 def _short_field(body: bytes, at: int, field: str) -> tuple[bytes, int]:
-    """Reads an id: its length is one byte, as the bound is below 128."""
+    """Read an id. Its length is one byte, as the bound is below 128."""
     if at >= len(body):
         raise BatchTruncated(field)
     size = body[at]

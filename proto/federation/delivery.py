@@ -1,13 +1,14 @@
-"""The rules of delivery to other relays: which relay is next, when, and what its answer means.
+"""Rules of delivery to partner relays: which relay is tried next, when, and what its answer means.
 
-A twin lists one or several relays. Its messages go to the relay that took the last one, as long as
-that works; otherwise to the others in the order of their rank. Each relay that fails is left alone
-for a moment: shortly after the first failures, so that one message makes up to three passes over
-the relays within half a second, then for seconds, doubling up to a minute. While no relay of a
-twin may be tried its messages wait, until one may or they expire.
+A twin lists one or several relays. Its messages go to the relay that accepted the last one, as long
+as that relay works, otherwise to the others in the order of their rank. A relay that fails is not
+tried again for a while. After the first failures the pauses are short, so that one message makes up
+to three passes over the relays within half a second; after that they take seconds, doubling up to a
+minute. While none of a twin's relays may be tried, its messages wait until one may be, or until
+they expire.
 
-The passes, their pauses and what counts as permanent are those of rmb-rs 1.5. Times are unix
-seconds; the clock and chance are arguments.
+The passes, their pauses and the permanent errors are those of rmb-rs 1.5. Times are Unix seconds;
+the clock and randomness are arguments.
 """
 
 from __future__ import annotations
@@ -20,41 +21,45 @@ from proto.federation.batch import ACCEPTED, HAD_ALREADY
 from proto.limits.backoff import Backoff
 
 PASS_PAUSES_S: Final[tuple[float, ...]] = (0.1, 0.2)
-"""After the first and the second failure in a row: together three passes."""
+"""Pauses after the first and the second failure in a row, which give three passes in all."""
 BACKOFF: Final = Backoff(first_s=3.0, longest_s=60.0, jitter=0.5)
-"""From the third failure in a row on."""
+"""Back-off from the third failure in a row on."""
 MAX_WAIT_S: Final = BACKOFF.longest_s * (1 + BACKOFF.jitter)
-"""A stored time further away than this comes from another clock, and is not believed."""
+"""Maximum wait. A stored time further in the future comes from another clock and is limited to
+this.
+"""
 
 PASS_S: Final = 60.0
-"""Longer than one pass over all relays of a twin takes, if none of them answers."""
+"""Duration longer than one pass over all relays of a twin, even if none of them answers."""
 
 FAIR_SHARE: Final = 0.5
-"""A try cut short by a message's deadline says nothing of the relay, unless it had this part of
-the usual time."""
+"""Share of the usual time-out that a try needs to count against a relay when a message's deadline
+cut it short.
+"""
 
 
 LEAST_TRY_S: Final = 0.02
-"""A try has at least so long, also where its message expires sooner: clocks and timers disagree by
-some milliseconds, in which tries that end at once would follow each other without a pause."""
+"""Minimum duration of a try, even if its message expires sooner. Clocks and timers disagree by some
+milliseconds, during which tries that end at once would follow each other without a pause.
+"""
 
 
 class Outcome(Enum):
-    """What one try came to."""
+    """Outcome of one try."""
 
     ACCEPTED = "accepted"
-    REFUSED = "refused"  # for good: no relay is asked again
-    BUSY = "busy"  # not now, as far as this twin goes; other twins' messages may be taken
+    REFUSED = "refused"  # permanent: no other relay is tried
+    BUSY = "busy"  # not now, for this twin; messages of other twins may be accepted
     FAILED = "failed"  # the relay does not work
 
 
 def judge(status: int, retry_after: bool) -> Outcome:
-    """What an answer means.
+    """Return the outcome that an answer means.
 
     Args:
-        status: of the answer.
-        retry_after: whether it says when to come back. Relays of our kind do where they refuse one
-            message; a relay that is broken does not.
+        status: HTTP status of the answer.
+        retry_after: whether the answer has Retry-After. Relays of this implementation send it where
+            they refuse a single message; a broken relay does not.
     """
     if status in (ACCEPTED, HAD_ALREADY):
         return Outcome.ACCEPTED
@@ -64,10 +69,10 @@ def judge(status: int, retry_after: bool) -> Outcome:
 
 
 def deadline_s(timestamp: int, expiration_s: int, arrived_s: float, retention_s: float) -> float:
-    """When a message that waits here expires.
+    """Return the time at which a message that waits here expires.
 
-    A sender's clock is not judged: without a time of life, or with none left when it arrived, it
-    has only the retention.
+    The sender's clock is not trusted: a message without an expiration, or one already past it on
+    arrival, expires after the retention alone.
     """
     last = arrived_s + retention_s
     own = timestamp + expiration_s
@@ -75,12 +80,12 @@ def deadline_s(timestamp: int, expiration_s: int, arrived_s: float, retention_s:
 
 
 class Setbacks:
-    """Failures in a row at one place, and when it may be tried again.
+    """Consecutive failures of one destination, and the time at which it may be tried again.
 
     Attributes:
-        failures: in a row, tries that went on at the same time counted as one.
-        retry_at: nothing is tried before.
-        failed_at: when the last one counted was known; 0 for none.
+        failures: number of failures in a row; concurrent tries count as one.
+        retry_at: time before which it is not tried.
+        failed_at: time at which the last counted failure was known; 0 if there was none.
     """
 
     __slots__ = ("failed_at", "failures", "retry_at")
@@ -93,17 +98,17 @@ class Setbacks:
     def failed(
         self, started: float, now: float, random: Callable[[], float], wait_s: float = 0.0
     ) -> bool:
-        """Takes note of a failed try.
+        """Record a failed try.
 
         Args:
-            started: when the try began. One that began before the last failure was known tells
-                nothing new: a burst of tries at a dead place is one failure.
-            now: the time.
-            random: a number from 0 up to 1.
-            wait_s: the place asked for at least this wait.
+            started: time at which the try began. One that began before the last failure was known
+                adds no information: a burst of tries at a dead destination is one failure.
+            now: current time.
+            random: function that returns a number from 0 up to 1.
+            wait_s: minimum wait that the destination asked for.
 
         Returns:
-            Whether it counted.
+            Whether the failure counted.
         """
         if self.failures and started < self.failed_at:
             return False
@@ -117,30 +122,30 @@ class Setbacks:
         return True
 
     def succeeded(self) -> None:
-        """Forgets the failures."""
+        """Reset the failures."""
         self.failures = 0
         self.retry_at = 0.0
 
     def stored(self, failures: int, retry_at: float, now: float) -> None:
-        """Takes over what was kept, or what another process knows."""
+        """Adopt state that was stored, or that another process has learned."""
         self.failures = failures
         self.retry_at = min(retry_at, now + MAX_WAIT_S) if failures else 0.0
 
     def weight(self, now: float) -> int:
-        """How many failures speak against this place, when there are others.
+        """Return the number of failures that count against this destination when there are others.
 
-        One that failed in the current pass comes after those that were not tried yet, whatever its
-        rank. Once it could have been tried again for a while, only its rank counts.
+        A destination that failed in the current pass comes after those not tried yet, whatever its
+        rank. Once a minute has passed since it could have been tried again, only its rank counts.
         """
         return self.failures if now < self.retry_at + PASS_S else 0
 
 
 class Choice(NamedTuple):
-    """Where the next message goes.
+    """Relay that the next message goes to.
 
     Attributes:
-        relay: None: nowhere now.
-        at: then the time at which to choose again; infinite if no time is known.
+        relay: domain of the relay; None if no relay may be tried now.
+        at: time at which to choose again if there is no relay; infinite if no time is known.
     """
 
     relay: str | None
@@ -151,9 +156,9 @@ class Candidate(NamedTuple):
     """One relay of a twin.
 
     Attributes:
-        relay: its domain.
-        retry_at: when it may be tried again.
-        weight: failures that speak against it, see `Setbacks.weight`.
+        relay: domain of the relay.
+        retry_at: time at which it may be tried again.
+        weight: failures that count against it, see `Setbacks.weight`.
     """
 
     relay: str
@@ -162,12 +167,12 @@ class Candidate(NamedTuple):
 
 
 def choose(ranked: Iterable[Candidate], sticky: str | None, now: float) -> Choice:
-    """Picks the relay of one twin that is tried next.
+    """Choose the relay of one twin that is tried next.
 
     Args:
-        ranked: the twin's relays, the best first.
-        sticky: the one that took the last message.
-        now: the time.
+        ranked: relays of the twin, best first.
+        sticky: relay that accepted the last message.
+        now: current time.
     """
     best: Candidate | None = None
     earliest = float("inf")
@@ -182,10 +187,12 @@ def choose(ranked: Iterable[Candidate], sticky: str | None, now: float) -> Choic
 
 
 def time_out_s(usual_s: float, deadline: float, now: float) -> float:
-    """How long one try may take: hardly longer than its messages live."""
+    """Return the time-out of one try, which is hardly longer than its messages live."""
     return min(usual_s, max(LEAST_TRY_S, deadline - now))
 
 
 def counts(elapsed_s: float, usual_s: float) -> bool:
-    """Whether a try that ended without an answer had enough time to say something of the relay."""
+    """Return whether a try that ended without an answer took long enough to count against the
+    relay.
+    """
     return elapsed_s >= usual_s * FAIR_SHARE

@@ -1,13 +1,13 @@
 """Names of relays, as twins list them: `host` or `host:port`, and nothing else.
 
-Twins choose this text freely, and it becomes the address of a request: whatever could be read as a
-path, a user, a query or a second host is refused. On chain there are no ports; test networks use
-them.
+Twins choose this text freely, and it becomes the address of a request. So any text that could be
+read as a path, a user, a query or a second host is rejected. On chain there are no ports; test
+networks use them.
 
-One relay can be spelled in many ways. `fold` gives all of them one text, and every name passes
-through it where it enters: from the chain, the registry, an operator, an option, a client, or the
-header of a request. Behind that, names are compared as texts. What somebody entered is kept where
-it is shown, and on the chain, where the reference relay compares bytes.
+The name of a relay can be spelled in many ways. `fold` maps all of them to one text, and every name
+passes through it where it enters: from the chain, the registry, an operator, an option, a client,
+or the header of a request. After that, names are compared as texts. The text as entered is kept
+where it is displayed, and on the chain, where the reference relay compares bytes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 MAX_DOMAIN_BYTES: Final = 260
-"""A name of 253 characters and a port."""
+"""Maximum size of a name of 253 characters and a port."""
 MAX_HOST_BYTES: Final = 253
 MAX_LABEL_CHARS: Final = 63
 DEFAULT_PORT: Final = 443
-"""Of relays, which speak HTTPS among themselves. Only test networks speak HTTP."""
+"""Default port of relays, which use HTTPS among themselves. Only test networks use HTTP."""
 LOOPBACK: Final = "127.0.0.1"
 REMEMBERED: Final = 4096
-"""Names whose canonical form is remembered: twins list a few relays again and again."""
+"""Number of names whose canonical form is cached: twins list a few relays again and again."""
 
 _DOMAIN: Final = re.compile(
     r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?)"
@@ -46,11 +46,11 @@ class DomainError(ValueError):
 
 
 class Place(NamedTuple):
-    """Where a relay is reached.
+    """Host and port at which a relay is reached.
 
     Attributes:
-        host: a name or an address; IPv6 without its brackets.
-        port: None for the usual one.
+        host: host name or IP address; IPv6 without its brackets.
+        port: None for the default port.
     """
 
     host: str
@@ -58,10 +58,10 @@ class Place(NamedTuple):
 
 
 def parse(domain: str) -> Place:
-    """Read a domain.
+    """Parse a domain.
 
     Raises:
-        DomainError: it is none.
+        DomainError: the text is not a domain.
     """
     found = _DOMAIN.fullmatch(domain) if len(domain) <= MAX_DOMAIN_BYTES else None
     if found is None or ".." in domain or len(found["host"]) > MAX_HOST_BYTES:
@@ -70,10 +70,11 @@ def parse(domain: str) -> Place:
 
 
 def canonical(domain: str) -> str:
-    """Return the one spelling of a relay's name.
+    """Return the canonical spelling of a relay's name.
 
-    Lower case, no dot at the end, international names in their ASCII form, addresses in their
-    shortest, IPv4 where an IPv6 address only wraps it, no default port.
+    It is in lower case and without a dot at the end or the default port. International names are in
+    their ASCII form, addresses in their shortest form, and an IPv6 address that wraps an IPv4
+    address is that IPv4 address.
 
     Raises:
         DomainError: the text is neither host nor host:port.
@@ -86,7 +87,7 @@ def canonical(domain: str) -> str:
 
 
 def spelled(domain: str) -> str:
-    """Return the canonical name, or the text itself where it is no name of a relay."""
+    """Return the canonical name, or the text itself if it is not a name of a relay."""
     try:
         return canonical(domain)
     except DomainError:
@@ -95,10 +96,10 @@ def spelled(domain: str) -> str:
 
 @lru_cache(REMEMBERED)
 def fold(domain: str) -> str:
-    """Return the text that a relay is known under.
+    """Return the text that identifies a relay.
 
-    It is the canonical name, with `localhost` and `[::1]` as 127.0.0.1: all three lead to the same
-    host. What is no name of a relay stays as it is.
+    It is the canonical name, with `localhost` and `[::1]` as 127.0.0.1, because all three lead to
+    the same host. A text that is not a name of a relay is returned unchanged.
     """
     name = spelled(domain)
     found = _LOOPBACK.match(name)
@@ -110,13 +111,13 @@ def reachable(relays: tuple[str, ...]) -> tuple[str, ...]:
     """Return those of a twin's relays that requests can be made to.
 
     Args:
-        relays: as `fold` gives them.
+        relays: names as returned by `fold`.
     """
     return tuple(relay for relay in relays if is_name(relay))
 
 
 def is_name(text: str) -> bool:
-    """Return whether a text is a name of a relay in any spelling."""
+    """Return whether a text is the name of a relay in any spelling."""
     try:
         canonical(text)
     except DomainError:
@@ -125,7 +126,7 @@ def is_name(text: str) -> bool:
 
 
 def is_address(host: str) -> bool:
-    """Return whether a host is an IP address in any spelling, or none at all, and not a name."""
+    """Return whether a host is not a name: an IP address in any spelling, or invalid."""
     try:
         return ":" in host or _address(_name(host)) is not None
     except DomainError:
@@ -133,7 +134,9 @@ def is_address(host: str) -> bool:
 
 
 def nearest(text: str) -> tuple[str, ...]:
-    """Return the names of relays that somebody may have meant; empty where none can be guessed."""
+    """Return the names of relays that a text was probably meant to be; empty if none can be
+    guessed.
+    """
     bare = _OTHER_PARTS.sub("", _SCHEME.sub("", text.strip())).rpartition("@")[2]
     words = [word.strip(".") for word in _BETWEEN.split(bare) if word.strip(".")]
     return tuple(words) if all(map(is_name, words)) else ()
@@ -158,10 +161,10 @@ def _host(text: str) -> str:
 
 
 def _name(text: str) -> str:
-    if any(len(label) > MAX_LABEL_CHARS for label in text.split(".")):  # before it is prepared
+    if any(len(label) > MAX_LABEL_CHARS for label in text.split(".")):  # before it is encoded
         raise DomainError(f"domain: a label of the host is above {MAX_LABEL_CHARS} characters")
     try:
-        # Labels of other scripts are made ASCII, and the lengths of all are checked.
+        # This converts labels of other scripts to ASCII and checks the lengths of all.
         name = text.encode("idna").decode("ascii").lower().removesuffix(".")
     except UnicodeError:
         raise DomainError("domain: the host has an empty or too long label") from None
@@ -171,7 +174,9 @@ def _name(text: str) -> str:
 
 
 def _address(host: str) -> _Address | None:
-    """The address that a host is written as, in one of the ways that systems read; None: a name."""
+    """Return the address that a host spells, in any notation that systems accept; None for
+    a name.
+    """
     try:
         if ":" in host:
             wide = ipaddress.IPv6Address(host)
@@ -192,7 +197,7 @@ def _address(host: str) -> _Address | None:
 
 
 def _number(label: str) -> int:
-    """A part of an IPv4 address: decimal, hexadecimal after 0x, octal after 0."""
+    """Parse a part of an IPv4 address: decimal, hexadecimal after 0x, octal after 0."""
     if label.startswith("0x"):
         return int(label[2:] or "0", 16)
     return int(label, 8 if label.startswith("0") and len(label) > 1 else 10)

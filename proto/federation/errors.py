@@ -1,4 +1,4 @@
-"""What can be wrong with the bytes of the batch form.
+"""Errors in the bytes of the batch form.
 
 BatchError
 ├── BatchTruncated   the bytes end inside a field
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 
 class BatchError(ValueError):
-    """The bytes are not a batch, or not the answer to one; the text names field and bound."""
+    """The bytes are not a batch, or not the answer to one; the message names field and bound."""
 
 
 class BatchTruncated(BatchError):

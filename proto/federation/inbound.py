@@ -1,10 +1,10 @@
-"""The first look at an envelope another relay brought: may it be for us, and who says so?
+"""First checks of an envelope from a partner relay: is it for this relay, and which twin sent it?
 
-There is no session it came through, so nothing in it is believed by itself: the destination twin
-must be served here, and the signature must be the source twin's. Both need look-ups, which come
-after this. Only relays make envelopes without a source, and those are errors: nobody signs them. So
-anybody can make one, and it has no more room than such an error needs: it is small, and it carries
-no payload.
+The envelope did not come through a session, so its contents are not trusted: this relay must serve
+the destination twin, and the signature must be the source twin's. Both need look-ups, which come
+after these checks. Only relays create envelopes without a source; those are errors, and they are
+not signed. As any client can forge them, they are limited to what such an error needs: a small size
+and no payload.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _parse = pb.Envelope.FromString
 
 
 Examined: TypeAlias = tuple[pb.Envelope | None, SessionKey | None, int, MessageReason | None]
-"""The verdict on one envelope: envelope, destination, source, reason.
+"""The result for one envelope: envelope, destination, source, reason.
 
-The envelope is None where the bytes are none, or too many fields; the destination only where a
-reason says why it is refused. The source is the twin that must have signed it, 0 for an error that
-a relay made. A plain tuple, as that of `proto.rmb.inbound`.
+The envelope is None if the bytes are not one or have too many fields. The destination is None only
+if there is a reason, which says why the envelope is refused. The source is the twin that must have
+signed it, 0 for an error that a relay made. It is a plain tuple, like that of `proto.rmb.inbound`.
 """
 
 
 def examine(raw: bytes, bounds: Bounds = DEFAULT_BOUNDS) -> Examined:
-    """Parses and judges one envelope.
+    """Parse and check one envelope.
 
     Args:
-        raw: its bytes.
-        bounds: sizes the fields may have.
+        raw: bytes of the envelope.
+        bounds: maximum sizes of its fields.
     """
     if not raw:
         return None, None, 0, MessageReason.EMPTY
@@ -72,15 +72,15 @@ def examine(raw: bytes, bounds: Bounds = DEFAULT_BOUNDS) -> Examined:
 
 
 def is_too_old(timestamp: int, expiration_s: int, now_s: float, retention_s: int) -> bool:
-    """Return whether a message is older than its life and what clocks may differ by.
+    """Return whether a message is older than its lifetime plus the difference that clocks may have.
 
-    Without a bound, whoever has read a message could bring it again for ever.
+    Without this bound, any program that has read a message could replay it for ever.
 
     Args:
-        timestamp: of an envelope with a source.
-        expiration_s: its own; 0: it names none.
-        now_s: unix time.
-        retention_s: the life of one that names none.
+        timestamp: time stamp of an envelope with a source, in Unix seconds.
+        expiration_s: its expiration; 0 if it has none.
+        now_s: Unix time.
+        retention_s: lifetime of a message without an expiration.
     """
     life_s = min(expiration_s or retention_s, MAX_LIFE_S)
     return timestamp + life_s + MAX_CLOCK_OFF_S < now_s
@@ -89,7 +89,7 @@ def is_too_old(timestamp: int, expiration_s: int, now_s: float, retention_s: int
 def _has_large_field(
     envelope: pb.Envelope, size_bytes: int, connection: str | None, bounds: Bounds
 ) -> bool:
-    # A field is not larger than the envelope, so most envelopes need no look at theirs.
+    # A field is not larger than the envelope, so the fields of most envelopes need no check.
     connection_bytes = bounds.connection_bytes
     if connection and _above(connection, connection_bytes):
         return True

@@ -1,9 +1,10 @@
-"""Uploads of files from one peer to another: the protocol, without files and without a network.
+"""File uploads from one peer to another: the protocol, without file system and network access.
 
-The sender offers a file (`file.negotiate`), sends its chunks (`file.write`) side by side, and asks
-for the end (`file.close`); each is an RMB request, and each is answered. `messages` reads and
-writes their payloads, `sending.Sender` decides what the sender asks next, `receiving.Receiving`
-keeps the account of one upload's chunks, and `admission` says which offers are taken.
+The sender offers a file (`file.negotiate`), sends its chunks (`file.write`) concurrently, and asks
+for completion (`file.close`). Each of these is an RMB request, and each is answered. `messages`
+encodes and decodes their payloads, `sending.Sender` decides which request the sender makes next,
+`receiving.Receiving` tracks the chunks of one upload, and `admission` decides which offers are
+accepted.
 
     Sender                                            Receiving
     file.negotiate {size, name, sha256, cmd}   -->    admission: id of the upload
@@ -11,10 +12,10 @@ keeps the account of one upload's chunks, and `admission` says which offers are 
     file.write "file=<id>,chunk=0" 512 KiB     -->    expect(0), bytes to disk, wrote(0)
     file.write "file=<id>,chunk=1" 512 KiB     -->    ...
               <-- empty answers, in any order
-    file.close {id}                            -->    all there? checksum, rename
+    file.close {id}                            -->    complete? checksum, rename
               <-- {id, state: "done", name}
 
-The id follows from what is offered, so that a sender that lost its memory finds its upload again:
-it offers the file anew and is told which chunks are there. A chunk that is not answered is sent
-again, and one that comes twice is answered twice; no message needs to arrive in order.
+The id is derived from the offer, so that a sender that lost its state finds its upload again: it
+repeats the offer, and the answer lists the chunks that the receiver has. A chunk without an answer
+is sent again, and a chunk that arrives twice is answered twice. Messages may arrive in any order.
 """

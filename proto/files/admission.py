@@ -1,4 +1,4 @@
-"""Which offers a receiver takes: allowed twins, size, quota, free space, number of uploads."""
+"""Which offers a receiver accepts: allowed twins, size, quota, free space, number of uploads."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ class Open:
     twin: int
     size_bytes: int
     last_heard: float
-    """When its last chunk came, in the clock of `admit`'s `now`."""
+    """Time at which its last chunk arrived, in the clock of `admit`'s `now`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What is there at the moment."""
+    """Space and uploads in use at the moment."""
 
     finished_bytes: int
-    """Files of the twin that asks."""
+    """Size of the finished files of the requesting twin."""
     finished_files: int
-    """How many those are."""
+    """Number of those files."""
     free_bytes: int
-    """Of the disk."""
+    """Free space of the disk."""
     open: Sequence[Open]
-    """The unfinished uploads of all twins."""
+    """Unfinished uploads of all twins."""
 
 
 def check_sender(twin: int, limits: UploadLimits) -> None:
-    """Raises a RefusedError when this twin may not upload."""
+    """Raise a RefusedError if this twin may not upload."""
     if limits.twins is not None and twin not in limits.twins:
         raise RefusedError(FileCode.NOT_ALLOWED, f"twin {twin} may not upload to this peer")
 
 
 def admit(offer: Offer, twin: int, usage: Usage, limits: UploadLimits, now: float) -> Open | None:
-    """Decides about a new upload.
+    """Decide whether a new upload is accepted.
 
     Returns:
-        The unfinished upload that must be given up for it, if one must.
+        The unfinished upload that must be abandoned to make room for it, or None.
 
     Raises:
-        RefusedError: it is not taken.
+        RefusedError: the upload is not accepted.
     """
     check_sender(twin, limits)
     if offer.size_bytes > limits.max_file_bytes:
@@ -59,7 +59,8 @@ def admit(offer: Offer, twin: int, usage: Usage, limits: UploadLimits, now: floa
     victim = _make_room(twin, usage.open, limits, now)
     kept = [upload for upload in usage.open if upload is not victim]
     _check_quota(twin, offer.size_bytes, usage, kept, limits)
-    # What unfinished uploads have on disk already is counted twice: rather too careful.
+    # The bytes that unfinished uploads already have on disk are counted twice, to be on the safe
+    # side.
     promised_bytes = sum(upload.size_bytes for upload in kept) + offer.size_bytes
     if usage.free_bytes - promised_bytes < limits.min_free_bytes:
         raise RefusedError(FileCode.NO_SPACE, "the disk has not enough space left")
@@ -67,17 +68,17 @@ def admit(offer: Offer, twin: int, usage: Usage, limits: UploadLimits, now: floa
 
 
 def readmit(upload: Open, usage: Usage, limits: UploadLimits) -> None:
-    """Decides whether an unfinished upload is taken up after a restart.
+    """Decide whether an unfinished upload is resumed after a restart.
 
-    Its space on the disk was looked at when it was taken.
+    Its disk space was checked when it was accepted.
 
     Args:
-        upload: the one.
-        usage: what is there without it.
-        limits: as they are now.
+        upload: the unfinished upload.
+        usage: space and uploads in use without it.
+        limits: current limits.
 
     Raises:
-        RefusedError: it is beyond them.
+        RefusedError: the upload exceeds them.
     """
     own = sum(each.twin == upload.twin for each in usage.open)
     if own >= limits.max_open_per_twin:

@@ -1,4 +1,4 @@
-"""Limits of uploads: a constant, its unit, its reason."""
+"""Limits of uploads, each with its unit and reason."""
 
 from __future__ import annotations
 
@@ -6,84 +6,91 @@ from dataclasses import dataclass
 from typing import Final
 
 CHUNK_BYTES: Final = 512 * 1024
-"""Of a file in one `file.write`, the last one excepted; the reference's size."""
+"""Size of the part of a file in one `file.write`, except the last; as in the reference peer."""
 
 WINDOW_CHUNKS: Final = 16
-"""A receiver takes chunks up to this far beyond the first one that is missing, and has no more of
-an upload in memory."""
+"""Number of chunks, from the first missing one on, that a receiver accepts. It never has more
+chunks of an upload in memory.
+"""
 
 SENDER_WINDOW_CHUNKS: Final = 8
-"""Chunks a sender has under way: 4 MiB fill a link of 25 MB/s with an answer time of 160 ms."""
+"""Maximum number of chunks that a sender has in flight: 4 MiB fill a link of 25 MB/s with a round
+trip of 160 ms.
+"""
 
 FIRST_WINDOW_CHUNKS: Final = 2
-"""A sender begins with this many and adds one with each answer, to learn a slow link's time."""
+"""Window that a sender begins with. It adds one chunk with each answer, to learn the response time
+of a slow link.
+"""
 
 MAX_SIZE_BYTES: Final = 2**40
-"""Of any file, whatever an operator allows: 1 TiB are two million chunks."""
+"""Maximum size of any file, whatever an operator allows: 1 TiB is two million chunks."""
 
 MAX_NAME_BYTES: Final = 255
-"""Of a file name: what common file systems take."""
+"""Maximum size of a file name: the limit of common file systems."""
 
 MAX_COMMAND_BYTES: Final = 128
-"""Of the command to call on arrival: it becomes part of a Redis key."""
+"""Maximum size of the command to call on arrival: it becomes part of a Redis key."""
 
 MAX_ID_BYTES: Final = 256
-"""Of an upload's id: the uid of its offer where the sender names no checksum."""
+"""Maximum size of an upload's id, which is the uid of its offer if the sender gives no checksum."""
 
 MAX_NONCE_BYTES: Final = 64
-"""Of the text that tells one attempt of a sender from the next."""
+"""Maximum size of the text that distinguishes one attempt of a sender from the next."""
 
 MAX_JSON_BYTES: Final = 8192
-"""Of the payload of an offer, a close, a status: all fields at their bounds are far smaller."""
+"""Maximum size of the payload of an offer, a close or a status: far more than all fields at their
+bounds.
+"""
 
 MAX_TAGS_BYTES: Final = 512
-"""Of the tags of a chunk: id and number."""
+"""Maximum size of the tags of a chunk: id and number."""
 
 FIRST_TIMEOUT_S: Final = 30.0
-"""How long an answer is waited for while nothing is known of the link."""
+"""Time-out of a request as long as no response time of the link is known."""
 
 OFFER_TIMEOUT_S: Final = 10.0
-"""The longest wait for the answer to an offer: it is small, and repeated as long as it takes."""
+"""Maximum time-out of an offer: it is small, and is repeated as often as needed."""
 
 SHORTEST_OFFER_S: Final = 1.0
-"""... and the shortest, where the sender gives up soon."""
+"""Minimum time-out of an offer, if the sender is about to give up."""
 
 MIN_TIMEOUT_S: Final = 5.0
-"""The shortest wait for an answer: a receiver may be busy for a moment."""
+"""Minimum time-out of a request: a receiver may be busy for a moment."""
 
 MAX_TIMEOUT_S: Final = 120.0
-"""The longest wait for an answer."""
+"""Maximum time-out of a request."""
 
 FIRST_PAUSE_S: Final = 0.5
-"""Before an offer is repeated; doubles up to the longest."""
+"""Pause before an offer is first repeated; it doubles up to `MAX_PAUSE_S`."""
 
 MAX_PAUSE_S: Final = 30.0
-"""Between two offers to a receiver that is away."""
+"""Maximum pause between two offers to a receiver that is unavailable."""
 
 STALL_S: Final = 600.0
-"""A sender gives up after so long without a word of the receiver."""
+"""Time without any progress after which a sender gives up."""
 
 
 @dataclass(frozen=True, slots=True)
 class UploadLimits:
-    """What a receiver takes."""
+    """Limits of what a receiver accepts."""
 
     max_file_bytes: int = 4 * 2**30
-    """Size of one file."""
+    """Maximum size of one file."""
     quota_bytes: int = 16 * 2**30
-    """All files of one twin together, unfinished ones at their full size."""
+    """Maximum size of all files of one twin together, unfinished ones at their full size."""
     max_files: int = 10_000
-    """Files of one twin: small ones fill a disk too."""
+    """Maximum number of files of one twin: small files fill a disk too."""
     min_free_bytes: int = 2**30
-    """An offer is refused that would leave less of the disk free."""
+    """Minimum free space of the disk: an offer that would leave less is refused."""
     max_open: int = 64
-    """Unfinished uploads of all twins."""
+    """Maximum number of unfinished uploads of all twins."""
     max_open_per_twin: int = 4
-    """Unfinished uploads of one twin."""
+    """Maximum number of unfinished uploads of one twin."""
     keep_s: float = 86_400.0
-    """An unfinished upload without a chunk for so long is deleted."""
+    """Seconds without a chunk after which an unfinished upload is deleted."""
     twins: frozenset[int] | None = None
-    """The twins that may upload; None: every twin that has a valid signature."""
+    """Twins that may upload; None allows every twin that has a valid signature."""
 
     def __post_init__(self) -> None:
         if not 0 < self.max_file_bytes <= MAX_SIZE_BYTES:
@@ -95,5 +102,7 @@ class UploadLimits:
 
 
 TAKE_OVER_IDLE_S: Final = 60.0
-"""A twin that is at its number of unfinished uploads loses the one without a chunk for longest, if
-that has been so for so long; other twins' are only taken after ten times as long."""
+"""Seconds without a chunk after which a new offer of the same twin may replace an unfinished
+upload, if the twin is at its limit of unfinished uploads. Uploads of other twins are replaced only
+after ten times as long, at the limit for all twins.
+"""

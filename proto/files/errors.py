@@ -1,8 +1,8 @@
-"""What can be wrong with an upload.
+"""Errors of an upload.
 
 FileError             has the code and the text of the error answer
-|- RefusedError       the receiver does not want it
-`- StatusError        an answer that is none of this protocol
+|- RefusedError       the receiver refuses the request
+`- StatusError        an answer that does not follow this protocol
 """
 
 from __future__ import annotations
@@ -16,31 +16,33 @@ class FileCode(IntEnum):
     BAD_REQUEST = 400
     """The request breaks a rule or a bound; the text names it."""
     NOT_ALLOWED = 403
-    """This peer takes no uploads, or none of this twin."""
+    """This peer accepts no uploads, or none from this twin."""
     UNKNOWN = 404
-    """No such upload: offer the file anew."""
+    """There is no such upload; the sender must offer the file again."""
     EXISTS = 409
-    """A file of this name is there already."""
+    """A file of this name already exists."""
     TOO_LARGE = 413
-    """Above the size of one file, or the quota of this twin."""
+    """The file is above the size limit, or exceeds the quota of its twin."""
     AHEAD = 416
-    """Further on than the receiver takes chunks yet: offer the file anew to learn what it has."""
+    """The chunk is beyond the receiver's window; the sender must offer the file again to learn
+    which chunks the receiver has.
+    """
     CHECKSUM = 422
-    """What arrived is not what was offered; it is deleted."""
+    """The received file does not match its offer; it is deleted."""
     BUSY = 429
-    """Too much at a time; the same request may be taken later."""
+    """Too many uploads or chunks at a time; the same request may be accepted later."""
     FAILED = 503
-    """The receiver's disk does not work."""
+    """The receiver's disk fails."""
     NO_SPACE = 507
     """The receiver's disk is full."""
 
 
 class FileError(Exception):
-    """Base of what this package raises."""
+    """Base class of the exceptions that this package raises."""
 
 
 class RefusedError(FileError):
-    """The receiver does not want it; code and text go into the error answer."""
+    """The receiver refuses the request; code and text go into the error answer."""
 
     def __init__(self, code: FileCode, message: str) -> None:
         super().__init__(message)
@@ -49,4 +51,4 @@ class RefusedError(FileError):
 
 
 class StatusError(FileError):
-    """An answer that is none of this protocol: the other end speaks another one."""
+    """An answer that does not follow this protocol: the receiver uses another one."""

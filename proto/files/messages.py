@@ -1,8 +1,8 @@
-"""Payloads and tags of `file.*`: bytes to values and back, every field checked.
+"""Payloads and tags of `file.*`: conversion between bytes and values, with every field checked.
 
-An unknown field is ignored, so that later versions may add some. Fields of the offer beyond `size`
-and `cmd` are this implementation's; a sender that has only those is served as well: its chunks
-come in order, have no tags, and bear the uid of the offer.
+Unknown fields are ignored, so that later versions can add some. The fields of an offer other than
+`size` and `cmd` are extensions of this implementation. A sender that has only those two is served
+as well: its chunks arrive in order, have no tags, and carry the uid of the offer.
 """
 
 from __future__ import annotations
@@ -37,34 +37,34 @@ _ID_HEX: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A file somebody wants to send."""
+    """An offer of a file."""
 
     size_bytes: int
     name: str | None = None
-    """None: it is called after the upload's id."""
+    """None to name the file after the upload's id."""
     sha256: str | None = None
-    """Lower-case hex; None: only the size is checked."""
+    """Checksum in lower-case hex; None to check only the size."""
     cmd: str | None = None
-    """Called on arrival."""
+    """Command to call on arrival."""
     replace: bool = False
-    """Whether a file of this name is replaced."""
+    """Whether to replace an existing file of this name."""
     nonce: str | None = None
-    """Tells the attempts of a sender apart, see `Status`."""
+    """Text that distinguishes the attempts of a sender from each other."""
 
     @property
     def chunks(self) -> int:
-        """How many there are; an empty file has none."""
+        """Number of chunks; an empty file has none."""
         return -(-self.size_bytes // CHUNK_BYTES)
 
     def chunk_size(self, index: int) -> int:
-        """Size of a chunk in bytes."""
+        """Return the size of a chunk in bytes."""
         return min(CHUNK_BYTES, self.size_bytes - index * CHUNK_BYTES)
 
     def id(self, uid: str) -> str:
-        """Returns the id of the upload: the same for the same file under the same name.
+        """Return the id of the upload, which is the same for the same file under the same name.
 
         Args:
-            uid: of the request, which is the id where a file can't be told from another.
+            uid: uid of the request, used as the id if the offer does not identify the file.
         """
         if self.sha256 is None or self.name is None:
             return uid
@@ -73,11 +73,11 @@ class Offer:
 
     @property
     def file(self) -> Offer:
-        """The same for every attempt to send this file."""
+        """The offer without its nonce, which is equal for every attempt to send this file."""
         return replace(self, nonce=None)
 
     def to_json(self) -> dict[str, Any]:
-        """The fields that are set."""
+        """Return the fields that are set."""
         fields = {
             "size": self.size_bytes,
             "name": self.name,
@@ -90,7 +90,7 @@ class Offer:
 
 
 class State(Enum):
-    """How far the receiver is."""
+    """State of an upload at the receiver."""
 
     OPEN = "open"
     DONE = "done"
@@ -98,36 +98,36 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The answer to an offer and to a close: what of an upload is there."""
+    """The answer to an offer and to a close: which chunks of an upload the receiver has."""
 
     id: str
     state: State
     have: int = 0
-    """So many chunks from the first on."""
+    """Number of chunks without a gap, from the first on."""
     beyond: tuple[int, ...] = ()
-    """Chunks that are there after a missing one."""
+    """Numbers of the chunks after a missing one."""
     window: int = WINDOW_CHUNKS
-    """How far beyond `have` chunks are taken."""
+    """Number of chunks beyond `have` that the receiver accepts."""
     name: str = ""
-    """Of the file at the receiver, when it is done."""
+    """Name of the file at the receiver, when the upload is done."""
 
 
 def encode_offer(offer: Offer) -> bytes:
-    """The payload of `file.negotiate`."""
+    """Return the payload of `file.negotiate`."""
     return _encode(offer.to_json())
 
 
 def parse_offer(payload: bytes) -> Offer:
-    """Reads the payload of `file.negotiate`.
+    """Parse the payload of `file.negotiate`.
 
     Raises:
-        RefusedError: a field is missing, is not what it must be, or is above its bound.
+        RefusedError: a field is missing, invalid or above its bound.
     """
     return offer_from_json(_object(payload))
 
 
 def offer_from_json(fields: dict[str, Any]) -> Offer:
-    """Reads the fields of an offer; raises as `parse_offer` does."""
+    """Parse the fields of an offer; raise the same errors as `parse_offer`."""
     size = fields.get("size")
     if type(size) is not int or size < 0:
         raise RefusedError(FileCode.BAD_REQUEST, "size must be a number of bytes")
@@ -152,15 +152,15 @@ def offer_from_json(fields: dict[str, Any]) -> Offer:
 
 
 def chunk_tags(id: str, index: int) -> str:
-    """The tags of `file.write`."""
+    """Return the tags of `file.write`."""
     return f"file={id},chunk={index}"
 
 
 def parse_chunk_tags(tags: str | None) -> tuple[str, int] | None:
-    """Reads the tags of `file.write`; None: the chunk follows the one before.
+    """Parse the tags of `file.write` into id and number; None if the chunk follows the one before.
 
     Raises:
-        RefusedError: they are something else.
+        RefusedError: the tags have another form.
     """
     if not tags:
         return None
@@ -172,24 +172,24 @@ def parse_chunk_tags(tags: str | None) -> tuple[str, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """The sender has sent everything."""
+    """Notice that the sender has sent everything."""
 
     id: str | None = None
-    """None: the uid of the request is the id."""
+    """Id of the upload; None if it is the uid of the request."""
     sha256: str | None = None
 
 
 def encode_close(close: Close) -> bytes:
-    """The payload of `file.close`."""
+    """Return the payload of `file.close`."""
     fields = {"id": close.id, "sha256": close.sha256}
     return _encode({name: value for name, value in fields.items() if value is not None})
 
 
 def parse_close(payload: bytes) -> Close:
-    """Reads the payload of `file.close`; an empty one has no fields.
+    """Parse the payload of `file.close`; an empty one has no fields.
 
     Raises:
-        RefusedError: a field is not what it must be.
+        RefusedError: a field is invalid.
     """
     fields = _object(payload) if payload else {}
     id, sha256 = _text(fields, "id"), _text(fields, "sha256")
@@ -201,7 +201,7 @@ def parse_close(payload: bytes) -> Close:
 
 
 def encode_status(status: Status) -> bytes:
-    """The payload of the answer to an offer or a close."""
+    """Return the payload of the answer to an offer or a close."""
     fields: dict[str, Any] = {
         "id": status.id,
         "state": status.state.value,
@@ -217,14 +217,14 @@ def encode_status(status: Status) -> bytes:
 
 
 def parse_status(payload: bytes, chunks: int) -> Status:
-    """Reads such an answer.
+    """Parse the payload of the answer to an offer or a close.
 
     Args:
-        payload: of the answer.
-        chunks: of the file that was offered.
+        payload: payload of the answer.
+        chunks: number of chunks of the file that was offered.
 
     Raises:
-        StatusError: it is none.
+        StatusError: the payload is not a status.
     """
     try:
         fields = _object(payload)

@@ -1,7 +1,7 @@
-"""Which names a file, and a command to call on its arrival, may have.
+"""Allowed names of files, and of the command to call on a file's arrival.
 
-A name is one component of a path on any common system: it can't leave the folder it is put into,
-hide in it, or look like something else to a person who reads it.
+A name must be one component of a path on any common system. It cannot leave the folder that the
+file is stored in, be hidden in it, or look like another name to a reader.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from proto.files.bounds import MAX_COMMAND_BYTES, MAX_NAME_BYTES
 from proto.files.errors import FileCode, RefusedError
 
 FORBIDDEN: Final = frozenset('/\\:*?"<>|')
-"""Separators, and what Windows keeps for itself: folders are shared and copied."""
+"""Path separators, and characters reserved by Windows: folders are shared and copied."""
 
 _INVISIBLE: Final = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
-"""Unicode categories: control and format characters (such as those that turn text round),
-surrogates, private use, unassigned, line and paragraph separators."""
+"""Unicode categories: control and format characters (such as those that reverse the text
+direction), surrogates, private use, unassigned, line and paragraph separators.
+"""
 
 _DEVICES: Final = frozenset(
     ("con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10)))
@@ -27,18 +28,18 @@ _DEVICES: Final = frozenset(
 _OWN_PREFIXES: Final = frozenset(
     ("rmb", "file", "system", "backlog", "module", "processing", "committed", "dead", "seen")
 )
-"""First parts of commands, and of Redis keys behind `msgbus.`, of the peer itself."""
+"""First parts of commands, and of Redis keys after `msgbus.`, that the peer itself uses."""
 
 
 def check_name(name: str) -> None:
-    """Raises a RefusedError that says why when this can't be the name of a file."""
+    """Raise a RefusedError with the reason if this cannot be the name of a file."""
     problem = _problem(name)
     if problem is not None:
         raise RefusedError(FileCode.BAD_REQUEST, f"file name {problem}")
 
 
 def check_command(command: str) -> None:
-    """Raises a RefusedError when this can't be called on arrival."""
+    """Raise a RefusedError if this cannot be a command to call on arrival."""
     if not 0 < len(command) <= MAX_COMMAND_BYTES:
         problem = f"has {len(command)} characters, 1 to {MAX_COMMAND_BYTES} are allowed"
     elif not all("!" <= character <= "~" for character in command):

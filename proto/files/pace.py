@@ -1,8 +1,9 @@
-"""How many chunks a sender has under way, and how long it waits for each answer.
+"""Number of chunks that a sender has in flight, and its time-out for each answer.
 
-The time-out follows the answer times seen, as TCP's does (RFC 6298): their moving average and four
-times their deviation. The window grows by one with each answer and halves when one stays out, so
-that a slow link or a relay that limits its twins is not flooded with what it drops.
+The time-out follows the measured response times, as in TCP (RFC 6298): their moving average plus
+four times their deviation. The window grows by one chunk with each answer and is halved when an
+answer does not come, so that a slow link, or a relay that limits its twins, is not flooded with
+chunks that it drops.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from proto.files.bounds import (
 
 
 class Pace:
-    """Of one upload.
+    """Window and time-out of one upload.
 
     Args:
-        longest: window in chunks that is never exceeded.
+        longest: maximum window, in chunks.
 
     Attributes:
-        window: chunks that may be under way.
-        timeout_s: how long to wait for the answer to a request that is sent now.
+        window: number of chunks that may be in flight.
+        timeout_s: seconds to wait for the answer to a request that is sent now.
     """
 
     def __init__(self, longest: int) -> None:
@@ -35,10 +36,10 @@ class Pace:
         self._reduced_at = float("-inf")
 
     def answered(self, took_s: float | None) -> None:
-        """Takes note of an answer.
+        """Record an answer.
 
         Args:
-            took_s: None when it can't be told which of several requests was answered.
+            took_s: response time; None if it is not known which of several requests was answered.
         """
         self.window = min(self.window + 1, self._longest)
         if took_s is not None:
@@ -46,7 +47,7 @@ class Pace:
         self.heard()
 
     def heard(self) -> None:
-        """Takes note that the receiver is there: longer waits for its sake are over."""
+        """Record that the receiver answers, and reset a time-out that was extended after losses."""
         if self._mean_s is not None:
             wanted_s = self._mean_s + 4 * self._deviation_s
             self.timeout_s = min(max(wanted_s, MIN_TIMEOUT_S), MAX_TIMEOUT_S)
@@ -54,9 +55,10 @@ class Pace:
             self.timeout_s = FIRST_TIMEOUT_S
 
     def lost(self, sent_at: float, now: float) -> None:
-        """Takes note that a request sent at `sent_at` stays without an answer.
+        """Record that a request sent at `sent_at` was not answered.
 
-        What was sent before the window was reduced says nothing of the new one.
+        Requests sent before the window was last reduced are ignored, as they say nothing about the
+        new window.
         """
         if sent_at < self._reduced_at:
             return

@@ -1,11 +1,11 @@
-"""The account of one upload at its receiver: which chunks are there, and which may come.
+"""State of one upload at its receiver: which chunks it has, and which it accepts.
 
-    written so far        being written         not taken yet
+    written without gaps  being written         not accepted yet
     |0 1 2 ... prefix-1|  within the window  |  further on |
 
-Chunks may come in any order within a window beyond the first missing one, and any number of times.
-The owner calls `expect` before it writes one, then `wrote` or `dropped`; chunks up to `prefix` are
-known to be on disk, and only that number is kept over a crash.
+Chunks may arrive in any order within a window that begins at the first missing one, and any number
+of times. The owner calls `expect` before it writes a chunk, then `wrote` or `dropped`. Chunks
+before `prefix` are known to be on disk, and only that number survives a crash.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from proto.files.messages import Offer
 
 
 class Verdict(Enum):
-    """What to do with a chunk."""
+    """How to handle a chunk."""
 
     WRITE = "write"
     HAD_ALREADY = "had already"
-    """Answer as if it were written now."""
+    """Answer as if the chunk had been written now."""
 
 
 class Receiving:
-    """One upload.
+    """State of one upload.
 
     Args:
-        offer: what was offered.
-        prefix: how many chunks are on disk already, from the first on.
+        offer: the offer.
+        prefix: number of chunks that are on disk already, from the first on.
 
     Attributes:
-        offer: what was offered.
-        prefix: so many chunks from the first on are written.
-        next: number of a chunk whose sender does not number them.
+        offer: the offer.
+        prefix: number of chunks that are written without a gap, from the first on.
+        next: number of the next chunk, for a sender that does not number its chunks.
     """
 
     def __init__(self, offer: Offer, prefix: int = 0) -> None:
@@ -52,19 +52,19 @@ class Receiving:
 
     @property
     def beyond(self) -> tuple[int, ...]:
-        """Chunks that are written after a missing one."""
+        """Numbers of the chunks that are written after a missing one."""
         return tuple(sorted(self._beyond))
 
     @property
     def writing(self) -> int:
-        """How many chunks are being written."""
+        """Number of chunks that are being written."""
         return len(self._writing)
 
     def expect(self, index: int, size_bytes: int) -> Verdict:
-        """Judges a chunk that came.
+        """Decide how to handle a chunk that arrived.
 
         Raises:
-            RefusedError: it is none of this file's, or may not come yet.
+            RefusedError: the chunk does not belong to this file, or is not accepted yet.
         """
         if not 0 <= index < self.offer.chunks:
             raise RefusedError(
@@ -83,14 +83,14 @@ class Receiving:
                 FileCode.AHEAD, f"chunk {index} is outside the window that begins at {self.prefix}"
             )
         if index in self._writing:
-            # Not answered yet: whoever sent it again did so too early.
+            # It is not answered yet: the sender repeated it too early.
             raise RefusedError(FileCode.BUSY, f"chunk {index} is being written")
         self._writing.add(index)
         self.next = max(self.next, index + 1)
         return Verdict.WRITE
 
     def wrote(self, index: int) -> bool:
-        """Takes note that a chunk is on disk; returns whether `prefix` has grown."""
+        """Record that a chunk is on disk; return whether `prefix` has grown."""
         self._writing.discard(index)
         self._beyond.add(index)
         before = self.prefix
@@ -100,6 +100,6 @@ class Receiving:
         return self.prefix > before
 
     def dropped(self, index: int) -> None:
-        """Takes note that a chunk could not be written."""
+        """Record that a chunk could not be written."""
         self._writing.discard(index)
         self.next = min(self.next, index)

@@ -1,8 +1,8 @@
-"""What a receiver keeps of an upload on disk, so that it goes on after a kill.
+"""State of an upload that a receiver keeps on disk, so that it can resume after a crash.
 
-OPEN    chunks come; how many are there stands in the file itself
-MOVING  everything is there and checked; the file gets its name now
-MOVED   it has its name; the command on arrival may not be called yet
+OPEN    chunks arrive; the file itself stores how many there are
+MOVING  all chunks are written and checked; the file is being renamed to its final name
+MOVED   the file has its final name; the command on arrival may not have been called yet
 DONE    nothing is left to do; kept for a while to answer a sender that asks again
 """
 
@@ -19,11 +19,11 @@ from proto.rmb.address import Address
 
 
 class RecordError(FileError):
-    """The bytes are no record."""
+    """The bytes are not a record."""
 
 
 class Stage(Enum):
-    """How far an upload is."""
+    """Progress of an upload."""
 
     OPEN = "open"
     MOVING = "moving"
@@ -33,32 +33,32 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One upload."""
+    """The stored state of one upload."""
 
     id: str
     source: Address
-    """Who offered it last."""
+    """Session that made the latest offer."""
     offer: Offer
     stage: Stage = Stage.OPEN
     at: float = 0.0
-    """Unix seconds of the stage."""
+    """Time of the stage, in Unix seconds."""
     target: tuple[int, int, int] | None = None
-    """Of the finished file: inode, size, time of change; tells whether it is still there."""
+    """Inode, size and modification time of the finished file, to detect whether it still exists."""
     sha256: str = ""
-    """Of what arrived."""
+    """Checksum of the received file."""
 
     @property
     def name(self) -> str:
-        """Of the finished file; the owner gives one to an offer that has none."""
+        """Name of the finished file: that of the offer, or the id if it has none."""
         return self.offer.name or self.id
 
     def at_stage(self, stage: Stage, at: float, **changes: Any) -> Record:
-        """Returns the record of the next stage."""
+        """Return the record of the next stage."""
         return replace(self, stage=stage, at=at, **changes)
 
 
 def encode_record(record: Record) -> bytes:
-    """What is written to disk."""
+    """Return the bytes that are written to disk."""
     fields = asdict(record) | {
         "offer": record.offer.to_json(),
         "stage": record.stage.value,
@@ -68,10 +68,10 @@ def encode_record(record: Record) -> bytes:
 
 
 def parse_record(data: bytes) -> Record:
-    """Reads it.
+    """Parse a record from disk.
 
     Raises:
-        RecordError: it is damaged.
+        RecordError: the record is damaged.
     """
     try:
         fields = json.loads(data)

@@ -1,17 +1,17 @@
-"""What the sender of a file asks next, and what the answers mean to it.
+"""State machine of the sender of a file: its next request, and the effects of answers.
 
     NEGOTIATING --status--> SENDING --all acknowledged--> CLOSING --done--> DONE
          ^                     |                             |
          '---- no answer, unknown upload, chunks missing ----'        (any) --> FAILED
          '---empty answer--> PLAIN
 
-The owner carries out what `next_request` gives, several requests side by side, and reports how
-each ended: `answered` or `failed`. When it gives None, there is nothing to do until a request ends
-or the time of `next_timer` has come. Time is any clock in seconds.
+The owner makes the requests that `next_request` returns, several at a time, and reports the result
+of each with `answered` or `failed`. If it returns None, there is nothing to do until a request ends
+or the time of `next_timer` is reached. Times are those of any clock in seconds.
 
-A chunk that stays without an answer is sent again. If nothing at all was answered meanwhile the
-receiver is away: then no data is sent to wait in a relay, but a small offer every now and then,
-and its answer says where to go on.
+A chunk without an answer is sent again. If nothing at all was answered in the meantime, the
+receiver is unavailable. The sender then sends no data, which would only wait in a relay, but a
+small offer from time to time, whose answer says where to continue.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from proto.limits.backoff import Backoff
 from proto.rmb.errors import CODE_OTHER
 
 MAX_RESTARTS: Final = 1
-"""Times a file is sent once more because its checksum was wrong at the receiver."""
+"""Number of times that a file is sent again because its checksum did not match at the receiver."""
 
 _PAUSES: Final = Backoff(FIRST_PAUSE_S, MAX_PAUSE_S)
 _FINAL_CODES: Final = frozenset(
     (
         *(FileCode.BAD_REQUEST, FileCode.NOT_ALLOWED, FileCode.EXISTS, FileCode.TOO_LARGE),
         *(FileCode.CHECKSUM, FileCode.FAILED, FileCode.NO_SPACE),
-        *(103, 104, 105),  # the receiver does not know this twin, or its key: see proto.rmb.errors
+        *(103, 104, 105),  # the receiver does not know this twin or its key: see proto.rmb.errors
     )
 )
 
 
 class Phase(Enum):
-    """How far the sender is."""
+    """Progress of the sender."""
 
     NEGOTIATING = "negotiating"
     SENDING = "sending"
@@ -58,12 +58,13 @@ class Phase(Enum):
     DONE = "done"
     FAILED = "failed"
     PLAIN = "plain"
-    """The receiver takes the file, but answers as the reference does: the owner sends the chunks
-    one after another, with the uid of the offer and no tags."""
+    """The receiver accepts the file, but answers as the reference peer does. The owner sends the
+    chunks one after another, with the uid of the offer and no tags.
+    """
 
 
 class Ask(Enum):
-    """The request to make."""
+    """Kind of request to make."""
 
     NEGOTIATE = "file.negotiate"
     WRITE = "file.write"
@@ -72,48 +73,50 @@ class Ask(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """A request to make."""
+    """The next request to make."""
 
     ask: Ask
     timeout_s: float
-    """Wait so long for its answer, then report it as failed."""
+    """Seconds to wait for its answer before reporting it as failed."""
     index: int = 0
-    """Of the chunk to write."""
+    """Number of the chunk to write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How a request ended that got no good answer."""
+    """Reason for which a request failed."""
 
     message: str
     code: int | None = None
-    """Of an error the receiver answered with, or 103: there is none; None: of no such error."""
+    """Code of the error that the receiver answered with, or 103 if there is no such twin; None if
+    there was no such error.
+    """
     final: bool = False
-    """Whether the owner sees no sense in another try."""
+    """Whether the owner considers a retry pointless."""
 
 
 @dataclass(slots=True)
 class _Flight:
     sent_at: float
-    again: bool  # it was sent before: an answer may be to the earlier one
+    again: bool  # it was sent before, so an answer may belong to the earlier request
 
 
 class Sender:
-    """One upload.
+    """Sender of one upload.
 
     Args:
-        offer: the file.
-        now: time.
-        window: chunks under way at most.
-        stall_s: time without any progress after which it fails.
+        offer: offer of the file.
+        now: current time.
+        window: maximum number of chunks in flight.
+        stall_s: seconds without any progress after which the upload fails.
 
     Attributes:
-        phase: how far it is.
-        id: of the upload, once the receiver has named it.
-        name: of the file at the receiver, when it is done.
-        error: why it failed.
-        resumed_chunks: how many the receiver had when it first answered.
-        repeated_chunks: how many were sent more than once.
+        phase: progress of the upload.
+        id: id of the upload, once the receiver has assigned it.
+        name: name of the file at the receiver, when the upload is done.
+        error: reason for which it failed.
+        resumed_chunks: number of chunks that the receiver had when it first answered.
+        repeated_chunks: number of chunks that were sent again.
     """
 
     def __init__(
@@ -133,33 +136,33 @@ class Sender:
         self._pace = Pace(window)
         self._stall_s = stall_s
         self._heard_at = now  # when the receiver last answered
-        self._progress_at = now  # when more was acknowledged than ever before
-        self._best = -1  # so many chunks
-        self._tries = 0  # since then
+        self._progress_at = now  # when more chunks were acknowledged than ever before
+        self._best = -1  # most chunks ever acknowledged
+        self._tries = 0  # tries since the last progress
         self._restarts = 0
-        self._ready_at = now  # not before then
-        self._asked_at: float | None = None  # a negotiate or close under way
-        self._have = 0  # all before are acknowledged
+        self._ready_at = now  # time before which nothing is sent
+        self._asked_at: float | None = None  # when a pending negotiate or close was sent
+        self._have = 0  # all chunks before this one are acknowledged
         self._beyond: set[int] = set()  # acknowledged, after a missing one
-        self._ahead = 1  # how far beyond `_have` the receiver takes chunks
+        self._ahead = 1  # number of chunks from `_have` on that the receiver accepts
         self._flying: dict[int, _Flight] = {}
-        self._sent: set[int] = set()  # were sent before, and may have to be again
+        self._sent: set[int] = set()  # chunks sent before that may have to be sent again
 
     @property
     def over(self) -> bool:
-        """Whether nothing more is to be asked for."""
+        """Whether there are no more requests to make."""
         return self.phase in (Phase.DONE, Phase.FAILED, Phase.PLAIN)
 
     @property
     def acknowledged_bytes(self) -> int:
-        """What of the file is at the receiver."""
+        """Number of bytes of the file that the receiver has."""
         if self.phase is Phase.DONE:
             return self.offer.size_bytes
         first = min(self._have * CHUNK_BYTES, self.offer.size_bytes)
         return first + sum(self.offer.chunk_size(index) for index in self._beyond)
 
     def next_request(self, now: float) -> Next | None:
-        """Returns what to ask now; None: nothing until something happens."""
+        """Return the request to make now; None if there is nothing to do at the moment."""
         if self.over or now < self._ready_at:
             return None
         if self.phase is Phase.SENDING:
@@ -174,7 +177,7 @@ class Sender:
         if self._asked_at is not None:
             return None
         self._asked_at = now
-        # What takes longer is lost, or is found at the next try.
+        # An answer that takes longer is lost, or the next try gets it.
         if self.phase is Phase.CLOSING:
             return Next(Ask.CLOSE, min(self._pace.timeout_s, FIRST_TIMEOUT_S))
         left_s = self._progress_at + self._stall_s - now
@@ -182,7 +185,7 @@ class Sender:
         return Next(Ask.NEGOTIATE, min(self._pace.timeout_s, OFFER_TIMEOUT_S, longest_s))
 
     def next_timer(self) -> float | None:
-        """Returns when to call `next_request` again; None: when a request has ended."""
+        """Return when to call `next_request` again; None to wait until a request has ended."""
         if self.over:
             return None
         if self.phase is Phase.SENDING:
@@ -190,7 +193,7 @@ class Sender:
         return self._ready_at if self._asked_at is None else None
 
     def answered(self, request: Next, payload: bytes, now: float) -> None:
-        """Takes the good answer to a request."""
+        """Process the successful answer to a request."""
         if self.over:
             return
         self._heard_at = now
@@ -212,7 +215,7 @@ class Sender:
         self._take(status, now)
 
     def failed(self, request: Next, failure: Failure, now: float) -> None:
-        """Takes note that a request got no good answer in time."""
+        """Record that a request failed or was not answered in time."""
         if self.over:
             return
         sent_at, self._asked_at = self._asked_at, None
@@ -224,8 +227,8 @@ class Sender:
             self._heard_at = now
         restart = failure.code == FileCode.CHECKSUM and self._restarts < MAX_RESTARTS
         hopeless = failure.final or (failure.code in _FINAL_CODES and not restart)
-        # The code of all other errors: a peer that has no uploads, or once they are under way one
-        # that has too much to do.
+        # This is the code of all other errors. It comes from a peer that accepts no uploads or,
+        # once an upload is in progress, from one that is overloaded.
         if failure.code == CODE_OTHER and not self.id:
             hopeless = True
             message = f"no uploads are taken there: {failure.message}"
@@ -234,10 +237,11 @@ class Sender:
             self._fail(failure)
         elif restart:
             self._restarts += 1
-            self._best = -1  # from the first chunk on
+            self._best = -1  # start again from the first chunk
             self._offer_again(now)
         elif failure.code in (FileCode.UNKNOWN, FileCode.AHEAD):
-            # It has less than it once acknowledged: it was killed, and keeps only what has no gap.
+            # It has fewer chunks than it acknowledged: it was killed, and kept only those without a
+            # gap.
             self._offer_again(now)
         else:
             if sent_at is not None:
@@ -245,15 +249,15 @@ class Sender:
             if request.ask is not Ask.WRITE or sent_at is None or self._heard_at <= sent_at:
                 self._offer_again(now)
             elif failure.code is not None:
-                # The receiver is there, and has too much to do.
+                # The receiver is reachable but overloaded.
                 self._ready_at = max(self._ready_at, now + FIRST_PAUSE_S)
 
     def stop(self, message: str) -> None:
-        """Ends it, because the file can't be read any more or nobody wants it sent."""
+        """End the upload, because the file cannot be read any more or the upload was cancelled."""
         if not self.over:
             self._fail(Failure(message))
 
-    # What an answer changes.
+    # Effects of answers.
 
     def _take(self, status: Status, now: float) -> None:
         self.id = status.id
@@ -263,7 +267,7 @@ class Sender:
         if status.state is State.DONE:
             self.phase, self.name = Phase.DONE, status.name
             return
-        # It may have less than it once acknowledged: its disk may have lost some.
+        # It may have fewer chunks than it acknowledged: its disk may have lost some.
         self._have, self._beyond = status.have, set(status.beyond)
         self._ahead = status.window
         self.phase = Phase.SENDING
@@ -284,7 +288,7 @@ class Sender:
             self._have += 1
         self._progressed(now)
         if self.phase is Phase.NEGOTIATING and self._asked_at is None and self.id:
-            self.phase = Phase.SENDING  # it is back
+            self.phase = Phase.SENDING  # the receiver is reachable again
         if self.phase is Phase.SENDING:
             self._close_when_complete()
 
@@ -303,7 +307,9 @@ class Sender:
             self.phase = Phase.CLOSING
 
     def _offer_again(self, now: float) -> None:
-        """Ask what the receiver has, after a while; many failures at a time are one."""
+        """Schedule an offer to learn which chunks the receiver has; concurrent failures
+        count once.
+        """
         waits = self._asked_at is not None or now < self._ready_at
         if self.phase is Phase.NEGOTIATING and waits:
             return
@@ -314,13 +320,13 @@ class Sender:
     def _fail(self, failure: Failure) -> None:
         self.phase, self.error = Phase.FAILED, failure
 
-    # Which chunk is next.
+    # Choice of the next chunk.
 
     def _can_write(self) -> bool:
         return self.phase is Phase.SENDING and len(self._flying) < self._pace.window
 
     def _next_chunk(self) -> int | None:
-        """The first chunk that is neither acknowledged nor under way."""
+        """Return the first chunk that is neither acknowledged nor in flight."""
         if not self._can_write():
             return None
         end = min(self._have + self._ahead, self.offer.chunks)

@@ -1,9 +1,9 @@
-"""Who somebody is: accounts, secrets, signatures, shared secrets and session tokens.
+"""Identities: accounts, secrets, signatures, shared secrets and session tokens.
 
-A twin is known by a 32-byte account (`ss58` is its text form). The owner has a secret text
-(`seeds`), which gives a signing key (`signing`) and an encryption key (`agreement`). A client
-opens a session with a `tokens` token: `tokens.parse` says who it claims to be, the caller looks
-that twin's account up, `tokens.check_signature` says whether it is true.
+A twin is identified by a 32-byte account (`ss58` is its text form). Its owner has a secret text
+(`seeds`), from which a signing key (`signing`) and an encryption key (`agreement`) are derived. A
+client opens a session with a token (`tokens`): `tokens.parse` returns the twin that it claims to
+be, the caller looks up that twin's account, and `tokens.check_signature` verifies the claim.
 
-Everything here is pure: no clock, no look-ups, no IO.
+Everything here is pure: no clock, no look-ups, no I/O.
 """

@@ -1,9 +1,9 @@
-"""Accounts that prove nothing: public keys for which anybody can make a signature.
+"""Weak accounts: public keys for which anyone can forge a signature.
 
-They are the points of order 1, 2, 4 and 8 on edwards25519, in every form of 32 bytes that the
-ed25519 of Substrate (ZIP 215) decodes. The one of zeros, which a registry may hold for "none", is
-the identity of sr25519 as well. An account does not tell its scheme, so neither scheme may be used
-with any of them.
+They are the points of order 1, 2, 4 and 8 on edwards25519, in every 32-byte form that Substrate's
+ed25519 (ZIP 215) decodes. The account of all zeros, which a registry may store for "none", is also
+the identity of sr25519. An account does not say which scheme it belongs to, so none of them may be
+used with either scheme.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from proto.identity.bounds import ACCOUNT_BYTES
 _P: Final = 2**255 - 19
 _ORDER_8_ORDINATE: Final = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
 
-# The two that fit in 255 bits unreduced included.
+# Including the two that fit in 255 bits without being reduced.
 _ORDINATES: Final = (0, 1, _P - 1, _P, _P + 1, _ORDER_8_ORDINATE, _P - _ORDER_8_ORDINATE)
 
 WEAK_ACCOUNTS: Final = frozenset(
@@ -25,4 +25,4 @@ WEAK_ACCOUNTS: Final = frozenset(
 )
 
 WEAK_ACCOUNT: Final = "anybody can sign for this account (a key of small order)"
-"""What is wrong with one of them."""
+"""Error message for such an account."""

@@ -1,9 +1,9 @@
-"""The encryption key: a secp256k1 secret that two twins agree on a shared secret with.
+"""The encryption key: a secp256k1 secret with which two twins agree on a shared secret.
 
-It is made of the same mini secret as the signing key, before any derivation. The public half is
-the twin's `pk`. The shared secret is the sha256 of the x coordinate alone of the common point, 32
-bytes with leading zeros kept. (libsecp256k1's own ecdh, which coincurve offers as `ecdh`, hashes
-the compressed point with its sign byte: a different secret.)
+It is made from the same mini secret as the signing key, before any derivation. Its public half is
+the twin's `pk`. The shared secret is the sha256 of the x coordinate alone of the common point, as
+32 bytes with leading zeros kept. (libsecp256k1's own ecdh, which coincurve offers as `ecdh`, hashes
+the compressed point with its sign byte, which gives a different secret.)
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from proto.identity.seeds import parse_secret
 
 
 class EncryptionKey:
-    """A secret key for end-to-end encryption.
+    """Secret key for end-to-end encryption.
 
     Attributes:
-        public: its 33-byte compressed public key.
+        public: compressed public key, 33 bytes.
     """
 
     __slots__ = ("_secret", "public")
 
     def __init__(self, mini_secret: bytes) -> None:
-        """Make the key of 32 secret bytes.
+        """Create the key from 32 secret bytes.
 
         Raises:
             SecretError: not 32 bytes, or zero or beyond the order of the curve.
@@ -43,11 +43,11 @@ class EncryptionKey:
 
     @classmethod
     def from_secret(cls, text: str) -> EncryptionKey:
-        """The key of a secret text; a derivation path makes no difference to it."""
+        """Return the key of a secret text; a derivation path does not affect it."""
         return cls(parse_secret(text).mini_secret)
 
     def shared_secret(self, peer_public: bytes) -> bytes:
-        """The 32 bytes that only the holders of both keys can compute.
+        """Return the 32 bytes that only the holders of both keys can compute.
 
         Raises:
             AgreementError: `peer_public` is not a compressed secp256k1 public key.

@@ -1,39 +1,46 @@
-"""Limits and sizes of identities: a constant, its unit, its reason."""
+"""Limits and sizes of identities, each with its unit and reason."""
 
 from __future__ import annotations
 
 from typing import Final
 
 ACCOUNT_BYTES: Final = 32
-"""An account is a public key of either signature scheme."""
+"""Size of an account: a public key of either signature scheme."""
 
 MINI_SECRET_BYTES: Final = 32
-"""A Substrate mini secret; both signing schemes and secp256k1 start from it."""
+"""Size of a Substrate mini secret, from which both signing schemes and secp256k1 start."""
 
 SIGNATURE_BYTES: Final = 65
-"""One byte key type and 64 bytes signature."""
+"""Size of a signature: one byte for the key type and 64 bytes."""
 
 PUBLIC_KEY_BYTES: Final = 33
-"""A compressed secp256k1 point: a twin's `pk`."""
+"""Size of a compressed secp256k1 point: a twin's `pk`."""
 
 MAX_ADDRESS_CHARS: Final = 50
-"""The longest ss58 text of 2 prefix + 32 account + 2 checksum bytes; decoding is quadratic."""
+"""Maximum length of an ss58 text of 2 prefix + 32 account + 2 checksum bytes; decoding is
+quadratic.
+"""
 
 MAX_SECRET_CHARS: Final = 1024
-"""24 words of at most 8 letters take 215; the rest is room for a derivation path."""
+"""Maximum length of a secret: 24 words of at most 8 letters take 215 characters; the rest is for a
+derivation path.
+"""
 
 MAX_TOKEN_BYTES: Final = 8192
-"""Known clients send 180 to 300; common proxies pass request lines of up to 8 KiB."""
+"""Maximum size of a token. Known clients send 180 to 300 bytes; common proxies accept request lines
+of up to 8 KiB.
+"""
 
 MAX_JSON_BRACKETS: Final = 64
-"""Opening brackets in one part of a token, those inside strings too. It bounds the nesting, which
-the JSON reader follows by recursion; known clients send one."""
+"""Maximum number of opening brackets in one part of a token, including those inside strings. It
+bounds the nesting, which the JSON parser follows by recursion; known clients send one.
+"""
 
 MAX_TWIN: Final = 2**32 - 1
-"""Twin ids are uint32 on the wire and on chain."""
+"""Largest twin id: a uint32 on the wire and on chain."""
 
 MAX_TIME_S: Final = 2**64 - 1
-"""Token times are uint64 in the reference relay."""
+"""Largest time in a token: a uint64 in the reference relay."""
 
 TOKEN_TTL_S: Final = 300
-"""Life of a token unless told otherwise: what rmb-peer 1.5 uses."""
+"""Default lifetime of a token: the one of rmb-peer 1.5."""

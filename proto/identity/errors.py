@@ -1,20 +1,21 @@
-"""What can be wrong with identities.
+"""Errors in identities.
 
     IdentityError
-    |- AddressError      text that is no ss58 address of a 32-byte account
-    |- SecretError       text that is no secret, or a secret no key can be made of
-    |- AgreementError    a public encryption key that is none
-    |- SignatureError    a signature that is malformed or does not fit
+    |- AddressError      text that is not the ss58 address of a 32-byte account
+    |- SecretError       text that is not a secret, or a secret that gives no key
+    |- AgreementError    bytes that are not a public encryption key
+    |- SignatureError    a signature that is malformed or does not match
     `- TokenError        a session token that does not open a session
 
-Texts name the field and the bound and never repeat their input: that may be a secret or a token.
+Messages name the field and the bound and never repeat their input, which may be a secret or a
+token.
 """
 
 from __future__ import annotations
 
 
 class IdentityError(Exception):
-    """Base of everything this package raises on bad input."""
+    """Base class of all exceptions that this package raises on bad input."""
 
 
 class AddressError(IdentityError):
@@ -22,7 +23,9 @@ class AddressError(IdentityError):
 
 
 class SecretError(IdentityError):
-    """Text that is not a mnemonic or seed, or no key of the wanted kind can be made of it."""
+    """Text that is not a mnemonic or seed, or from which no key of the requested kind can
+    be made.
+    """
 
 
 class AgreementError(IdentityError):
@@ -41,8 +44,8 @@ class ExpiredTokenError(TokenError):
     """A session token that has expired.
 
     Attributes:
-        twin: whose it would be; its signature was not checked.
-        late_s: for how long.
+        twin: twin that the token claims to be of; its signature was not checked.
+        late_s: seconds since it expired.
     """
 
     def __init__(self, twin: int, late_s: int) -> None:

@@ -1,9 +1,9 @@
-"""Secret texts: what people keep, and the 32 bytes that keys are made of.
+"""Secret texts, which users keep, and the 32 bytes from which keys are made.
 
 A secret is a BIP-39 English mnemonic of 12 or 24 words, or 32 bytes of hex after `0x`. A mnemonic
-becomes a mini secret the way substrate-bip39 does it: PBKDF2 over the words' *entropy*, not over
-the words as BIP-39 itself says. A derivation path (`//hard/soft`, as Substrate tools write it) may
-follow; it changes the sr25519 signing key only (see `signing`), never the mini secret.
+is converted to a mini secret as substrate-bip39 does: with PBKDF2 over the *entropy* of the words,
+not over the words as in BIP-39 itself. A derivation path (`//hard/soft`, as Substrate tools write
+it) may follow. It affects the sr25519 signing key only (see `signing`), never the mini secret.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _CHAIN_CODE_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A secret text, read. Its repr does not give the secret away."""
+    """A parsed secret text. Its repr does not reveal the secret."""
 
     mini_secret: bytes = field(repr=False)
-    """32 bytes; the encryption key is made of these whatever the path."""
+    """The 32 bytes from which the encryption key is made, whatever the path."""
 
     path: str = field(repr=False, default="")
-    """The derivation path as written, "" for none. A hard junction is a secret as well."""
+    """The derivation path as written, "" if there is none. A hard junction is a secret as well."""
 
 
 class Junction(NamedTuple):
@@ -46,10 +46,10 @@ class Junction(NamedTuple):
 
 
 def parse_secret(text: str) -> Secret:
-    """Read a mnemonic or a 0x seed, with or without a derivation path.
+    """Parse a mnemonic or a 0x seed, with or without a derivation path.
 
     Raises:
-        SecretError: neither of these; the text of the error does not repeat the input.
+        SecretError: the text is neither; the error message does not repeat it.
     """
     if len(text) > MAX_SECRET_CHARS:
         raise SecretError(f"a secret has at most {MAX_SECRET_CHARS} characters")
@@ -66,7 +66,7 @@ def parse_secret(text: str) -> Secret:
 
 
 def parse_path(path: str) -> list[Junction]:
-    """The steps of a derivation path that `parse_secret` took."""
+    """Return the steps of a derivation path that `parse_secret` accepted."""
     return [
         Junction(hard=slashes == "//", chain_code=_chain_code(name))
         for slashes, name in _JUNCTION.findall(path)
@@ -85,7 +85,7 @@ def _mnemonic_mini_secret(root: str) -> bytes:
     if len(words) not in _MNEMONIC_WORDS:
         raise SecretError("a secret is a mnemonic of 12 or 24 words or a 0x seed")
     phrase = " ".join(words)
-    # Asked first because the binding's encoding error would repeat a part of the input.
+    # Checked first because the binding's encoding error would repeat a part of the input.
     if not phrase.isascii():
         raise SecretError("a mnemonic is made of English words")
     try:
@@ -96,10 +96,10 @@ def _mnemonic_mini_secret(root: str) -> bytes:
 
 
 def _chain_code(name: str) -> bytes:
-    """A junction's name as sp-core's `DeriveJunction` encodes it.
+    """Return a junction's name as sp-core's `DeriveJunction` encodes it.
 
-    A name that Rust reads as a u64 is that number in little endian; any other is SCALE text.
-    What fits is padded with zeros, the rest is hashed.
+    A name that Rust parses as a u64 is encoded as that number in little endian, any other as SCALE
+    text. An encoding that fits is padded with zeros; a longer one is hashed.
     """
     if _NUMBER.fullmatch(name) and int(name) < 2**64:
         return int(name).to_bytes(_CHAIN_CODE_BYTES, "little")
@@ -111,7 +111,7 @@ def _chain_code(name: str) -> bytes:
 
 
 def _compact_length(length: int) -> bytes:
-    """SCALE compact form of a length; `MAX_SECRET_CHARS` keeps it under 2**14."""
+    """Return the SCALE compact form of a length; `MAX_SECRET_CHARS` keeps it under 2**14."""
     if length < 2**6:
         return bytes([length << 2])
     return (length << 2 | 0b01).to_bytes(2, "little")

@@ -1,8 +1,9 @@
-"""Signing and verifying: sr25519 and ed25519 behind one 65-byte signature.
+"""Signing and verification: sr25519 and ed25519 behind one 65-byte signature format.
 
-The first byte of a signature names the scheme, the other 64 are the scheme's own. An account does
-not tell its scheme, so both are tried as the signature asks. sr25519 signs in the context
-"substrate", plain bytes without any wrapper, like every Substrate tool.
+The first byte of a signature names the scheme; the other 64 are the scheme's own signature. An
+account does not say which scheme it belongs to, so the signature decides which one is used. sr25519
+signs in the context "substrate", over the plain bytes without any wrapper, like every Substrate
+tool.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ class KeyType(Enum):
     ED25519 = 0x65
 
 
-# An enum's value takes longer to get than many things around it.
+# Reading an enum's value takes longer than most of the code around it.
 _SR25519: Final = KeyType.SR25519.value
 _ED25519: Final = KeyType.ED25519.value
 
 
 class SigningKey:
-    """A secret key that signs.
+    """Secret key for signing.
 
     Attributes:
-        key_type: its scheme.
-        account: its 32-byte public key.
+        key_type: signature scheme.
+        account: public key, 32 bytes.
     """
 
     __slots__ = ("_prefix", "_secret", "account", "key_type")
@@ -49,10 +50,10 @@ class SigningKey:
 
     @classmethod
     def from_secret(cls, text: str, key_type: KeyType = KeyType.SR25519) -> SigningKey:
-        """The key of a secret text, derivation path included.
+        """Return the key of a secret text, including its derivation path.
 
         Raises:
-            SecretError: no secret, or a derivation path for an ed25519 key.
+            SecretError: not a secret, or a derivation path for an ed25519 key.
         """
         secret = parse_secret(text)
         if not secret.path:
@@ -69,7 +70,7 @@ class SigningKey:
     def from_mini_secret(
         cls, mini_secret: bytes, key_type: KeyType = KeyType.SR25519
     ) -> SigningKey:
-        """The key of 32 secret bytes.
+        """Return the key of 32 secret bytes.
 
         Raises:
             SecretError: not 32 bytes.
@@ -83,7 +84,7 @@ class SigningKey:
         return cls(key_type, public, private)
 
     def sign(self, message: bytes) -> bytes:
-        """The 65-byte signature of `message`."""
+        """Return the 65-byte signature of `message`."""
         if self.key_type is KeyType.SR25519:
             signature: bytes = sr25519.sign((self.account, self._secret), message)
         else:
@@ -98,8 +99,8 @@ def verify(account: bytes, message: bytes, signature: bytes) -> None:
     """Check that the holder of `account` signed `message`.
 
     Raises:
-        SignatureError: the signature is malformed or does not fit, with rmb-peer's texts, or
-            anybody could have made it (see `accounts`).
+        SignatureError: the signature is malformed or does not match, with rmb-peer's messages, or
+            the account is one for which anyone can sign (see `accounts`).
     """
     if len(signature) != SIGNATURE_BYTES:
         raise SignatureError(
@@ -125,7 +126,7 @@ def verify(account: bytes, message: bytes, signature: bytes) -> None:
 def _sr25519_fits(account: bytes, message: bytes, signature: bytes) -> bool:
     try:
         return bool(sr25519.verify(signature, message, account))
-    except ValueError:  # bytes that are no signature or no public key at all
+    except ValueError:  # bytes that are not a signature or not a public key at all
         return False
 
 

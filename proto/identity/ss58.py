@@ -1,8 +1,8 @@
-"""The text form of accounts: ss58, as every Substrate tool shows them.
+"""ss58, the text form of accounts, as every Substrate tool shows them.
 
-Base58 of `prefix, account, checksum`: the prefix names the network in one or two bytes, the
-checksum is the first two bytes of blake2b-512 over "SS58PRE" and the rest. Only 32-byte accounts
-exist here, so only the two-byte checksum does.
+An address is the Base58 of `prefix, account, checksum`. The prefix names the network in one or two
+bytes; the checksum is the first two bytes of blake2b-512 over "SS58PRE" and the rest. Only 32-byte
+accounts are supported, so only the two-byte checksum is used.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from proto.identity.bounds import ACCOUNT_BYTES, MAX_ADDRESS_CHARS
 from proto.identity.errors import AddressError
 
 GENERIC_PREFIX: Final = 42
-"""Substrate's "no particular network", which TFChain uses too."""
+"""Prefix of Substrate for "no particular network", which TFChain uses too."""
 
 MAX_PREFIX: Final = 2**14 - 1
-"""Prefixes have 14 bits."""
+"""Largest prefix: prefixes have 14 bits."""
 
 _RESERVED_PREFIXES: Final = frozenset({46, 47})
 _FIRST_TWO_BYTE_PREFIX: Final = 64
@@ -27,10 +27,10 @@ _DIGIT_VALUES: Final = {digit: value for value, digit in enumerate(_ALPHABET)}
 
 
 def encode(account: bytes, prefix: int = GENERIC_PREFIX) -> str:
-    """The address of `account` on the network `prefix`.
+    """Return the address of `account` on the network `prefix`.
 
     Raises:
-        AddressError: the account has not 32 bytes, or there is no such prefix.
+        AddressError: the account does not have 32 bytes, or there is no such prefix.
     """
     if len(account) != ACCOUNT_BYTES:
         raise AddressError(f"an account has {ACCOUNT_BYTES} bytes, not {len(account)}")
@@ -39,14 +39,14 @@ def encode(account: bytes, prefix: int = GENERIC_PREFIX) -> str:
 
 
 def decode(text: str, prefix: int | None = None) -> bytes:
-    """The 32-byte account of an address.
+    """Return the 32-byte account of an address.
 
     Args:
         text: the address.
-        prefix: the network it must be of; None takes any, as the account is the same on all.
+        prefix: network that it must belong to; None accepts any, as the account is the same on all.
 
     Raises:
-        AddressError: no address, a wrong checksum, not a 32-byte account, or another network.
+        AddressError: not an address, a wrong checksum, not a 32-byte account, or another network.
     """
     if len(text) > MAX_ADDRESS_CHARS:
         raise AddressError(f"an address has at most {MAX_ADDRESS_CHARS} characters")

@@ -1,20 +1,22 @@
-"""Session tokens: the JWT a client opens its websocket with.
+"""Session tokens: the JWT with which a client opens its websocket.
 
 The whole query string is the token: `header.claims.signature`, each base64url. The header says
-`RS512`, a fixed label that released clients write and the reference relay insists on; the
-signature is a 65-byte `signing` signature over the text `header.claims` itself. The claims:
+`RS512`, a fixed label that released clients write and the reference relay insists on. The signature
+is a 65-byte `signing` signature over the text `header.claims` itself. The claims:
 
     sub   twin id, uint32
-    sid   session id: text, null or absent; "" is a session of its own, null and absent are one
-    iat   issued at, unix seconds; must be there and is compared with nothing, because clients
-          round it up into the future
-    exp   expires at, unix seconds; the token is good while now <= exp
+    sid   session id: text, null or absent; "" is a session of its own, while null and absent are
+          the same session
+    iat   issued at, Unix seconds; required, but compared with nothing, because clients round it up
+          into the future
+    exp   expires at, Unix seconds; the token is valid while now <= exp
 
-Entries and claims beyond these are ignored. What the reference leaves to its JSON reader is
-spelled out here: no duplicate keys, no lone surrogates, no booleans or fractions for integers.
+Other header entries and claims are ignored. Rules that the reference relay leaves to its JSON
+parser are enforced here: no duplicate keys, no lone surrogates, no booleans or fractions for
+integers.
 
-A relay takes three steps: `parse` (cheap, refuses most nonsense), then looks up the account of
-`Token.twin`, then `check_signature` (an elliptic curve operation).
+A relay takes three steps: `parse` (cheap, rejects most invalid tokens), then a look-up of the
+account of `Token.twin`, then `check_signature` (an elliptic curve operation).
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from proto.identity.errors import ExpiredTokenError, SignatureError, TokenError
 from proto.identity.signing import SigningKey, verify
 
 ALGORITHM: Final = "RS512"
-"""The only label the reference relay takes, whatever the signature really is."""
+"""The only label that the reference relay accepts, whatever the actual signature scheme."""
 
 # Base64url with or without padding; the last character must not carry bits that decode to nothing.
 _PART: Final = (
@@ -52,16 +54,16 @@ _TO_URL_SAFE: Final = bytes.maketrans(b"+/", b"-_")
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token that parsed and has not expired. Its signature is not checked yet.
+    """A parsed token that has not expired. Its signature is not checked yet.
 
-    The repr leaves out what would let a reader of a log open the session.
+    The repr omits the parts with which a reader of a log could open the session.
     """
 
     twin: int
-    """The twin it claims to be of."""
+    """Twin that the token claims to be of."""
 
     sid: str | None
-    """The session id; None and "" are different sessions."""
+    """Session id; None and "" are different sessions."""
 
     issued_at: int
     """Unix seconds by the client's clock; may be in the future."""
@@ -70,7 +72,7 @@ class Token:
     """Unix seconds."""
 
     signed: bytes = field(repr=False)
-    """The text that is signed."""
+    """Text that the signature covers."""
 
     signature: bytes = field(repr=False)
     """65 bytes: key type and signature."""
@@ -84,15 +86,15 @@ def issue(
     ttl_s: int = TOKEN_TTL_S,
     omit_sid: bool = False,
 ) -> str:
-    """Make a token. Clients make a new one for every connection attempt.
+    """Create a token. Clients create a new one for every connection attempt.
 
     Args:
-        key: signs it; its account must be the twin's.
-        twin: the twin's id.
-        sid: the session id, None for the session without one.
-        now: unix seconds.
-        ttl_s: how long it can be used to connect; the connection itself outlives it.
-        omit_sid: leave `sid` out instead of writing null, as the Go client does.
+        key: signing key; its account must be the twin's.
+        twin: twin id.
+        sid: session id; None for the session without one.
+        now: Unix seconds.
+        ttl_s: seconds for which it can be used to connect; the connection itself outlives it.
+        omit_sid: whether to omit `sid` instead of writing null, as the Go client does.
 
     Raises:
         TokenError: a relay would refuse the token.
@@ -115,15 +117,15 @@ def issue(
 
 
 def parse(token: bytes, now: int, max_lifetime_s: int = 0) -> Token:
-    """Read a token.
+    """Parse a token.
 
     Args:
         token: the raw query string.
-        now: unix seconds.
-        max_lifetime_s: refuse tokens good for longer than this from now; 0 takes any.
+        now: Unix seconds.
+        max_lifetime_s: maximum remaining lifetime of a token, in seconds; 0 for no limit.
 
     Raises:
-        TokenError: malformed, expired or too long-lived; nothing else is ever raised.
+        TokenError: the token is malformed, expired or too long-lived; no other exception is raised.
     """
     if len(token) > MAX_TOKEN_BYTES:
         raise TokenError(f"a token has at most {MAX_TOKEN_BYTES} bytes")
@@ -160,7 +162,7 @@ def check_signature(token: Token, account: bytes) -> None:
     """Check that the holder of `account`, the account of `token.twin`, made the token.
 
     Raises:
-        TokenError: somebody else did, or the signature is malformed.
+        TokenError: another key made it, or the signature is malformed.
     """
     try:
         verify(account, token.signed, token.signature)
@@ -191,7 +193,7 @@ def _check_integer(claims: dict[str, Any], name: str, maximum: int) -> None:
 
 
 def _read_object(part: bytes, name: str) -> dict[str, Any]:
-    """The JSON object in a part of the token, by the strict rules of the module's docstring."""
+    """Return the JSON object in a part of the token, parsed by this module's strict rules."""
     try:
         text = _decode(part).decode("utf-8")
         if text.count("{") + text.count("[") > MAX_JSON_BRACKETS:
@@ -200,7 +202,7 @@ def _read_object(part: bytes, name: str) -> dict[str, Any]:
         # Strict UTF-8 has no surrogates, so only an escape can have made one.
         if "\\u" in text:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
-    except ValueError:  # of UTF-8, JSON, the hooks below, or a number of thousands of digits
+    except ValueError:  # from UTF-8, JSON, the hooks below, or a number of thousands of digits
         raise TokenError(f"{name}: not strict JSON") from None
     if not isinstance(value, dict):
         raise TokenError(f"{name}: not a JSON object")
@@ -241,7 +243,7 @@ def _syntax_problem(token: bytes) -> str:
 
 
 def _decode(part: bytes) -> bytes:
-    """The bytes of a part that `_TOKEN` matched; surplus padding ends nothing but the padding."""
+    """Decode a part that `_TOKEN` matched. The added padding has no effect if it is not needed."""
     return a2b_base64(part.translate(_TO_STANDARD) + b"==")
 
 
@@ -250,5 +252,5 @@ def _encode(raw: bytes) -> bytes:
 
 
 _PLAIN_HEADER: Final = _encode(b'{"alg":"RS512"}')
-# The two headers that all released clients write, so that a relay need not read them each time.
+# The two headers that released clients write, so that a relay need not parse them each time.
 _KNOWN_HEADERS: Final = frozenset({_PLAIN_HEADER, _encode(b'{"alg":"RS512","typ":"JWT"}')})

@@ -1,1 +1,3 @@
-"""Arithmetic of limits: fixed windows, token buckets, back-off and ranking. Pure, clock given."""
+"""Algorithms of limits: fixed windows, token buckets, back-off and ranking. Pure: callers pass the
+clock.
+"""

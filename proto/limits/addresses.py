@@ -1,8 +1,9 @@
-"""Addresses of clients: whom a limit for each address is for, and which addresses are banned.
+"""Client addresses: which of them share a limit per address, and which are banned.
 
-A host or a site is given a whole /64 of IPv6 at least, and may call from any of its addresses; an
-IPv4 address is one place. Bans name an address or a network; an IPv4 address inside IPv6
-(`::ffff:192.0.2.7`) is that IPv4 address everywhere.
+A host or a site is assigned at least a whole /64 of IPv6 and may connect from any of its addresses,
+so such a network counts as one place; so does a single IPv4 address. Bans name an address or a
+network. An IPv4 address inside IPv6 (`::ffff:192.0.2.7`) is treated as that IPv4 address
+everywhere.
 """
 
 from __future__ import annotations
@@ -18,26 +19,31 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 SITE_BITS: Final = 64
-"""Of an IPv6 address: what is below belongs to one network."""
+"""Length of the IPv6 prefix that identifies a place; the bits after it belong to one network."""
 REMEMBERED: Final = 4096
-"""Addresses of IPv6 whose place is known without reading them: a handful of partners call often."""
+"""Number of cached addresses. A few partner relays connect often, and theirs need not be parsed
+again.
+"""
 SHORTEST_BITS: Final = {4: 8, 6: 16}
-"""Of a banned network, by IP version. A shorter prefix is a typing error: it names hundreds of
-organisations."""
+"""Shortest prefix of a banned network, by IP version. A shorter one is a typing error: it covers
+hundreds of organisations.
+"""
 MAX_NETWORK_CHARS: Final = 43
-"""Of a canonical network of IPv6 with its length."""
+"""Maximum length of a canonical IPv6 network with its prefix length."""
 _MAPPED: Final = ipaddress.IPv6Network("::ffff:0:0/96")
 
 
 class NetworkError(ValueError):
-    """The text is not an address or network that can be banned; says what to write instead."""
+    """The text is not an address or network that can be banned; the message says what to write
+    instead.
+    """
 
 
 def place_of(address: str, site_bits: int = SITE_BITS) -> str:
-    """What the limits of an address are counted under.
+    """Return the key under which the limits of an address are counted.
 
     Args:
-        address: without a port; anything that is no IPv6 address is its own place.
+        address: address without a port; any text that is not an IPv6 address is its own place.
         site_bits: prefix length of the IPv6 networks that count as one place.
     """
     return _site_of(address, site_bits) if ":" in address else address
@@ -55,7 +61,7 @@ def _site_of(address: str, site_bits: int) -> str:
 
 
 def read_address(text: str) -> Address | None:
-    """An address without a port; None where the text is not one, such as that of a Unix socket."""
+    """Parse an address without a port; None for any other text, such as that of a Unix socket."""
     try:
         found = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
@@ -64,14 +70,14 @@ def read_address(text: str) -> Address | None:
 
 
 def read_network(text: str) -> Network:
-    """The network of a ban: an address, or a network in CIDR notation.
+    """Parse the network of a ban: an address, or a network in CIDR notation.
 
     Raises:
-        NetworkError: it is neither, or wider than `SHORTEST_BITS`.
+        NetworkError: the text is neither, or the network is wider than `SHORTEST_BITS`.
     """
     text = text.strip()
     try:
-        network = ipaddress.ip_network(text.replace("%", " "), strict=False)  # no scopes
+        network = ipaddress.ip_network(text.replace("%", " "), strict=False)  # refuses scopes
     except ValueError:
         raise NetworkError(
             f"{text[:MAX_NETWORK_CHARS]!r} is not an address or network; "
@@ -95,15 +101,15 @@ def read_network(text: str) -> Network:
 
 
 def shown_network(network: Network) -> str:
-    """A network as text: an address alone without its length."""
+    """Return a network as text; a single address has no prefix length."""
     whole = network.prefixlen == network.max_prefixlen
     return str(network.network_address if whole else network)
 
 
 class NetworkTable(Generic[V]):
-    """Networks and what holds for each: one look into a dictionary for each prefix length in use.
+    """Values by network, found with one dictionary look-up per prefix length in use.
 
-    Answers are remembered, so an address that comes again costs one look into a dictionary.
+    Results are cached, so that a repeated address costs one dictionary look-up.
     """
 
     def __init__(self, values: Mapping[Network, V]) -> None:
@@ -118,7 +124,9 @@ class NetworkTable(Generic[V]):
         return bool(self._lengths)
 
     def find(self, address: str) -> V | None:
-        """What holds for an address without a port, by the smallest network around it."""
+        """Return the value of the smallest network that contains an address without a port, or
+        None.
+        """
         if not self._lengths:
             return None
         if address not in self._answers:
@@ -138,11 +146,11 @@ class NetworkTable(Generic[V]):
 
 
 class BannedNetworks(NetworkTable[bool]):
-    """Networks that are banned."""
+    """Set of banned networks."""
 
     def __init__(self, networks: Iterable[Network] = ()) -> None:
         super().__init__(dict.fromkeys(networks, True))
 
     def covers(self, address: str) -> bool:
-        """Whether an address without a port is banned; what is not an address never is."""
+        """Return whether an address without a port is banned; any other text never is."""
         return self.find(address) is not None

@@ -1,6 +1,6 @@
-"""Exponential back-off: each wait is a multiple of the one before, up to a longest one.
+"""Exponential back-off: each wait is a multiple of the one before, up to a maximum.
 
-Chance is added on top, so that many who failed together do not come back together.
+A random part is added, so that many clients that failed together do not return together.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The rule of a series of waits."""
+    """Parameters of a series of waits."""
 
     first_s: float
     """Wait after the first failure."""
     longest_s: float
-    """No wait is longer, jitter aside."""
+    """Maximum wait, without jitter."""
     factor: float = 2.0
-    """Each wait is this many times the one before."""
+    """Ratio of each wait to the one before."""
     jitter: float = 0.0
-    """Largest part of a wait that is added to it by chance: 0.5 makes 1 s anything up to 1.5 s."""
+    """Maximum random part added to a wait, as a share of it: 0.5 makes 1 s anything up to 1.5 s."""
 
     def __post_init__(self) -> None:
         if not 0 < self.first_s <= self.longest_s:
@@ -29,11 +29,12 @@ class Backoff:
             raise ValueError("the factor must be at least 1 and the jitter at least 0")
 
     def delay_s(self, failures: int, random: Callable[[], float]) -> float:
-        """Returns the wait after that many failures in a row.
+        """Return the wait after a number of failures in a row.
 
         Args:
-            failures: 0 gives no wait.
-            random: returns a number from 0 up to 1, such as `random.Random(...).random`.
+            failures: number of failures; 0 gives no wait.
+            random: function that returns a number from 0 up to 1, such as
+                `random.Random(...).random`.
         """
         if failures <= 0:
             return 0.0

@@ -1,8 +1,8 @@
 """Token buckets: a steady rate with room for a burst, for handshakes per address.
 
-A bucket holds at most `burst` tokens and gains `rate_per_s` of them each second; what it holds is
-worked out when it is asked, from the time gone by, so an untouched bucket costs nothing. Times are
-seconds of any clock that never goes back.
+A bucket holds at most `burst` tokens and gains `rate_per_s` tokens per second. Its content is
+computed from the elapsed time when it is used, so an unused bucket costs nothing. Times are seconds
+of any monotonic clock.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Hashable
 from typing import Final, Generic, TypeVar
 
 MAX_KEYS: Final = 65_536
-"""Buckets kept at a time; one takes some 200 bytes."""
+"""Maximum number of buckets kept; each takes about 200 bytes."""
 
 Key = TypeVar("Key", bound=Hashable)
 
 
 class TokenBucket:
-    """One bucket, full at first."""
+    """A single bucket, full at first."""
 
     __slots__ = ("_at", "_tokens", "burst", "rate_per_s")
 
@@ -29,7 +29,7 @@ class TokenBucket:
         self._at = now
 
     def take(self, now: float, tokens: float = 1.0) -> bool:
-        """Takes tokens if there are enough; otherwise leaves the bucket as it is."""
+        """Take tokens if there are enough, otherwise none; return whether they were taken."""
         self._fill(now)
         if self._tokens < tokens:
             return False
@@ -37,7 +37,7 @@ class TokenBucket:
         return True
 
     def wait_s(self, now: float, tokens: float = 1.0) -> float:
-        """Returns the seconds until so many tokens are there; infinite above the burst."""
+        """Return the seconds until a number of tokens is available; infinite above the burst."""
         if tokens > self.burst:
             return float("inf")
         self._fill(now)
@@ -50,10 +50,10 @@ class TokenBucket:
 
 
 class TokenBuckets(Generic[Key]):
-    """A bucket per key, at most `max_keys` of them.
+    """One bucket per key, at most `max_keys` of them.
 
-    The bucket that was not asked for longest makes room. It is the one most likely full again, and
-    a full bucket is the same as none.
+    When there are too many, the least recently used bucket is discarded. It is the one most likely
+    to be full again, and a full bucket is equivalent to none.
     """
 
     __slots__ = ("_buckets", "burst", "max_keys", "rate_per_s")
@@ -63,13 +63,13 @@ class TokenBuckets(Generic[Key]):
         self.rate_per_s = rate_per_s
         self.burst = burst
         self.max_keys = max_keys
-        self._buckets: dict[Key, TokenBucket] = {}  # the one asked for last is at the end
+        self._buckets: dict[Key, TokenBucket] = {}  # the most recently used one is at the end
 
     def __len__(self) -> int:
         return len(self._buckets)
 
     def take(self, key: Key, now: float, tokens: float = 1.0) -> bool:
-        """Takes tokens from the bucket of `key` if there are enough."""
+        """Take tokens from the bucket of `key` if there are enough; return whether it did."""
         bucket = self._buckets.pop(key, None)
         if bucket is None:
             bucket = TokenBucket(self.rate_per_s, self.burst, now)

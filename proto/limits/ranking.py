@@ -1,8 +1,8 @@
-"""Ranking of relays by how often they failed lately.
+"""Ranking of relays by how often they failed recently.
 
-Per name a list of failure times; only those of the last `period_s` count, so a rank heals as
-failures age out. Names are tried in ascending order of failures per hour; those that are equal are
-shuffled, which spreads the load.
+Each name has a list of failure times. Only those of the last `period_s` count, so a rank recovers
+as failures age out. Names are tried in ascending order of failures per hour; names with equal rates
+are shuffled, which spreads the load.
 """
 
 from __future__ import annotations
@@ -12,19 +12,21 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 DEFAULT_PERIOD_S: Final = 3600
-"""The reference's `--ranker-period`."""
+"""Default of the reference relay's `--ranker-period`."""
 
 MAX_FAILURES: Final = 1000
-"""Failure times kept per name, the latest: more than these make no difference to the order."""
+"""Maximum number of failure times kept per name: more would not change the order."""
 
 MAX_NAMES: Final = 10_000
-"""Names kept; twins choose theirs freely, so the one whose last failure is oldest makes room."""
+"""Maximum number of names kept. Twins choose them freely, so the name with the oldest last failure
+is discarded when there are more.
+"""
 
 _HOUR_S: Final = 3600
 
 
 class Ranking:
-    """Failures of named things over a sliding period; times are seconds of one clock."""
+    """Failures by name over a sliding period; times are seconds of one clock."""
 
     __slots__ = ("_failures", "max_names", "period_s")
 
@@ -39,7 +41,7 @@ class Ranking:
         return len(self._failures)
 
     def fail(self, name: str, now: float) -> None:
-        """Takes note of a failure."""
+        """Record a failure."""
         times = self._failures.pop(name, None)
         if times is None:
             times = deque(maxlen=MAX_FAILURES)
@@ -49,13 +51,13 @@ class Ranking:
         self._failures[name] = times
 
     def replace(self, name: str, times: Iterable[float]) -> None:
-        """Makes these the failures of a name, the oldest first: somebody else keeps them too."""
+        """Replace the failures of a name by those kept elsewhere, oldest first."""
         self._failures.pop(name, None)
         for time in times:
             self.fail(name, time)
 
     def rate_per_hour(self, name: str, now: float) -> float:
-        """Returns the failures per hour over the period that ends now."""
+        """Return the failures per hour over the period that ends now."""
         times = self._failures.get(name)
         if times is None:
             return 0.0
@@ -69,12 +71,13 @@ class Ranking:
     def order(
         self, names: Iterable[str], now: float, shuffle: Callable[[list[str]], None]
     ) -> list[str]:
-        """Returns the names, the most reliable first.
+        """Return the names, most reliable first.
 
         Args:
-            names: what to choose from.
+            names: names to sort.
             now: end of the period that counts.
-            shuffle: puts a list in random order, such as `random.Random(...).shuffle`.
+            shuffle: function that puts a list in random order, such as
+                `random.Random(...).shuffle`.
         """
         ordered = list(names)
         shuffle(ordered)

@@ -1,8 +1,9 @@
-"""Room for what waits, shared so that whoever asks for much leaves room for others.
+"""Fair sharing of a limited number of waiting places.
 
-Each may have as much as is free at that moment: alone half of all, beside one that has its fill a
-third, and so on. However greedy some are, one who comes later finds room; and no room is kept for
-those who do not ask. (Switches share their buffers like this: "dynamic thresholds".)
+Each user may hold as many places as are free at that moment: a single user gets half of all, two
+users a third each, and so on. However many places some users request, a later one finds room, and
+no places are reserved for users that request none. (Network switches share their buffers in this
+way: "dynamic thresholds".)
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Shares(Generic[Key]):
-    """Who has how much of something.
+    """Places held by each user.
 
     Attributes:
-        free: what nobody has.
+        free: number of places that no user holds.
     """
 
     def __init__(self, total: int) -> None:
@@ -25,7 +26,7 @@ class Shares(Generic[Key]):
         self._taken: dict[Key, int] = {}
 
     def take(self, who: Key) -> bool:
-        """Takes one for somebody; False when that one has as much as is free already."""
+        """Take a place for a user; return False if it already holds as many as are free."""
         taken = self._taken.get(who, 0)
         if taken >= self.free:
             return False
@@ -34,7 +35,7 @@ class Shares(Generic[Key]):
         return True
 
     def give(self, who: Key) -> None:
-        """Gives one of somebody's back."""
+        """Return one place of a user."""
         left = self._taken[who] - 1
         if left:
             self._taken[who] = left

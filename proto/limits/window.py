@@ -1,9 +1,10 @@
-"""The fixed window limit of a twin: so many messages and bytes per minute of the clock.
+"""Fixed window limit of a twin: a number of messages and bytes per minute of the clock.
 
-Several workers serve sessions of one twin. Each counts what it admits in a `WindowCount` and hands
-the part not yet reported to the shared counter (`take`); the counter's reply, the sum over all
-workers, comes back with `merge`. A judgement uses that sum and everything counted here since: exact
-for one worker, and for several as exact as reports are frequent.
+Several workers serve sessions of one twin. Each counts the messages that it admits in a
+`WindowCount` and adds the part not yet reported to the shared counter (`take`). The counter's
+reply, the sum over all workers, comes back with `merge`. A decision uses that sum and everything
+counted here since. It is exact for one worker; for several, its accuracy depends on how often they
+report.
 """
 
 from __future__ import annotations
@@ -12,22 +13,22 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 WINDOW_S: Final = 60
-"""Windows begin at multiples of this of unix time, as in rmb-rs 1.5."""
+"""Length of a window. Windows begin at multiples of this in Unix time, as in rmb-rs 1.5."""
 
 
 class Excess(Enum):
-    """Which half of the limit a message broke."""
+    """Which part of the limit a message exceeded."""
 
     COUNT = auto()
     SIZE = auto()
 
 
 class Limit(NamedTuple):
-    """What one window may hold; 0 is unlimited, for each by itself.
+    """Limits of one window; 0 means unlimited, for each separately.
 
     Attributes:
-        messages: how many.
-        size_bytes: of all messages together, and of each one.
+        messages: number of messages.
+        size_bytes: size of all messages together, and of each single one.
     """
 
     messages: int = 0
@@ -35,7 +36,7 @@ class Limit(NamedTuple):
 
 
 class Increment(NamedTuple):
-    """What a worker adds to the shared counter of a window."""
+    """Amount that a worker adds to the shared counter of a window."""
 
     window: int
     messages: int
@@ -43,7 +44,7 @@ class Increment(NamedTuple):
 
 
 def window_index(now: float) -> int:
-    """Returns the number of the window that unix time `now` falls into."""
+    """Return the number of the window that Unix time `now` falls into."""
     return int(now // WINDOW_S)
 
 
@@ -51,12 +52,12 @@ class WindowCount:
     """Messages and bytes of one twin in the current window.
 
     Attributes:
-        window: index of the window the numbers belong to.
-        messages: over all workers, as far as known here.
-        size_bytes: the same.
-        new_messages: counted here and not taken yet.
-        new_bytes: the same.
-        merged: whether the shared counter of this window was heard of.
+        window: index of the window that the numbers belong to.
+        messages: messages of all workers, as far as known here.
+        size_bytes: bytes of all workers, as far as known here.
+        new_messages: messages counted here and not taken yet.
+        new_bytes: bytes counted here and not taken yet.
+        merged: whether a reply of the shared counter of this window has been received.
     """
 
     __slots__ = (
@@ -77,10 +78,11 @@ class WindowCount:
         self._unanswered = False  # an increment is on its way to the shared counter
 
     def admit(self, size_bytes: int, limit: Limit, now: float) -> Excess | None:
-        """Counts a message and says which half of the limit it breaks, if any.
+        """Count a message, and return which part of the limit it exceeds, or None.
 
-        A message larger than the whole window is refused without being counted; any other one
-        counts, refused or not, as in rmb-rs 1.5: who keeps sending stays refused.
+        A message larger than the whole window's limit is refused without being counted. Any other
+        message counts even if it is refused, as in rmb-rs 1.5: a client that keeps sending stays
+        refused.
         """
         window = int(now // WINDOW_S)
         if window != self.window:
@@ -99,7 +101,9 @@ class WindowCount:
         return None
 
     def admit_all(self, messages: int, size_bytes: int, limit: Limit, now: float) -> bool:
-        """Counts messages if none of them breaks the limit; if not, they are judged singly."""
+        """Count messages if together they stay within the limit; return False if they must be
+        admitted singly.
+        """
         window = int(now // WINDOW_S)
         if window != self.window:
             self._begin(window)
@@ -115,7 +119,7 @@ class WindowCount:
         return True
 
     def is_roomy(self, messages: int, size_bytes: int, limit: Limit, now: float) -> bool:
-        """Whether so much more leaves half of the limit free, as far as is known."""
+        """Return whether half of the limit stays free after this many more, as far as is known."""
         if not self.merged or int(now // WINDOW_S) != self.window:
             return False
         max_messages, max_bytes = limit
@@ -124,17 +128,18 @@ class WindowCount:
         )
 
     def uncount(self, size_bytes: int, window: int) -> None:
-        """Takes back one message that was counted in a window; nothing if that is over."""
+        """Undo the count of one message in a window; do nothing if that window is over."""
         if window == self.window:
             self.messages -= 1
             self.size_bytes -= size_bytes
-            self.new_messages -= 1  # below zero where it was reported already
+            self.new_messages -= 1  # below zero if it was reported already
             self.new_bytes -= size_bytes
 
     def take(self) -> Increment | None:
-        """Hands out what the shared counter does not have yet; None when there is nothing.
+        """Return the part that the shared counter does not have yet; None if there is nothing to
+        add.
 
-        Nothing is handed out until the former increment was answered (`merge` or `settle`), as
+        Nothing is returned until the previous increment was answered (`merge` or `settle`), so that
         exactly one commit is unanswered at a time.
         """
         if self._unanswered or not self.new_messages:
@@ -145,7 +150,7 @@ class WindowCount:
         return increment
 
     def merge(self, window: int, messages: int, size_bytes: int) -> None:
-        """Takes the shared counter's reply to the increment; one for a past window is void."""
+        """Apply the shared counter's reply to the increment; ignore one for a past window."""
         if window == self.window:
             self.merged = True
             self.messages = messages + self.new_messages
@@ -153,12 +158,12 @@ class WindowCount:
             self._unanswered = False
 
     def settle(self, window: int) -> None:
-        """Takes note that the increment was applied although its reply was lost."""
+        """Record that the increment was applied although its reply was lost."""
         if window == self.window:
             self._unanswered = False
 
     def give_back(self, increment: Increment) -> None:
-        """Takes note that the increment was refused: it is handed out again with the next one."""
+        """Record that the increment was refused; it is taken again together with the next one."""
         if increment.window == self.window:
             self.new_messages += increment.messages
             self.new_bytes += increment.size_bytes
@@ -169,4 +174,4 @@ class WindowCount:
         self.messages = self.size_bytes = 0
         self.new_messages = self.new_bytes = 0
         self.merged = False
-        self._unanswered = False  # a reply that still comes is void
+        self._unanswered = False  # a reply that still arrives is ignored

@@ -1,4 +1,4 @@
-"""Addresses of sessions: a twin and the presence and value of a connection name.
+"""Addresses of sessions: a twin, and an optional connection name.
 
 A session key anywhere in the code is the tuple `(twin, connection)`. No connection (None) and an
 empty one are different sessions, so compare presence, never truthiness.
@@ -16,7 +16,7 @@ SessionKey: TypeAlias = tuple[int, str | None]
 
 
 class Address(NamedTuple):
-    """Where a message comes from or goes to; equal to the plain tuple of the same values."""
+    """Source or destination of a message; equal to the plain tuple of the same values."""
 
     twin: int
     connection: str | None = None
@@ -26,13 +26,13 @@ class Address(NamedTuple):
 
 
 def format(key: SessionKey) -> str:
-    """Returns `<twin>` or `<twin>:<connection>`, the suffix of Redis keys too."""
+    """Return `<twin>` or `<twin>:<connection>`, which is also the suffix of Redis keys."""
     twin, connection = key
     return str(twin) if connection is None else f"{twin}:{connection}"
 
 
 def parse(text: str, max_connection_bytes: int = MAX_CONNECTION_BYTES) -> Address:
-    """Reads an address, split at the first colon; `7:` is the empty connection of twin 7.
+    """Parse an address, split at the first colon; `7:` is the empty connection of twin 7.
 
     Raises:
         AddressError: the twin is not a plain decimal number of 32 bits.
@@ -55,7 +55,7 @@ def parse(text: str, max_connection_bytes: int = MAX_CONNECTION_BYTES) -> Addres
 
 
 def from_message(message: pb.Address) -> Address:
-    """Returns the address of a protobuf message; an absent one is twin 0."""
+    """Return the address of a protobuf message; an absent one is twin 0."""
     connection = message.connection
     if connection or message.HasField("connection"):
         return Address(message.twin, connection)
@@ -63,11 +63,11 @@ def from_message(message: pb.Address) -> Address:
 
 
 def to_message(key: SessionKey) -> pb.Address:
-    """Returns the protobuf message of an address."""
+    """Return the protobuf message of an address."""
     twin, connection = key
     return pb.Address(twin=twin, connection=connection)
 
 
 def _shown(text: str) -> str:
-    """Quotes input for an error text, cut so that it can't flood a log."""
+    """Quote input for an error message, truncated so that it cannot flood a log."""
     return repr(text[:40] + "..." if len(text) > 40 else text)

@@ -1,10 +1,10 @@
 """Envelopes parsed into shared blocks of memory.
 
-The protobuf runtime allocates at least two pieces of memory for each message it parses, and hands
-the free pages of the whole process back to the kernel after each ten thousand pieces it has freed
-(`malloc_trim`, on glibc). A relay that handles 60,000 messages a second so did it twelve times a
-second, and walked all that it holds for slow readers each time. Messages that are fields of one
-other message share its memory, which is freed in few pieces with the last of them.
+The protobuf runtime allocates at least two pieces of memory for each message it parses. On glibc,
+it returns the free pages of the whole process to the kernel each time it has freed ten thousand
+pieces (`malloc_trim`). A relay that handles 60,000 messages a second did so twelve times a second,
+and each time walked all the memory that it holds for slow readers. Messages that are fields of a
+common parent message share its memory, which is freed in few pieces together with the last of them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from typing import Final
 from proto.rmb import types_pb2 as pb
 
 BLOCK_BYTES: Final = 64 << 10
-"""Of one block, about: it lives as long as one of its envelopes does."""
+"""Approximate size of one block. It lives as long as any of its envelopes."""
 
 ENVELOPE_BYTES: Final = 256
-"""What an envelope takes beside the bytes it was parsed from, about."""
+"""Approximate memory of an envelope in addition to the bytes it was parsed from."""
 
 
 def block_parser() -> Callable[[bytes], pb.Envelope]:
-    """A parser as `Envelope.FromString`, for one that keeps few of the envelopes it gets.
+    """Return a parser like `Envelope.FromString`, for callers that keep few of the parsed
+    envelopes.
 
     Returns:
-        Parses one message; it raises `google.protobuf.message.DecodeError`.
+        Function that parses one message; it raises `google.protobuf.message.DecodeError`.
     """
     add = pb.Envelopes().envelopes.add
     left_bytes = BLOCK_BYTES

@@ -1,10 +1,10 @@
-"""What is signed of an envelope, and its signature.
+"""The challenge of an envelope, which is what its sender signs, and the signature.
 
-The challenge is the md5 of the envelope's fields, concatenated without separators in the order
-rmb-rs 1.5 hashes them (`rmb::types`, trait `Challengeable`). Presence counts: a field that is set
-and empty adds nothing to the hash by itself, but absent and empty are kept apart in addresses,
-where a connection changes who is meant. The md5 is fixed by the protocol; its weaknesses (no
-separators, plain and cipher alike) are recorded in `tests/interop/vectors/rmb_blind.json`.
+The challenge is the md5 of the envelope's fields, concatenated without separators in the order in
+which rmb-rs 1.5 hashes them (`rmb::types`, trait `Challengeable`). A field that is present but
+empty adds nothing to the hash. Absent and empty are distinguished only in addresses, where a
+connection selects another session. The protocol prescribes md5; the weaknesses (no separators,
+plain and cipher treated alike) are recorded in `tests/interop/vectors/rmb_blind.json`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from proto.rmb.errors import SignatureError
 
 
 def challenge(envelope: pb.Envelope) -> bytes:
-    """Returns the 16 bytes that are signed."""
+    """Return the 16 bytes that are signed."""
     source, destination = envelope.source, envelope.destination
-    # Of what is not a request the command reads as empty: cheaper than asking for the kind first.
+    # The command of any other kind reads as empty, which is cheaper than checking the kind first.
     content = envelope.request.command
     if not content and envelope.HasField("error"):
         content = f"{envelope.error.code}{envelope.error.message}"
@@ -40,15 +40,15 @@ def challenge(envelope: pb.Envelope) -> bytes:
 
 
 def sign(envelope: pb.Envelope, key: signing.SigningKey) -> None:
-    """Sets the signature; every other field must have its final value."""
+    """Set the signature; every other field must have its final value."""
     envelope.signature = key.sign(challenge(envelope))
 
 
 def verify(envelope: pb.Envelope, account: bytes) -> None:
-    """Checks the signature against the account of the source twin.
+    """Check the signature against the account of the source twin.
 
     Raises:
-        SignatureError: not signed, not well-formed, or not signed by that account.
+        SignatureError: not signed, malformed, or not signed by that account.
     """
     if not envelope.HasField("signature"):
         raise SignatureError("message is not signed")

@@ -1,8 +1,9 @@
-"""End-to-end encryption of payloads: AES-256-GCM under a secret that two twins share.
+"""End-to-end encryption of payloads: AES-256-GCM with a secret that two twins share.
 
-The secret is `proto.identity.agreement`'s (sha256 of the x coordinate). A cipher payload is the
-nonce, the ciphertext and the tag in one; there is no associated data, so a relay sees who talks to
-whom and the command, and a peer must check the envelope's signature before it trusts either.
+The secret is that of `proto.identity.agreement` (sha256 of the x coordinate). A cipher payload is
+the concatenation of nonce, ciphertext and tag. There is no associated data, so a relay sees source,
+destination and command, and a peer must check the envelope's signature before it trusts any of
+these.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from proto.rmb.errors import CipherError
 
 
 class Box:
-    """What two twins share: seals and opens payloads.
+    """Encryption and decryption of payloads between two twins.
 
     Args:
         shared: 32 bytes, the same for both twins.
@@ -24,13 +25,13 @@ class Box:
     __slots__ = ("_aead",)
 
     def __init__(self, shared: bytes) -> None:
-        self._aead = AESGCM(shared)  # kept: making it takes longer than sealing a short payload
+        self._aead = AESGCM(shared)  # kept: creating it takes longer than sealing a short payload
 
     def seal(self, plaintext: bytes, nonce: bytes) -> bytes:
-        """Returns the cipher payload.
+        """Return the cipher payload.
 
         Args:
-            plaintext: may be empty; the cipher is 28 bytes then.
+            plaintext: may be empty; the cipher payload then has 28 bytes.
             nonce: 12 random bytes, never used again with this secret.
         """
         if len(nonce) != NONCE_BYTES:
@@ -38,10 +39,10 @@ class Box:
         return nonce + self._aead.encrypt(nonce, plaintext, None)
 
     def unseal(self, cipher: bytes) -> bytes:
-        """Returns the plaintext of a cipher payload.
+        """Return the plaintext of a cipher payload.
 
         Raises:
-            CipherError: too short, changed, or sealed under another secret.
+            CipherError: too short, modified, or sealed with another secret.
         """
         if len(cipher) < NONCE_BYTES + TAG_BYTES:
             raise CipherError
@@ -52,10 +53,10 @@ class Box:
 
 
 def encrypt(shared: bytes, plaintext: bytes, nonce: bytes) -> bytes:
-    """Seals one payload: see `Box`."""
+    """Encrypt one payload: see `Box`."""
     return Box(shared).seal(plaintext, nonce)
 
 
 def decrypt(shared: bytes, cipher: bytes) -> bytes:
-    """Opens one payload: see `Box`."""
+    """Decrypt one payload: see `Box`."""
     return Box(shared).unseal(cipher)

@@ -1,9 +1,9 @@
-"""What can be wrong with RMB input.
+"""Errors in RMB input.
 
     RmbError
-    |- AddressError          text that is no address
+    |- AddressError          text that is not an address
     |- BoundError            a field above its bound
-    `- EnvelopeError         an incoming envelope that can't be used; has the peer's error code
+    `- EnvelopeError         an incoming envelope that cannot be used; has the peer's error code
        |- NotBinaryError     100
        |- NotEnvelopeError   101
        |- ExpiredError       102
@@ -12,7 +12,7 @@
        |- NoPublicKeyError   105
        `- CipherError        106
 
-Codes and texts are those rmb-peer 1.5 answers requests with; clients show them to people.
+Codes and messages are those with which rmb-peer 1.5 answers requests; clients show them to users.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from __future__ import annotations
 from typing import ClassVar, Final
 
 CODE_OTHER: Final = 500
-"""Code of an error that has none of its own."""
+"""Code of an error without a code of its own."""
 
 MAX_CODE: Final = 2**32 - 1
 """Highest code of an error."""
 
 
 class RmbError(Exception):
-    """Base of everything this package raises on bad input."""
+    """Base class of all exceptions that this package raises on bad input."""
 
 
 class AddressError(RmbError):
@@ -39,9 +39,9 @@ class BoundError(RmbError):
 
     Attributes:
         field: name of the field.
-        size: what was found.
-        bound: what is allowed.
-        unit: what both are counted in.
+        size: size that was found.
+        bound: size that is allowed.
+        unit: unit of both.
     """
 
     def __init__(self, field: str, size: int, bound: int, unit: str = "bytes") -> None:
@@ -53,13 +53,13 @@ class BoundError(RmbError):
 
 
 class EnvelopeError(RmbError):
-    """An incoming envelope can't be used; `code` and the text go into the error answer."""
+    """An incoming envelope cannot be used; `code` and the message go into the error answer."""
 
     code: ClassVar[int] = CODE_OTHER
 
 
 class NotBinaryError(EnvelopeError):
-    """A websocket message that is text."""
+    """A websocket message is text."""
 
     code = 100
 
@@ -68,7 +68,7 @@ class NotBinaryError(EnvelopeError):
 
 
 class NotEnvelopeError(EnvelopeError):
-    """Bytes that do not parse as an Envelope."""
+    """The bytes cannot be parsed as an Envelope."""
 
     code = 101
 
@@ -86,7 +86,7 @@ class ExpiredError(EnvelopeError):
 
 
 class UnknownTwinError(EnvelopeError):
-    """No such twin."""
+    """There is no such twin."""
 
     code = 103
 
@@ -96,7 +96,7 @@ class UnknownTwinError(EnvelopeError):
 
 
 class SignatureError(EnvelopeError):
-    """Not signed, wrongly signed, or signed by somebody else."""
+    """An envelope is not signed, wrongly signed, or signed by another twin."""
 
     code = 104
 
@@ -106,7 +106,7 @@ class SignatureError(EnvelopeError):
 
 
 class NoPublicKeyError(EnvelopeError):
-    """An encrypted payload from a twin that published no encryption key."""
+    """An encrypted payload comes from a twin that published no encryption key."""
 
     code = 105
 
@@ -115,7 +115,7 @@ class NoPublicKeyError(EnvelopeError):
 
 
 class CipherError(EnvelopeError):
-    """A cipher payload that does not open."""
+    """A cipher payload cannot be decrypted."""
 
     code = 106
 

@@ -1,4 +1,4 @@
-"""What the two sides of the protocol tell their owner: see `machine.py`."""
+"""Events that the two sides of the protocol report to their owner: see `machine.py`."""
 
 from __future__ import annotations
 
@@ -10,114 +10,114 @@ from proto.rmb.errors import EnvelopeError
 from proto.rmb.reasons import MessageReason, SessionReason
 from proto.rmb.routing import Step
 
-# Of a relay, about one session.
+# Events of a relay, about one session.
 
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeAccepted:
-    """A message is to be queued or sent on; its bytes are forwarded as they are."""
+    """A message must be queued or forwarded; its bytes are forwarded unchanged."""
 
     envelope: pb.Envelope
-    """Parsed, to decide by; never serialised again."""
+    """The parsed envelope, for decisions; it is never serialised again."""
     data: bytes
-    """What is forwarded."""
+    """Bytes to forward."""
     destination: SessionKey
-    """The session it is for."""
+    """Session that the message is for."""
     step: Step
-    """What to do with it next; never REFUSE."""
+    """Next step; never REFUSE."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeRefused:
-    """A message was dropped; the sender of a request has been told where there is a text."""
+    """A message was dropped. The sender of a request got an error if the reason has a text."""
 
     reason: MessageReason
-    """Counted under this name."""
+    """Reason under which it is counted."""
     envelope: pb.Envelope | None
-    """None when it could not be parsed."""
+    """None if it could not be parsed."""
     size_bytes: int
-    """Of the whole message."""
+    """Size of the whole message."""
 
 
 @dataclass(frozen=True, slots=True)
 class PingAnswered:
-    """A ping was turned into a pong for the same session."""
+    """A ping was answered with a pong to the same session."""
 
     uid: str
 
 
 @dataclass(frozen=True, slots=True)
 class SessionFailed:
-    """The session must be closed; nothing more is taken from it."""
+    """The session must be closed; no further input of it is processed."""
 
     reason: SessionReason
 
 
 RelayEvent = EnvelopeAccepted | EnvelopeRefused | PingAnswered | SessionFailed
 
-# Of a peer. The source of a peer's envelope is verified: the twin signed it.
+# Events of a peer. The source of a peer's envelope is verified: the twin signed it.
 
 
 @dataclass(frozen=True, slots=True)
 class RequestReceived:
-    """Somebody asks for something; answer with `send_response` or `send_error`."""
+    """A request arrived; answer it with `send_response` or `send_error`."""
 
     uid: str
     source: Address
-    """The session an answer goes to."""
+    """Session that an answer goes to."""
     command: str
     payload: bytes
-    """Decrypted."""
+    """Decrypted payload."""
     schema: str | None
     """Content type of the payload."""
     tags: str | None
     deadline: int
-    """Unix second from which on an answer is of no use."""
+    """Unix second from which on an answer is useless."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseReceived:
-    """An answer to a request of ours; there may be several with one uid."""
+    """An answer to a request of this peer arrived; there may be several with one uid."""
 
     uid: str
     source: Address
     payload: bytes
-    """Decrypted."""
+    """Decrypted payload."""
     schema: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorReceived:
-    """A request of ours failed."""
+    """A request of this peer failed."""
 
     uid: str
     source: Address | None
-    """None: a relay says so, unsigned."""
+    """None for an unsigned error from a relay."""
     code: int
     message: str
     payload: bytes
-    """Decrypted; most errors have none."""
+    """Decrypted payload; most errors have none."""
 
 
 @dataclass(frozen=True, slots=True)
 class PongReceived:
-    """The relay has decided everything that was sent before the ping of this uid."""
+    """The relay has processed everything that was sent before the ping of this uid."""
 
     uid: str
 
 
 @dataclass(frozen=True, slots=True)
 class RequestExpired:
-    """No more answers are waited for; there may have been some."""
+    """A request expired, and later answers are not accepted; some may have arrived before."""
 
     uid: str
     answers: int
-    """How many there were."""
+    """Number of answers that arrived."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeUnmatched:
-    """A message was dropped that answers nothing we wait for, and asks for nothing."""
+    """A message was dropped that is not a request and answers no pending request."""
 
     uid: str
     source: Address
@@ -125,12 +125,12 @@ class EnvelopeUnmatched:
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeRejected:
-    """An incoming message can't be used; the sender of a request has been told."""
+    """An incoming message cannot be used; the sender of a request was sent an error."""
 
     error: EnvelopeError
-    """Its code and text are those of the answer."""
+    """Error whose code and message are those of the answer."""
     uid: str
-    """Empty when it could not be parsed."""
+    """Empty if the message could not be parsed."""
 
 
 PeerEvent = (

@@ -1,9 +1,9 @@
-"""How many fields the bytes of an envelope have, told without parsing them.
+"""Counting the fields of an envelope without parsing it.
 
-A message may have megabytes, and normally nearly all of it is the payload. Made of millions of
-empty fields instead, it takes the parser a fifth of a second, and whoever then reads such a list
-longer still; a worker would do nothing else meanwhile. So those of a large message are counted
-first, up to a bound: some microseconds, whatever it holds.
+A message may have megabytes, nearly all of it normally payload. If it consists of millions of empty
+fields instead, the parser takes a fifth of a second, and reading such a list takes longer still,
+during which the worker does nothing else. So the fields of a large message are first counted up to
+a bound, which takes some microseconds whatever the message contains.
 """
 
 from __future__ import annotations
@@ -14,19 +14,21 @@ from typing import Final
 from proto.rmb.bounds import MAX_FIELDS, MAX_REPEATED_UID_BYTES
 
 COUNTED_BYTES: Final = 64 * 1024
-"""Parsing fewer takes a millisecond at most, whatever they are. Several small messages take as long
-as a large one of their bytes, so a lower bound would protect nothing, and counting costs 4 us."""
+"""Size above which fields are counted. Parsing fewer bytes takes a millisecond at most, whatever
+they contain. Several small messages take as long as a large one of the same size, so a lower bound
+would protect nothing, and counting costs 4 us.
+"""
 
 _VARINT, _EIGHT_BYTES, _TEXT, _FOUR_BYTES = 0, 1, 2, 5
 _GROUPS: Final = (3, 4)
 _HEAD_BYTES: Final = 4
-"""Number and size of a field with a uid."""
+"""Size of the field number and length of a uid field."""
 
 
 def has_many_fields(raw: bytes, most: int = MAX_FIELDS) -> bool:
-    """Whether a message has more fields than that, those of its parts not counted.
+    """Return whether a message has more than `most` fields, not counting those of submessages.
 
-    False for what the parser refuses anyway, as far as that is noticed.
+    False for messages that the parser rejects anyway, as far as that is detected here.
     """
     at, end = 0, len(raw)
     try:
@@ -40,7 +42,9 @@ def has_many_fields(raw: bytes, most: int = MAX_FIELDS) -> bool:
 
 
 def first_fields(raw: bytes, most: int = MAX_FIELDS) -> bytes:
-    """The small ones of the first fields of a message that has many: what an answer refers to."""
+    """Return the small fields among the first ones of a message with many; an answer refers to
+    these.
+    """
     return b"".join(_small_fields(raw, most))
 
 
@@ -53,7 +57,9 @@ def _small_fields(raw: bytes, most: int) -> Iterator[bytes]:
 
 
 def _field_end(raw: bytes, at: int) -> int:
-    """Where the field that begins here ends; an IndexError where the parser refuses it anyway."""
+    """Return where the field that begins here ends; raise IndexError if the parser rejects it
+    anyway.
+    """
     tag, at = _varint(raw, at)
     kind = tag & 7
     if kind == _TEXT:
@@ -65,13 +71,13 @@ def _field_end(raw: bytes, at: int) -> int:
         return at + 4
     if kind == _EIGHT_BYTES:
         return at + 8
-    if kind in _GROUPS:  # what is inside of a group counts like what is beside it
+    if kind in _GROUPS:  # fields inside a group count like those outside
         return at
     raise IndexError("no kind of field")
 
 
 def _varint(raw: bytes, at: int) -> tuple[int, int]:
-    """A number and where the next thing begins."""
+    """Return a number and the position after it."""
     number = raw[at]
     if number < 0x80:
         return number, at + 1

@@ -1,11 +1,12 @@
-"""The first look at a message a session sent to its relay: may it be routed, and where to?
+"""First checks of a message from a session: whether it may be routed, and to which session.
 
-This runs for every message a relay handles, so it costs little more than the parsing. Reading a
-field of a parsed envelope costs a tenth of a microsecond, so only what decides is read, and sizes
-of fields are looked at only where what is not payload is large enough to break their bounds.
+This runs for every message that a relay handles, so it must cost little more than parsing. Reading
+a field of a parsed envelope costs a tenth of a microsecond. So only the fields that decide are
+read, and sizes of fields are checked only if the message without its payload is large enough to
+exceed their bounds.
 
-What follows needs to know the world: the limit of the twin (which is judged before this verdict is
-acted upon), who is connected, and which relays a twin names; see `routing.py`.
+The later steps depend on external state: the limit of the twin (which is checked before this result
+is acted upon), the connected sessions, and the relays that a twin lists; see `routing.py`.
 """
 
 from __future__ import annotations
@@ -31,19 +32,21 @@ from proto.rmb.fields import COUNTED_BYTES, first_fields, has_many_fields
 from proto.rmb.reasons import MessageReason
 
 Examined: TypeAlias = tuple[pb.Envelope | None, SessionKey | None, MessageReason | None, str | None]
-"""The verdict on one message: envelope, destination, reason, detail.
+"""The result for one message: envelope, destination, reason, detail.
 
-With a reason, refuse it. Otherwise, with a destination, route it to that session. With neither it
-is a ping, to be answered with `notices.pong`. The envelope is None where an answer could not refer
-to anything: the message is unparsable or empty. One with too many fields has its first small ones,
-and a uid that is too long to be repeated is empty.
-The detail is what to tell the sender instead of the reason's own text.
+If there is a reason, refuse the message. Otherwise, if there is a destination, route it to that
+session. If there is neither, it is a ping, to be answered with `notices.pong`. The envelope is None
+if an answer could not refer to anything, because the message is unparsable or empty. The envelope
+of a message with too many fields has only the first small ones, and a uid that is too long to be
+repeated is empty. The detail is an error text for the sender that replaces the reason's own text.
 
-A plain tuple, to be unpacked: a named one costs a tenth more of the whole examination.
+It is a plain tuple, because a named tuple makes the whole examination a tenth slower.
 """
 
 COPIED_BYTES: Final = 4096
-"""Reading a payload copies it: above this, a look at uid, tags and relays is cheaper."""
+"""Size above which the payload is not read, because that copies it: checking uid, tags and relays
+is then cheaper.
+"""
 
 _MANY_FIELDS: Final = f"envelope has more than {MAX_FIELDS} fields"
 
@@ -53,17 +56,19 @@ def examiner(
     bounds: Bounds = DEFAULT_BOUNDS,
     parse: Callable[[bytes], pb.Envelope] = pb.Envelope.FromString,
 ) -> Callable[[bytes], Examined]:
-    """The examination of what one session sends.
+    """Return the function that examines the messages of one session.
 
-    A closure, since all that is the same for each message is then at hand without a look-up.
+    It is a closure, so that everything that is the same for each message is available without a
+    look-up.
 
     Args:
-        origin: the session its messages come from.
-        bounds: sizes the fields may have.
-        parse: as `Envelope.FromString`, see `blocks.py`.
+        origin: session that the messages come from.
+        bounds: maximum sizes of the fields.
+        parse: parser like `Envelope.FromString`, see `blocks.py`.
 
     Returns:
-        Parses and judges one binary message, in the order of the reference relay (rmb-rs 1.5).
+        Function that parses and examines one binary message, in the order of the reference relay
+        (rmb-rs 1.5).
     """
     expected = pb.Address(twin=origin[0], connection=origin[1])
     unchecked_bytes = bounds.unchecked_bytes
@@ -78,7 +83,7 @@ def examiner(
             envelope = parse(raw)
         except DecodeError:
             return None, None, MessageReason.UNPARSABLE, None
-        # Most of a large message is its payload: the rest alone is then too small to break a bound.
+        # Most of a large message is payload: the rest alone is then too small to exceed a bound.
         if not size_bytes or size_bytes > looked_at_bytes:
             rest_bytes = size_bytes
             if size_bytes <= COPIED_BYTES:
@@ -92,14 +97,15 @@ def examiner(
                 if refusal is not None:
                     return refusal
 
-        # Equal as a whole, or, where it has fields we do not know, in those that we do.
+        # Equal as a whole, or, if the address has unknown fields, in the known ones.
         if envelope.source != expected and not _is_from(envelope.source, origin):
             return envelope, None, MessageReason.WRONG_SOURCE, None
 
         if envelope.HasField("ping"):
             return envelope, None, None, None
 
-        # A field left out reads as its default: presence is asked only where it makes a difference.
+        # An absent field reads as its default: presence is checked only where it makes a
+        # difference.
         destination = envelope.destination
         twin = destination.twin
         if not twin:
@@ -124,7 +130,7 @@ def _is_from(source: pb.Address, origin: SessionKey) -> bool:
 
 
 def _check_size(field: str, text: str, bound_bytes: int) -> None:
-    """Raises BoundError when text takes more bytes than allowed."""
+    """Raise BoundError if a text takes more bytes than allowed."""
     if len(text) * MAX_CHARACTER_BYTES > bound_bytes:
         size_bytes = len(text.encode())
         if size_bytes > bound_bytes:
@@ -132,7 +138,7 @@ def _check_size(field: str, text: str, bound_bytes: int) -> None:
 
 
 def _judge_size(envelope: pb.Envelope, raw: bytes, bounds: Bounds) -> Examined | None:
-    """Refuses empty messages and those with a field above its bound."""
+    """Refuse empty messages and those with a field above its bound."""
     if not raw:
         return None, None, MessageReason.EMPTY, None
     try:
@@ -149,7 +155,7 @@ def _judge_size(envelope: pb.Envelope, raw: bytes, bounds: Bounds) -> Examined |
 
 
 def _beginning(raw: bytes) -> pb.Envelope | None:
-    """What an answer to an envelope with too many fields can refer to."""
+    """Return the part of an envelope with too many fields that an answer can refer to."""
     try:
         return _repeatable(pb.Envelope.FromString(first_fields(raw)))
     except DecodeError:

@@ -1,17 +1,18 @@
-"""Both sides of the protocol, without IO: one session as its relay sees it, and a peer.
+"""Both sides of the protocol, without I/O: one session as its relay sees it, and a peer.
 
-Feed either with the bytes of binary websocket messages (`receive_data`), then drain two queues:
-messages to send (`data_to_send`) and events for the owner (`next_event`). Time is passed to every
-call in unix seconds; a peer has a timer (`next_timer`, `handle_timer`) for requests that nobody
-answers. Randomness and twins come from functions given to the constructor.
+The owner passes the bytes of binary websocket messages to either side (`receive_data`), then drains
+two queues: messages to send (`data_to_send`) and events (`next_event`). Time is passed to every
+call in Unix seconds. A peer has a timer (`next_timer`, `handle_timer`) for requests without an
+answer. Randomness and twins come from functions passed to the constructor.
 
     owner of a peer         PeerSide          RelaySide         owner of the session
     send_request()   -->    encrypt, sign --> examine, limit,
                                               route        -->  EnvelopeAccepted
-    RequestReceived  <--    verify, decrypt  <--------- bytes, forwarded untouched
+    RequestReceived  <--    verify, decrypt  <--------- bytes, forwarded unchanged
 
-A relay under load calls `inbound.examine` and `routing.route` itself, because an answer of it must
-wait for the commit of what came before; `RelaySide` is the same order of steps where nothing waits.
+A relay under load calls `inbound.examiner` and `routing.route` itself, because its answers must
+wait until earlier messages are committed. `RelaySide` runs the same steps in the same order, but
+without waiting.
 """
 
 from __future__ import annotations
@@ -47,15 +48,15 @@ _EXCESS_REASONS: Final = {
 
 
 class RelaySide:
-    """One session of a relay: judges what its client sends, and answers what it can by itself.
+    """One session of a relay: examines the client's messages, and answers those that it can.
 
     Args:
         origin: the session.
-        domains: the names under which twins list this relay.
-        facts: returns what is known of a destination; fail-fast is filled in here.
-        admit: counts a message of so many bytes at a time, and says which half of the twin's limit
-            it breaks.
-        bounds: sizes the fields may have.
+        domains: names under which twins list this relay.
+        facts: function that returns what is known of a destination; fail-fast is filled in here.
+        admit: function that counts a message by its size and time, and returns which part of the
+            twin's limit it exceeds.
+        bounds: maximum sizes of the fields.
     """
 
     def __init__(
@@ -71,12 +72,12 @@ class RelaySide:
         self._facts = facts
         self._admit = admit
         self._examine = examiner(origin, bounds)
-        self._failed = False  # after fatal input nothing more is taken
+        self._failed = False  # after fatal input, further input is ignored
         self._events: deque[events.RelayEvent] = deque()
         self._output: list[bytes] = []
 
     def receive_data(self, data: bytes, now: float) -> None:
-        """Takes one binary message of the client."""
+        """Process one binary message from the client."""
         if self._failed:
             return
         envelope, destination, reason, detail = self._examine(data)
@@ -84,15 +85,15 @@ class RelaySide:
             self._events.append(events.EnvelopeRefused(reason, None, len(data)))
             self._fail(SessionReason.UNPARSABLE)
             return
-        # The limit comes before every other verdict on a message that could be parsed: what is
-        # refused for another reason counts too.
+        # For a parsed message the limit comes before every other check: a message that is refused
+        # for another reason counts too.
         excess = self._admit(len(data), now) if self._admit and data else None
         if excess is not None:
             reason, detail = _EXCESS_REASONS[excess], None
         if reason is not None:
             self._refuse(envelope, reason, detail, len(data), now)
             return
-        assert envelope is not None  # only refused messages come without
+        assert envelope is not None  # only refused messages have none
         if destination is None:
             self._output.append(notices.pong(envelope))
             self._events.append(events.PingAnswered(envelope.uid))
@@ -100,22 +101,22 @@ class RelaySide:
             self._route(envelope, destination, data, now)
 
     def receive_text(self) -> None:
-        """Takes note of a text message, which ends the session."""
+        """Record a text message, which ends the session."""
         if not self._failed:
             self._events.append(events.EnvelopeRefused(MessageReason.TEXT_FRAME, None, 0))
             self._fail(SessionReason.TEXT_FRAME)
 
     def deliver(self, data: bytes) -> None:
-        """Sends a message for this session to its client."""
+        """Send a message for this session to its client."""
         self._output.append(data)
 
     def data_to_send(self) -> list[bytes]:
-        """Returns the binary messages to send, in order."""
+        """Return the binary messages to send, in order."""
         output, self._output = self._output, []
         return output
 
     def next_event(self) -> events.RelayEvent | None:
-        """Returns what happened next."""
+        """Return the next event, or None."""
         return self._events.popleft() if self._events else None
 
     def _route(
@@ -149,25 +150,25 @@ class RelaySide:
 
 
 class _Pending:
-    """A request that may be answered."""
+    """A request that may still be answered."""
 
     __slots__ = ("answers", "deadline")
 
     def __init__(self) -> None:
-        self.deadline = 0  # unix second from which on answers are not waited for
+        self.deadline = 0  # Unix second from which on answers are not accepted
         self.answers = 0
 
 
 class PeerSide:
-    """A twin's end: makes signed and sealed messages, and checks and opens incoming ones.
+    """A twin's side: signs and encrypts outgoing messages, and checks and decrypts incoming ones.
 
     Args:
-        own: the session it is signed in as.
-        key: signs for the own twin.
-        encryption: its encryption key; None: it seals nothing and can open nothing.
-        look_up: returns a twin, None when there is no such one. A shell whose look-ups wait
-            fetches the source of a message before it passes the message on.
-        random: returns so many random bytes.
+        own: session that the peer is connected as.
+        key: signing key of the twin.
+        encryption: encryption key of the twin; None if it does not encrypt and cannot decrypt.
+        look_up: function that returns a twin, or None if there is no such twin. An owner whose
+            look-ups wait fetches the source of a message before it passes the message on.
+        random: function that returns a number of random bytes.
     """
 
     def __init__(
@@ -183,7 +184,7 @@ class PeerSide:
         self._random = random
         self._sealer = Sealer(own, key, encryption, random)
         self._pending: dict[str, _Pending] = {}
-        # Deadlines and uids; one that was put off since is still in here and means nothing.
+        # Deadlines and uids; a deadline that was extended since is still in here and is ignored.
         self._timers: list[tuple[int, str]] = []
         self._events: deque[events.PeerEvent] = deque()
         self._output: list[bytes] = []
@@ -202,22 +203,22 @@ class PeerSide:
         schema: str | None = None,
         uid: str | None = None,
     ) -> str:
-        """Asks a twin for something; returns the uid that its answers have.
+        """Send a request to a twin; return the uid that its answers have.
 
         Args:
-            destination: the session that is asked.
-            command: what for.
-            payload: sealed when the twin has a public key.
-            now: unix seconds.
-            expiration_s: how long an answer is waited for; 0 means the default.
-            tags: `fail-fast` asks for an error when the destination is away.
+            destination: session that the request goes to.
+            command: command of the request.
+            payload: encrypted if the twin has a public key.
+            now: Unix seconds.
+            expiration_s: seconds to wait for an answer; 0 for the default.
+            tags: `fail-fast` requests an error if the destination is offline.
             schema: content type of the payload.
-            uid: of a request to several destinations; otherwise a new one is made.
+            uid: uid of a request to several destinations; otherwise a new one is generated.
 
         Raises:
             UnknownTwinError: there is no such twin.
-            AgreementError: its public key is none.
-            BoundError: too many requests wait for answers.
+            AgreementError: the twin's public key is invalid.
+            BoundError: too many requests are pending.
         """
         uid = uid or sealing.new_uid(self._random)
         pending = self._pending.get(uid)
@@ -245,10 +246,10 @@ class PeerSide:
         now: int,
         schema: str | None = None,
     ) -> None:
-        """Answers a request.
+        """Answer a request.
 
         Raises:
-            UnknownTwinError: the twin that asked is gone.
+            UnknownTwinError: the requesting twin no longer exists.
         """
         envelope = self._sealer.new(request.uid, request.source, schema)
         envelope.response.SetInParent()
@@ -262,10 +263,10 @@ class PeerSide:
         now: int,
         payload: bytes | None = None,
     ) -> None:
-        """Answers a request with an error.
+        """Answer a request with an error.
 
         Raises:
-            UnknownTwinError: the twin that asked is gone.
+            UnknownTwinError: the requesting twin no longer exists.
         """
         envelope = self._sealer.new(request.uid, request.source)
         envelope.error.code = code
@@ -273,7 +274,7 @@ class PeerSide:
         self._send(envelope, payload, now, stamp.response_expiration())
 
     def send_ping(self, now: int) -> str:
-        """Asks the relay for a pong; returns its uid."""
+        """Send a ping to the relay; return its uid."""
         uid, message = self._sealer.ping(now)
         self._output.append(message)
         return uid
@@ -281,7 +282,7 @@ class PeerSide:
     # Receiving.
 
     def receive_data(self, data: bytes, now: int) -> None:
-        """Takes one binary message of the relay."""
+        """Process one binary message from the relay."""
         try:
             envelope = opening.parse(data)
         except NotEnvelopeError as error:
@@ -297,24 +298,24 @@ class PeerSide:
                 self._output.append(answer)
 
     def receive_text(self) -> None:
-        """Takes note of a text message, which no relay should send."""
+        """Record a text message, which no relay should send."""
         self._events.append(events.EnvelopeRejected(NotBinaryError(), ""))
 
     def data_to_send(self) -> list[bytes]:
-        """Returns the binary messages to send, in order."""
+        """Return the binary messages to send, in order."""
         output, self._output = self._output, []
         return output
 
     def next_event(self) -> events.PeerEvent | None:
-        """Returns what happened next."""
+        """Return the next event, or None."""
         return self._events.popleft() if self._events else None
 
     def next_timer(self) -> int | None:
-        """Returns when to call `handle_timer`, in unix seconds; None: nothing is waited for."""
+        """Return when to call `handle_timer`, in Unix seconds; None if no request is pending."""
         return self._timers[0][0] if self._timers else None
 
     def handle_timer(self, now: int) -> None:
-        """Stops waiting for answers to requests that are expired."""
+        """Expire the pending requests whose deadline has passed."""
         while self._timers and self._timers[0][0] <= now:
             _, uid = heapq.heappop(self._timers)
             pending = self._pending.get(uid)
@@ -322,7 +323,7 @@ class PeerSide:
                 del self._pending[uid]
                 self._events.append(events.RequestExpired(uid, pending.answers))
 
-    # How an incoming envelope is checked, in the order of rmb-peer 1.5.
+    # Checks of an incoming envelope, in the order of rmb-peer 1.5.
 
     def _accept(self, envelope: pb.Envelope, now: int) -> None:
         opening.check_expiry(envelope, now)
@@ -370,7 +371,7 @@ class PeerSide:
             events.ErrorReceived(uid, None, error.code, error.message, envelope.plain)
         )
 
-    # How an outgoing one is made.
+    # Creation of an outgoing envelope.
 
     def _send(
         self, envelope: pb.Envelope, payload: bytes | None, now: int, expiration_s: int

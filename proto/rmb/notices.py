@@ -1,7 +1,8 @@
-"""Envelopes a relay makes itself: errors to the sender of a request, and pongs.
+"""Envelopes that a relay creates itself: errors to the sender of a request, and pongs.
 
-They are unsigned. An error has no source, which is how clients tell it from a peer's; it goes to
-the very session that sent the request. Texts are those of rmb-rs 1.5 where it has one.
+They are unsigned. An error has no source, which is how clients distinguish it from a peer's error;
+it goes to exactly the session that sent the request. Texts are those of rmb-rs 1.5 where it has
+one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ OFFLINE: Final = "destination offline"
 LIMIT_EXCEEDED: Final = "exceeded rate limits, dropping message"
 EXPIRED: Final = "message has expired"
 REMOTE_REFUSED: Final = "remote relay rejected permanently: destination offline"
-# From here on the reference has no text of its own.
+# The reference relay has no texts for the following.
 NO_USABLE_RELAY: Final = "twin lists no usable relay"
 TOO_LARGE: Final = "message is too large"
 BANNED: Final = "twin is banned"
@@ -54,27 +55,27 @@ TEXTS: Final[dict[MessageReason, str]] = {
     MessageReason.SOURCE_FULL: SOURCE_FULL,
     MessageReason.TWIN_FULL: TWIN_FULL,
 }
-"""What the sender of a request is told; nobody is told of the other reasons."""
+"""Error texts for the sender of a request. For the other reasons no error is sent."""
 
 PONG_PAYLOAD: Final = b"hello world"
-"""Appended to a ping's plain payload; nobody reads it, everybody has always got it."""
+"""Text appended to a ping's plain payload; no client reads it, but all have always received it."""
 
 
 def error_notice(request: pb.Envelope, text: str, now: int, to: SessionKey | None = None) -> bytes:
-    """Makes the error envelope that tells the sender of a request why it was refused.
+    """Return the error envelope that reports to the sender of a request why it was refused.
 
-    The caller has checked that it is a request: nothing else may be answered with an error.
+    The caller must have checked that it is a request: no other kind may be answered with an error.
 
     Args:
         request: the refused envelope.
-        text: what the sender is told.
-        now: unix seconds.
-        to: session of the sender; without it the envelope's source, which a relay may only
-            trust when the envelope came through a session of it.
+        text: error text for the sender.
+        now: Unix seconds.
+        to: session of the sender; if None, the envelope's source, which a relay may trust only if
+            the envelope came through a session of that source.
     """
     notice = pb.Envelope(uid=request.uid, timestamp=now, expiration=NOTICE_EXPIRATION_S)
     notice.error.message = text
-    # Code 0 is the default of proto3 and not on the wire, as with the reference.
+    # Code 0 is the default of proto3 and not on the wire, as with the reference relay.
     notice.destination.CopyFrom(request.source if to is None else to_message(to))
     return notice.SerializeToString()
 
@@ -86,10 +87,10 @@ def refusal(
     to: SessionKey | None = None,
     detail: str | None = None,
 ) -> bytes | None:
-    """Returns what the sender is told about a refused message.
+    """Return the error envelope for a refused message.
 
-    None when it is no request, or when nobody is told of the reason. A `detail` replaces the
-    reason's own text.
+    None if the message is not a request, or if no error is sent for the reason. A `detail` replaces
+    the reason's own text.
     """
     text = detail or TEXTS.get(reason)
     if text is None or not envelope.HasField("request"):
@@ -98,9 +99,10 @@ def refusal(
 
 
 def pong(ping: pb.Envelope) -> bytes:
-    """Makes the answer to an envelope ping: the ping itself with its addresses swapped.
+    """Return the answer to an envelope ping: the ping itself with its addresses swapped.
 
-    Everything else is kept, the signature (which no longer fits) included, as in the reference.
+    Everything else is kept, including the signature (which no longer matches), as in the reference
+    relay.
     """
     answer = pb.Envelope()
     answer.CopyFrom(ping)

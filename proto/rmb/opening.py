@@ -1,13 +1,13 @@
-"""How a peer reads an envelope step by step, when a look-up may have to wait in between.
+"""Steps by which a peer reads an envelope, for owners whose look-ups may have to wait in between.
 
-    data --parse--> envelope --sender_of--> twin id (or: made by a relay)
+    data --parse--> envelope with the id of its source twin (or made by a relay: is_from_relay)
     the owner looks the twin up, at once or later
     envelope, twin --open_envelope--> payload, or an EnvelopeError
-    a request and its error --rejection--> the answer its sender gets
+    a request and its error --rejection--> the answer to its sender
 
 The order is that of rmb-peer 1.5: expiry, twin, signature, payload. Each step raises the
-EnvelopeError with the code the sender is told (100 to 106). `machine.PeerSide` goes through the
-same functions.
+EnvelopeError with the code for the sender (100 to 106). `machine.PeerSide` calls the same
+functions.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from proto.rmb.sealing import PublicKeys, Sealer
 
 
 def parse(data: bytes) -> pb.Envelope:
-    """Reads one binary message.
+    """Parse one binary message.
 
     Raises:
-        NotEnvelopeError: it is none.
+        NotEnvelopeError: it is not an envelope.
     """
     try:
         return pb.Envelope.FromString(data)
@@ -36,10 +36,10 @@ def parse(data: bytes) -> pb.Envelope:
 
 
 def check_expiry(envelope: pb.Envelope, now: int) -> None:
-    """Checks that the deadline is still to come, and that its times can be true.
+    """Check that the deadline has not passed, and that the times are plausible.
 
     Raises:
-        ExpiredError: they are not so.
+        ExpiredError: the deadline has passed, or the times are not plausible.
     """
     timestamp, expiration_s = envelope.timestamp, envelope.expiration
     if (
@@ -51,7 +51,8 @@ def check_expiry(envelope: pb.Envelope, now: int) -> None:
 
 
 def is_from_relay(envelope: pb.Envelope) -> bool:
-    """Whether a relay made it: an error or a pong without a source, which nobody signs.
+    """Return whether a relay made the envelope: an error or a pong without a source, which is
+    unsigned.
 
     Only a relay sends these, and it has no key to sign with. Peers sign everything else.
     """
@@ -61,20 +62,20 @@ def is_from_relay(envelope: pb.Envelope) -> bool:
 def open_envelope(
     envelope: pb.Envelope, sender: PublicKeys | None, sealer: Sealer, now: int
 ) -> bytes:
-    """Checks an envelope of another peer; returns its payload, decrypted.
+    """Check an envelope of another peer; return its decrypted payload.
 
     Args:
-        envelope: not made by a relay.
-        sender: the twin of its source; None when there is no such twin.
-        sealer: of the session it came to.
-        now: unix seconds.
+        envelope: an envelope not made by a relay.
+        sender: source twin; None if there is no such twin.
+        sealer: sealer of the receiving session.
+        now: Unix seconds.
 
     Raises:
-        ExpiredError: its deadline is gone, or its times can't be true.
-        UnknownTwinError: nobody sent it.
-        SignatureError: somebody else did.
-        NoPublicKeyError: encrypted, but the sender has no public key.
-        CipherError: it does not open.
+        ExpiredError: its deadline has passed, or its times are not plausible.
+        UnknownTwinError: the source twin does not exist.
+        SignatureError: the source twin did not sign it.
+        NoPublicKeyError: it is encrypted, but the sender has no public key.
+        CipherError: it cannot be decrypted.
     """
     check_expiry(envelope, now)
     if sender is None:
@@ -90,17 +91,18 @@ def rejection(
     sealer: Sealer,
     now: int,
 ) -> bytes | None:
-    """Makes the signed answer that says what is wrong with a request.
+    """Return the signed answer that reports what is wrong with a request.
 
     Args:
-        request: which can't be used.
-        error: why.
-        asker: the twin of its source; None when there is no such twin: it is told so all the same.
-        sealer: of the session the request came to.
-        now: unix seconds.
+        request: request that cannot be used.
+        error: reason.
+        asker: source twin; None if there is no such twin, which is answered all the same.
+        sealer: sealer of the session that received the request.
+        now: Unix seconds.
 
     Returns:
-        The message to send; None when nobody is told: it is no request, or has no source.
+        The message to send; None if there is no answer, because it is not a request or has no
+        source.
     """
     source = from_message(request.source)
     if source.twin == 0 or not request.HasField("request"):
@@ -111,5 +113,5 @@ def rejection(
     expiration_s = stamp.request_expiration(request.expiration)
     try:
         return sealer.seal(answer, None, asker, now, expiration_s)
-    except AgreementError:  # what the asker published is no key
+    except AgreementError:  # what the asker published is not a key
         return sealer.seal(answer, None, None, now, expiration_s)

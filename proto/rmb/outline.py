@@ -1,12 +1,12 @@
-"""What a relay reads of an envelope without parsing the whole of it.
+"""Fast extraction of an envelope's fields without parsing all of it.
 
-To route an envelope, a relay needs its destination; to judge one that another relay brought, also a
-dozen fields that are signed. Reading these through the protobuf runtime takes ten times as long as
-parsing, and parsing takes longer than all else that the compiled hot path does with a message. So
-the bytes are read in one pass here, where they are *regular*: as every implementation writes them,
-with each field at most once and in the order of their numbers, and with text of ASCII. Whatever is
-not (an error, a text in another script, an unknown field, bytes that are no envelope) has no
-outline; `proto.rmb.inbound` and `proto.federation.inbound` judge it.
+To route an envelope, a relay needs its destination; to check one from a partner relay, it also
+needs a dozen fields that are signed. Reading these through the protobuf runtime takes ten times as
+long as parsing, and parsing takes longer than everything else that the compiled hot path does with
+a message. So this module reads the bytes in one pass, if they are *regular*: written as every
+implementation writes them, with each field at most once and in the order of their numbers, and with
+text in ASCII. Anything else (an error, a text in another script, an unknown field, bytes that are
+not an envelope) has no outline, and `proto.rmb.inbound` and `proto.federation.inbound` examine it.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ _FEDERATION: Final = 0x5A
 _PLAIN: Final = 0x6A
 _CIPHER: Final = 0x72
 _PING: Final = 0x7A
-"""Number and kind of each field that a regular envelope may have, as they are on the wire. Errors,
-pongs and the deprecated list of relays are not among them."""
+"""Number and wire type of each field that a regular envelope may have, as encoded on the wire.
+Errors, pongs and the deprecated list of relays are not among them.
+"""
 
 _TWIN: Final = 0x08
 _CONNECTION: Final = 0x12
 _COMMAND: Final = 0x0A
-"""... and those of its parts."""
+"""The same for the fields of its addresses and its request."""
 
 _NUMBER_SHIFTS: Final = 63
-"""A number of at most nine bytes: larger ones are no times."""
+"""Limit for numbers to at most nine bytes: larger ones are not times."""
 
 _COMPILED: Final = compiled.in_use()
 
@@ -53,11 +54,11 @@ class Outline:
     """The fields of a regular envelope.
 
     Attributes:
-        source: session key of its sender.
-        destination: session key it is for.
-        timestamp: unix time.
+        source: session key of the sender.
+        destination: session key of the receiver.
+        timestamp: Unix time.
         expiration: seconds from then.
-        ping: it asks the relay for a pong.
+        ping: whether the envelope is a ping.
     """
 
     __slots__ = (
@@ -94,7 +95,7 @@ class Outline:
         self.expiration: i64 = 0
         self.ping = False
         self._raw = raw
-        # Where each field begins and ends.
+        # Positions at which each field begins and ends.
         self._uid: i64 = 0
         self._uid_end: i64 = 0
         self._tags: i64 = 0
@@ -116,12 +117,12 @@ class Outline:
 
     @property
     def tags(self) -> bytes:
-        """As they are written; ASCII."""
+        """The tags as written; ASCII."""
         return self._raw[self._tags : self._tags_end]
 
     @property
     def signature(self) -> bytes:
-        """Empty if the envelope is not signed."""
+        """The signature; empty if the envelope is not signed."""
         return self._raw[self._signature : self._signature_end]
 
     def challenge(self) -> bytes:
@@ -142,11 +143,11 @@ class Outline:
 
 
 def outline(raw: bytes, bounds: Bounds) -> Outline | None:
-    """Read a regular envelope with a source and a destination; None for all else.
+    """Read a regular envelope with a source and a destination; return None for any other.
 
     Args:
         raw: bytes of an envelope.
-        bounds: sizes its fields may have; with a larger one it has no outline.
+        bounds: maximum sizes of its fields; an envelope that exceeds them has no outline.
     """
     found = _scan(raw, bounds)
     if found is None:
@@ -164,15 +165,16 @@ def outline(raw: bytes, bounds: Bounds) -> Outline | None:
 
 
 def destination_of(raw: bytes, source: bytes, bounds: Bounds) -> SessionKey | None:
-    """Read where a regular envelope without tags goes.
+    """Read the destination of a regular envelope without tags.
 
     Args:
         raw: bytes of an envelope.
-        source: the address it must come from, as its bytes in the envelope.
-        bounds: sizes its fields may have.
+        source: address that it must come from, as its bytes in the envelope.
+        bounds: maximum sizes of its fields.
 
     Returns:
-        The session key; None for pings and all that `proto.rmb.inbound` may see another way.
+        The session key; None for pings, and for all envelopes that `proto.rmb.inbound` must
+        examine.
     """
     found = _scan(raw, bounds)
     if (
@@ -187,7 +189,9 @@ def destination_of(raw: bytes, source: bytes, bounds: Bounds) -> SessionKey | No
 
 
 def _scan(raw: bytes, bounds: Bounds) -> Outline | None:
-    """Where the fields of an envelope are, its addresses not read; None if it is not regular."""
+    """Find the fields of an envelope without reading its addresses; return None if it is not
+    regular.
+    """
     found = Outline(raw)
     end: i64 = len(raw)
     at: i64 = 0
@@ -237,7 +241,7 @@ def _scan(raw: bytes, bounds: Bounds) -> Outline | None:
         elif tag == _REQUEST:
             kinds += 1
             if number:
-                # It has nothing but a command, whose length takes one byte.
+                # It has only a command, whose length takes one byte.
                 if number < 2 or number > 0x81:
                     return None
                 if raw[begin] != _COMMAND or raw[begin + 1] != number - 2:
@@ -279,7 +283,7 @@ def _scan(raw: bytes, bounds: Bounds) -> Outline | None:
 
 
 def _is_ascii(raw: bytes, at: i64, end: i64) -> bool:
-    """Whether a text is ASCII; compiled, a loop takes less time than a slice."""
+    """Return whether a text is ASCII; when compiled, a loop takes less time than a slice."""
     if not _COMPILED:
         return raw[at:end].isascii()
     while at < end:
@@ -290,7 +294,7 @@ def _is_ascii(raw: bytes, at: i64, end: i64) -> bool:
 
 
 def _address(raw: bytes, at: i64, end: i64, connection_bytes: int) -> SessionKey | None:
-    """An address of the form that everybody writes, with a twin."""
+    """Read an address with a twin, in the usual encoding; return None for any other."""
     if at >= end or raw[at] != _TWIN:
         return None
     at += 1

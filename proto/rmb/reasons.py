@@ -1,4 +1,4 @@
-"""The one list of reasons why a message ends undelivered or a session closes.
+"""The list of reasons for which a message ends undelivered or a session closes.
 
 Logs, metrics, analytics, the admin and close frames all use these names. `docs/protocol/reasons.md`
 is checked against the tables below.
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 
 class MessageReason(StrEnum):
-    """Why a message was not delivered."""
+    """Reason for which a message was not delivered."""
 
     UNPARSABLE = "unparsable"
     EMPTY = "empty"
@@ -44,9 +44,9 @@ class MessageReason(StrEnum):
 
 
 class SessionReason(StrEnum):
-    """Why a session ended, or never began.
+    """Reason for which a session ended, or never began.
 
-    The three fatal kinds of input bear the same name as the message they were.
+    The three fatal kinds of input have the same name as the reason of their message.
     """
 
     CLIENT_CLOSE = "client_close"
@@ -74,11 +74,12 @@ class SessionEnd(NamedTuple):
     """How a session ends for one reason.
 
     Attributes:
-        close_code: of the close frame; None: no close frame is sent.
-        http_status: of the answer when the reason is found before the upgrade; None: it never is.
-        text: reason in the close frame, and the short body of the HTTP answer; empty: neither is
-            sent, or the body says more.
-        meaning: for the documentation and operator views.
+        close_code: code of the close frame; None if no close frame is sent.
+        http_status: status of the HTTP answer if the reason is found before the upgrade; None if it
+            never is.
+        text: reason in the close frame, and the short body of the HTTP answer; empty if neither is
+            sent, or if the body says more.
+        meaning: explanation for the documentation and operator views.
     """
 
     close_code: int | None
@@ -87,7 +88,7 @@ class SessionEnd(NamedTuple):
     meaning: str
 
 
-# What the sender of a request is told is in `notices.TEXTS`.
+# Error texts for the sender of a request are in `notices.TEXTS`.
 MESSAGES: Final[dict[MessageReason, str]] = {
     MessageReason.UNPARSABLE: "the bytes are not an envelope",
     MessageReason.EMPTY: "a binary message without any bytes",
@@ -119,9 +120,10 @@ MESSAGES: Final[dict[MessageReason, str]] = {
     MessageReason.SOURCE_FULL: "the source twin has as much waiting in all queues as it may",
     MessageReason.TWIN_FULL: "as much waits for all sessions of the destination twin as may",
 }
-"""What each reason means, for the documentation and operator views."""
+"""Meaning of each reason, for the documentation and operator views."""
 
-# Below 4000: RFC 6455, section 7.4.1. Above: ours; no released client reacts to any of them.
+# Codes below 4000 are those of RFC 6455, section 7.4.1. Those above are specific to this relay; no
+# released client reacts to any of them.
 SESSIONS: Final[dict[SessionReason, SessionEnd]] = {
     SessionReason.CLIENT_CLOSE: SessionEnd(1000, None, "", "the client closed or went away"),
     SessionReason.IDLE: SessionEnd(4005, None, "idle", "nothing was received for too long"),

@@ -1,11 +1,11 @@
-"""Which verified messages a peer has had already.
+"""Detection of verified messages that a peer has already received.
 
-A relay delivers at least once: what a dying connection may not have got comes again, byte for byte.
-A repeat has the signature of a message that is not yet expired; two different answers to one
-request differ in it and are both let through. Nothing else is looked at: what is signed has no
-separators, so the same signature fits a message whose uid ends a byte earlier, where its tags
-begin. Ask only about messages whose signature was checked, so that nobody can make a message of
-another one a repeat.
+A relay delivers at least once: messages that a broken connection may not have delivered are sent
+again, byte for byte. A repeat has the signature of a message that is not yet expired. Two different
+answers to one request differ in it and are both accepted. No other field is compared: the signed
+fields have no separators, so the same signature fits a message whose uid ends a byte earlier, where
+its tags begin. Check only messages whose signature was verified, so that no other twin can make a
+message look like a repeat.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from proto.rmb.bounds import MAX_REMEMBERED_MESSAGES
 
 
 class Repeats:
-    """A memory of messages until they expire, of the newest `capacity` of them at most."""
+    """Memory of messages until they expire, limited to the newest `capacity` messages."""
 
     def __init__(self, capacity: int = MAX_REMEMBERED_MESSAGES) -> None:
         if capacity < 1:
@@ -29,22 +29,23 @@ class Repeats:
         return len(self._deadlines)
 
     def seen(self, signature: bytes, deadline: int, now: int) -> bool:
-        """Says whether this message was here before, and remembers it.
+        """Return whether this message was received before, and remember it.
 
         Args:
-            signature: as it is in the envelope.
-            deadline: unix second from which on it is expired.
-            now: unix seconds.
+            signature: signature of the envelope.
+            deadline: Unix second from which on it is expired.
+            now: Unix seconds.
         """
         deadlines, order = self._deadlines, self._order
         known = deadlines.get(signature)
         if known is not None:
             if known > now:
                 return True
-            # Expired, but still in the order behind somebody who lives longer: it stays there.
+            # It is expired but still in the queue behind a message with a later deadline; it stays
+            # there.
             deadlines[signature] = deadline
             return False
-        # What expired at the old end goes first; the newest push out the oldest of what is left.
+        # Remove expired messages at the old end first, then the oldest ones if there are too many.
         while order and (deadlines[order[0]] <= now or len(order) >= self._capacity):
             del deadlines[order.popleft()]
         deadlines[signature] = deadline

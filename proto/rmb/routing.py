@@ -1,8 +1,8 @@
-"""Where a message goes once it may be routed at all: a pure function of what is known.
+"""Routing decision for a message that may be routed, as a pure function of what is known.
 
-The order is the reference relay's (rmb-rs 1.5): a session that is connected here wins over
-everything, without a look-up; then the twin decides, by the relays it names on chain. A fact that
-is not known yet is asked for, and the decision is made again with the answer.
+The order is the reference relay's (rmb-rs 1.5). A session that is connected here takes precedence
+over everything, without a look-up. Otherwise the relays that the twin lists on chain decide. If a
+fact is not known yet, the decision asks for it and is made again with the answer.
 """
 
 from __future__ import annotations
@@ -15,33 +15,34 @@ from proto.rmb.reasons import MessageReason
 
 
 class Step(Enum):
-    """What to do with a message next."""
+    """Next step for a message."""
 
-    QUEUE = "queue"  # into the stream of its destination: delivered from there or from memory
-    FEDERATE = "federate"  # to another relay of the destination twin
-    REFUSE = "refuse"  # it ends here; the reason says why
+    QUEUE = "queue"  # add to the queue of its destination: delivered from there or from memory
+    FEDERATE = "federate"  # send to another relay of the destination twin
+    REFUSE = "refuse"  # refuse for the given reason
     LOOK_UP = "look_up"  # fetch the destination twin, then decide again
-    ASK_PRESENCE = "ask_presence"  # ask whether another worker holds the session, then again
+    ASK_PRESENCE = "ask_presence"  # ask whether another worker holds the session, then decide again
 
 
 class Twin(NamedTuple):
-    """What routing needs to know of a twin."""
+    """Facts about a twin that routing needs."""
 
     relays: tuple[str, ...]
     banned: bool = False
 
 
 class Facts(NamedTuple):
-    """What is known about one message's destination.
+    """Facts about the destination of one message.
 
     Attributes:
-        held_here: this worker holds the session.
-        guest: another worker holds it although its twin does not list this relay.
-        known: the twin was looked up.
-        twin: None: there is no such twin (only when `known`).
-        failed: nobody can say now whether there is (only when `known`).
-        fail_fast: the sender would rather have an error than wait for an absent session.
-        present: whether another worker holds the session; None: not asked yet.
+        held_here: whether this worker holds the session.
+        guest: whether another worker holds it although its twin does not list this relay.
+        known: whether the twin was looked up.
+        twin: the twin; None if there is no such twin (only when `known`).
+        failed: whether the look-up failed, so that it is not known if the twin exists (only when
+            `known`).
+        fail_fast: whether the sender prefers an error to a wait for an absent session.
+        present: whether another worker holds the session; None if not asked yet.
     """
 
     held_here: bool = False
@@ -54,7 +55,7 @@ class Facts(NamedTuple):
 
 
 class Route(NamedTuple):
-    """The decision; `reason` belongs to REFUSE."""
+    """The routing decision; only REFUSE has a `reason`."""
 
     step: Step
     reason: MessageReason | None = None
@@ -68,12 +69,13 @@ ASK_PRESENCE: Final = Route(Step.ASK_PRESENCE)
 
 
 def route(facts: Facts, domains: frozenset[str]) -> Route:
-    """Decides where one message goes.
+    """Decide where one message goes.
 
     Args:
-        facts: what is known of its destination.
-        domains: the names under which twins list this relay, as `proto.federation.domains.fold`
-            gives them: of free text, compared exactly, and of every spelling of a host.
+        facts: facts about its destination.
+        domains: names under which twins list this relay, as returned by
+            `proto.federation.domains.fold`. A free text is compared exactly, a host in every
+            spelling.
     """
     if facts.held_here or facts.guest:
         return QUEUE

@@ -1,4 +1,4 @@
-"""How a twin makes the envelopes it sends, and opens the payloads it gets."""
+"""Creation of the envelopes that a twin sends, and decryption of the payloads that it receives."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from proto.rmb.errors import CipherError, NoPublicKeyError
 
 
 def new_uid(random: Callable[[int], bytes]) -> str:
-    """Returns a UUID of version 4 (RFC 9562, section 5.4), as every known client uses."""
+    """Return a UUID of version 4 (RFC 9562, section 5.4), as every known client uses."""
     text = random(UID_BYTES).hex()
     variant = "89ab"[int(text[16], 16) & 3]
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
 
 
 class PublicKeys(Protocol):
-    """What a peer needs to know of another twin."""
+    """Public keys of another twin that a peer needs."""
 
     @property
     def account(self) -> bytes:
-        """Its public signing key."""
+        """Public signing key."""
 
     @property
     def pk(self) -> bytes | None:
-        """Its public encryption key; None: payloads to and from it are plain."""
+        """Public encryption key; None if payloads to and from the twin are plain."""
 
 
 class PeerTwin(NamedTuple):
-    """Another twin's `PublicKeys` and nothing else."""
+    """Plain implementation of `PublicKeys`."""
 
     account: bytes
     pk: bytes | None = None
 
 
 class Sealer:
-    """Signs and encrypts for one session of a twin.
+    """Signing and encryption for one session of a twin.
 
     Args:
-        own: the session that envelopes come from.
-        key: signs for the twin.
-        encryption: its encryption key; None: it seals nothing and can open nothing.
-        random: returns so many random bytes.
+        own: session that envelopes come from.
+        key: signing key of the twin.
+        encryption: encryption key of the twin; None if it does not encrypt and cannot decrypt.
+        random: function that returns a number of random bytes.
     """
 
     def __init__(
@@ -63,7 +63,8 @@ class Sealer:
         self._own = own
         self._key = key
         self._random = random
-        # Agreeing costs a point multiplication, and a twin talks to the same few again and again.
+        # Key agreement costs a point multiplication, and a twin mostly talks to the same few
+        # others.
         self._box: Callable[[bytes], Box] | None = None
         if encryption is not None:
             shared_secret = encryption.shared_secret
@@ -71,7 +72,7 @@ class Sealer:
         self._source = writing.source(own)
 
     def new(self, uid: str, destination: SessionKey, schema: str | None = None) -> pb.Envelope:
-        """Returns an envelope with its addresses, still to be completed and sealed."""
+        """Return an envelope with its addresses, still to be completed and sealed."""
         envelope = pb.Envelope(uid=uid, schema=schema)
         envelope.source.CopyFrom(to_message(self._own))
         envelope.destination.CopyFrom(to_message(destination))
@@ -85,18 +86,18 @@ class Sealer:
         now: int,
         expiration_s: int,
     ) -> bytes:
-        """Puts in the payload, stamps, signs and serialises.
+        """Add the payload and times to an envelope, sign it and serialise it.
 
         Args:
-            envelope: complete but for payload, times and signature.
-            payload: encrypted when the receiver has a public key, even when there is none; plain
-                or left out otherwise.
-            receiver: None for one that is not known.
-            now: unix seconds.
+            envelope: envelope that is complete except for payload, times and signature.
+            payload: payload, or None for none; encrypted, also if None, if the receiver has a
+                public key, otherwise plain or omitted.
+            receiver: receiving twin; None if it is not known.
+            now: Unix seconds.
             expiration_s: time to live.
 
         Raises:
-            AgreementError: the receiver's public key is none.
+            AgreementError: the receiver's public key is invalid.
         """
         body = self._body(payload, receiver)
         if body is not None and body.sealed:
@@ -121,22 +122,22 @@ class Sealer:
         tags: str | None = None,
         schema: str | None = None,
     ) -> bytes:
-        """Makes a request.
+        """Return a request.
 
         Args:
-            uid: its answers have the same.
-            destination: the session that is asked.
-            command: what for.
-            payload: encrypted when the receiver has a public key, even when there is none; plain
-                or left out otherwise.
-            receiver: the destination's twin; None for one that is not known.
-            now: unix seconds.
+            uid: uid, which its answers repeat.
+            destination: session that the request goes to.
+            command: command of the request.
+            payload: payload, or None for none; encrypted, also if None, if the receiver has a
+                public key, otherwise plain or omitted.
+            receiver: destination twin; None if it is not known.
+            now: Unix seconds.
             expiration_s: time to live.
-            tags: such as `fail-fast`.
+            tags: tags such as `fail-fast`.
             schema: content type of the payload.
 
         Raises:
-            AgreementError: the receiver's public key is none.
+            AgreementError: the receiver's public key is invalid.
         """
         kind = writing.request(command)
         return self._message(
@@ -154,10 +155,10 @@ class Sealer:
         *,
         schema: str | None = None,
     ) -> bytes:
-        """Makes a good answer; arguments as for `request`.
+        """Return a successful answer; arguments as for `request`.
 
         Raises:
-            AgreementError: the receiver's public key is none.
+            AgreementError: the receiver's public key is invalid.
         """
         return self._message(
             uid, destination, writing.RESPONSE, payload, receiver, now, expiration_s, None, schema
@@ -173,16 +174,16 @@ class Sealer:
         now: int,
         expiration_s: int,
     ) -> bytes:
-        """Makes an answer that says what went wrong; arguments as for `request`.
+        """Return an error answer; arguments as for `request`.
 
         Raises:
-            AgreementError: the receiver's public key is none.
+            AgreementError: the receiver's public key is invalid.
         """
         kind = writing.error(code, message)
         return self._message(uid, destination, kind, None, receiver, now, expiration_s, None, None)
 
     def ping(self, now: int) -> tuple[str, bytes]:
-        """Makes a ping, unsigned as the TypeScript client does; returns its uid and the message."""
+        """Create a ping, unsigned as in the TypeScript client; return its uid and the message."""
         uid = new_uid(self._random)
         ping = pb.Envelope(uid=uid, timestamp=now, expiration=PING_EXPIRATION_S)
         ping.source.CopyFrom(to_message(self._own))
@@ -191,11 +192,11 @@ class Sealer:
         return uid, ping.SerializeToString()
 
     def unseal(self, envelope: pb.Envelope, sender: PublicKeys) -> bytes:
-        """Returns the payload, decrypted.
+        """Return the payload, decrypted.
 
         Raises:
-            NoPublicKeyError: encrypted, but the sender has no public key.
-            CipherError: it does not open.
+            NoPublicKeyError: it is encrypted, but the sender has no public key.
+            CipherError: it cannot be decrypted.
         """
         if not envelope.HasField("cipher"):
             return envelope.plain

@@ -1,6 +1,7 @@
-"""Time of life of an envelope: timestamp (unix seconds) plus expiration (seconds) is its deadline.
+"""Lifetime of an envelope: timestamp (Unix seconds) plus expiration (seconds) is its deadline.
 
-A stamp renews the timestamp and takes the time gone off the expiration: the deadline never moves.
+A stamp renews the timestamp and subtracts the elapsed time from the expiration, so the deadline
+never changes.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from proto.rmb.bounds import (
 
 
 def stamp(now: int, timestamp: int, expiration_s: int) -> tuple[int, int]:
-    """Returns the timestamp and expiration to send at `now`.
+    """Return the timestamp and expiration to send at `now`.
 
-    A timestamp of 0 was never set and one in the future is not believed: both start now.
+    A timestamp of 0 was never set, and one in the future is not trusted: both lifetimes start now.
     """
     if timestamp == 0 or timestamp > now:
         return now, expiration_s
@@ -23,20 +24,20 @@ def stamp(now: int, timestamp: int, expiration_s: int) -> tuple[int, int]:
 
 
 def deadline(timestamp: int, expiration_s: int) -> int:
-    """Returns the unix second from which on the envelope is expired."""
+    """Return the Unix second from which on the envelope is expired."""
     return timestamp + expiration_s
 
 
 def ttl(now: int, timestamp: int, expiration_s: int) -> int:
-    """Returns the seconds left; expired when this is not above 0."""
+    """Return the seconds left; the envelope is expired if this is not above 0."""
     return timestamp + expiration_s - now
 
 
 def request_expiration(expiration_s: int) -> int:
-    """Returns the expiration a peer gives a request: the default for 0, clamped above."""
+    """Return the expiration that a peer gives a request: 0 means the default; it is limited."""
     return min(expiration_s or DEFAULT_EXPIRATION_S, MAX_EXPIRATION_S)
 
 
 def response_expiration() -> int:
-    """Returns the expiration a peer gives a response of a service."""
+    """Return the expiration that a peer gives a response of a service."""
     return min(RESPONSE_EXPIRATION_S, MAX_EXPIRATION_S)

@@ -1,9 +1,9 @@
-"""The envelopes a peer sends, written straight to bytes.
+"""Envelopes that a peer sends, written straight to bytes.
 
-What a peer sends is always the same few fields in the order of their numbers, and their values are
-also what is signed. So both are put together here at once, in a third of the time it takes to fill
-a message object, read it again for the challenge, and serialise it. The field numbers are those of
-`types.proto`; the tests hold the result against the generated classes.
+A peer always sends the same few fields in the order of their numbers, and their values are also
+what it signs. So this module assembles both at once, in a third of the time that it takes to fill a
+message object, read it again for the challenge, and serialise it. The field numbers are those of
+`types.proto`; the tests compare the result with the generated classes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from proto.rmb import types_pb2 as pb
 from proto.rmb.address import SessionKey, to_message
 
 KEPT_TEXTS: Final = 1024
-"""Commands, addresses and numbers kept in written form, some 200 bytes each."""
+"""Number of commands, addresses and numbers cached in written form, about 200 bytes each."""
 
 _UID: Final = b"\x0a"
 _TAGS: Final = b"\x12"
@@ -38,13 +38,13 @@ class Written(NamedTuple):
     """A field in both of its forms."""
 
     field: bytes
-    """As it is on the wire."""
+    """Bytes on the wire."""
     text: bytes
-    """What the challenge takes of it."""
+    """Bytes that go into the challenge."""
 
 
 class Body(NamedTuple):
-    """A payload as it is sent."""
+    """A payload in the form in which it is sent."""
 
     data: bytes
     sealed: bool
@@ -55,19 +55,19 @@ RESPONSE: Final = Written(_RESPONSE + b"\0", b"")
 
 @lru_cache(KEPT_TEXTS)
 def request(command: str) -> Written:
-    """The field that makes it a request."""
+    """Return the field that makes an envelope a request."""
     message = pb.Request(command=command).SerializeToString()
     return Written(_REQUEST + _varint(len(message)) + message, command.encode())
 
 
 def error(code: int, message: str) -> Written:
-    """The field that makes it an error."""
+    """Return the field that makes an envelope an error."""
     written = pb.Error(code=code, message=message).SerializeToString()
     return Written(_ERROR + _varint(len(written)) + written, f"{code}{message}".encode())
 
 
 def source(key: SessionKey) -> Written:
-    """Where it comes from."""
+    """Return the source field."""
     return _address(_SOURCE, key)
 
 
@@ -83,19 +83,19 @@ def signed(
     tags: str | None,
     schema: str | None,
 ) -> bytes:
-    """Returns the whole message.
+    """Return the whole message.
 
     Args:
-        sign: called with the 16 bytes of the challenge; returns the signature.
-        uid: of the request.
-        sender: of `source`.
-        receiver: the session it goes to.
-        kind: of `request` or `error`, or RESPONSE.
-        timestamp: unix seconds.
+        sign: function that is called with the 16 bytes of the challenge and returns the signature.
+        uid: uid of the request.
+        sender: result of `source`.
+        receiver: destination session.
+        kind: result of `request` or `error`, or RESPONSE.
+        timestamp: Unix seconds.
         expiration_s: time to live.
         body: None for no payload.
-        tags: None for none, which is not the same as empty ones.
-        schema: None for none.
+        tags: None for no tags, which is not the same as empty ones.
+        schema: None for no schema.
     """
     raw_uid = uid.encode()
     frame = _frame(sender, receiver, timestamp, expiration_s)
@@ -124,7 +124,9 @@ def signed(
 
 @lru_cache(KEPT_TEXTS)
 def _frame(sender: Written, receiver: SessionKey, timestamp: int, expiration_s: int) -> Written:
-    """Times and addresses: those of one second that go to one session are often the same."""
+    """Return times and addresses, which are often the same for messages of one second to one
+    session.
+    """
     destination = _address(_DESTINATION, receiver)
     # Zero is not written, as in all of proto3.
     times = _TIMESTAMP + _varint(timestamp) if timestamp else b""
@@ -142,7 +144,7 @@ def _address(tag: bytes, key: SessionKey) -> Written:
     return Written(tag + _varint(len(message)) + message, text)
 
 
-@lru_cache(KEPT_TEXTS)  # lengths, and the second it is
+@lru_cache(KEPT_TEXTS)  # lengths, and the current second
 def _varint(number: int) -> bytes:
     octets = bytearray()
     while number >= 0x80:

@@ -1,35 +1,39 @@
-"""Bounds of the websocket layer (RFC 6455): a constant, its unit, its reason."""
+"""Bounds of the websocket layer (RFC 6455), each with its unit and reason."""
 
 from __future__ import annotations
 
 from typing import Final
 
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
-"""One message, all fragments together; the default, what the reference relay takes."""
+"""Default maximum size of one message, all fragments together; what the reference relay accepts."""
 
 PARTIAL_BYTES: Final = 64 * 1024 * 1024
-"""Incomplete frames and messages of all connections of one process together; the default."""
+"""Default maximum size of incomplete frames and messages of all connections of one process
+together.
+"""
 
 MAX_CONTROL_BYTES: Final = 125
-"""Payload of a control frame (RFC 6455, section 5.5)."""
+"""Maximum size of the payload of a control frame (RFC 6455, section 5.5)."""
 
 MAX_REASON_BYTES: Final = MAX_CONTROL_BYTES - 2
-"""UTF-8 reason of a close frame: what the two bytes of the code leave."""
+"""Maximum size of the UTF-8 reason of a close frame, after the two bytes of the code."""
 
 
 MAX_CALL_FRAMES: Final = 128
-"""Messages in one frame, and so many other frames, that a reader reads at a time, whatever they
-give: two milliseconds of work or so. Then other connections have their turn. A read of the smallest
-frames there are is work for half a second."""
+"""Maximum number of single-frame messages, and of other frames, that a reader processes per call:
+about two milliseconds of work. Then other connections have their turn. One socket read full of the
+smallest frames would take half a second.
+"""
 
 
 class PartialBudget:
-    """Memory that many may hold together in what is incomplete; who asks in vain has to go.
+    """Memory that many connections may hold together in incomplete messages. A connection that
+    exceeds it must be closed.
 
     Attributes:
         limit_bytes: the bound.
-        used_bytes: what is held now.
-        refused: how often it bit; each time one connection was ended.
+        used_bytes: bytes held now.
+        refused: number of times that the bound was exceeded; each time one connection was ended.
     """
 
     __slots__ = ("limit_bytes", "refused", "used_bytes")
@@ -40,7 +44,9 @@ class PartialBudget:
         self.refused = 0
 
     def take(self, size_bytes: int) -> bool:
-        """Account for `size_bytes` more; False, with nothing taken, when that is too much."""
+        """Account for `size_bytes` more; return False, with nothing taken, if that exceeds the
+        bound.
+        """
         used = self.used_bytes + size_bytes
         if used > self.limit_bytes:
             self.refused += 1
@@ -49,5 +55,5 @@ class PartialBudget:
         return True
 
     def give(self, size_bytes: int) -> None:
-        """Return what was taken."""
+        """Release bytes that were taken."""
         self.used_bytes -= size_bytes

@@ -1,19 +1,20 @@
-"""Who has to go when the incomplete messages of one process hold all they may together.
+"""Choice of the connection to end when the incomplete messages of one process exceed their bound.
 
-Of the account that holds the most, the connection that holds the most. What is asked for counts as
-held by the asker, who goes himself where that makes him the one, or equal to another. So
+The connection that is ended is the one that holds the most, of the account that holds the most. The
+requested bytes count as held by the requesting connection, which is ended itself if that makes it
+the largest, or equal to another. As a result:
 
-- nobody is ended for an account that holds as much as his own, or more: to take from others one
-  has to hold less than they do;
-- of n accounts that hold something, each has an n-th of it all for certain, in however many
-  connections: in a budget of 64 MiB one needs 64 accounts to end a message of a MiB;
-- who asks for little gets in, and few have to go for one that asks for much.
+- no connection is ended for an account that holds as much as its own, or more: only an account that
+  holds less than others can take from them;
+- of n accounts that hold memory, each is guaranteed an n-th of the total, in however many
+  connections: with a budget of 64 MiB, an attacker needs 64 accounts to end a message of one MiB;
+- small requests are granted, and a large request ends few connections.
 
-Time plays no part. Who began first may be an honest client on a slow line, whom others pass that
-begin again and again. So may the one that was silent for longest: a byte now and then costs an
-attacker nothing, and a lost packet is a second of silence. Either may hold a few bytes only, and
-then many would have to go to make room for one message. Silence has a time-out of its own
-(`relay.idle_timeout_s`).
+Time plays no part. The oldest message may belong to an honest client on a slow line, while others
+start again and again. The same holds for the connection that was silent for longest: an attacker
+can send a byte now and then at no cost, while a lost packet causes a second of silence. Either of
+them may hold only a few bytes, so that many would have to be ended to make room for one message.
+Silence has a time-out of its own (`relay.idle_timeout_s`).
 """
 
 from __future__ import annotations
@@ -28,15 +29,16 @@ class Holder(Hashable, Protocol):
     """One connection, as the budget sees it.
 
     Attributes:
-        account: those with the same one are counted together; None: it is one of its own.
-        charged_bytes: what it holds of the budget; written by the budget.
+        account: connections with the same account are counted together; None if the connection is
+            counted by itself.
+        charged_bytes: bytes of the budget that it holds; written by the budget.
     """
 
     account: Hashable | None
     charged_bytes: int
 
     def give_up(self) -> None:
-        """Let go of all: nothing is charged any more. Called within another holder's `settle`."""
+        """Release all held memory, charged no longer. Called within another holder's `settle`."""
 
 
 class MessageBudget(PartialBudget):
@@ -46,13 +48,13 @@ class MessageBudget(PartialBudget):
 
     def __init__(self, limit_bytes: int = PARTIAL_BYTES) -> None:
         super().__init__(limit_bytes)
-        self._holders: dict[Holder, None] = {}  # of something
+        self._holders: dict[Holder, None] = {}  # holders with charged bytes
 
     def settle(self, holder: Holder, held_bytes: int) -> bool:
-        """Account for what a holder holds now; others may be ended for it.
+        """Account for the bytes that a holder holds now; other holders may be ended for it.
 
         Returns:
-            False, with nothing changed for the holder, when it is the one that has to go.
+            False, with nothing changed for the holder, if it is the one that must be ended.
         """
         more = held_bytes - holder.charged_bytes
         if more > 0 and not self._make_room(holder, more):
@@ -76,8 +78,9 @@ class MessageBudget(PartialBudget):
         return True
 
     def _heaviest(self, asker: Holder, more: int) -> Holder:
-        """Who has to go. Looking at a thousand holders takes 0.3 ms; each look ends a connection,
-        whose handshake took three times that."""
+        """Return the holder that must be ended. A scan of a thousand holders takes 0.3 ms, and each
+        scan ends a connection, whose handshake took three times that.
+        """
         own = _account(asker)
         shares = {own: more}
         for holder in self._holders:

@@ -1,4 +1,4 @@
-"""Why a reader refuses a peer's input.
+"""Reasons for which a reader refuses the input of the remote side.
 
 Exception
 └── FrameError
@@ -10,7 +10,7 @@ from enum import Enum, IntEnum, StrEnum
 
 
 class CloseCode(IntEnum):
-    """Close codes this package sends or reports (RFC 6455, section 7.4.1)."""
+    """Close codes that this package sends or reports (RFC 6455, section 7.4.1)."""
 
     NORMAL = 1000
     PROTOCOL_ERROR = 1002
@@ -25,7 +25,7 @@ class CloseCode(IntEnum):
 
 
 class Refusal(StrEnum):
-    """The reasons of a reader, named as in the one list of reasons (`proto/rmb/reasons.py`)."""
+    """Reasons of a reader, named as in the list of reasons (`proto/rmb/reasons.py`)."""
 
     TEXT_FRAME = "text_frame"
     TOO_LARGE = "too_large"
@@ -33,12 +33,13 @@ class Refusal(StrEnum):
 
 
 class Fault(Enum):
-    """What a reader refuses. `docs/protocol/reasons.md` lists the close frames.
+    """Faults that a reader refuses. `docs/protocol/reasons.md` lists the close frames.
 
     Attributes:
-        code: close code for the peer.
-        refusal: the reason to count.
-        text: reason of the close frame: that of the list, and what is wrong where it does not say.
+        code: close code to send.
+        refusal: reason to count.
+        text: reason of the close frame: the counted reason, with a detail where it is not specific
+            enough.
     """
 
     TEXT_FRAME = (CloseCode.UNSUPPORTED_DATA, Refusal.TEXT_FRAME)
@@ -79,7 +80,7 @@ class Fault(Enum):
 
 
 class FrameError(Exception):
-    """The peer broke the protocol or a bound; the connection has to be closed."""
+    """The remote side broke the protocol or a bound; the connection must be closed."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.text)

@@ -1,4 +1,4 @@
-"""What a `FrameReader` reports beside messages."""
+"""Events that a `FrameReader` reports besides messages."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from proto.websocket.errors import Fault
 
 @dataclass(frozen=True, slots=True)
 class PingReceived:
-    """The peer wants a pong."""
+    """The remote side sent a ping and expects a pong."""
 
     payload: bytes
-    """To be sent back as it is (RFC 6455, section 5.5.3)."""
+    """Payload to send back unchanged (RFC 6455, section 5.5.3)."""
 
 
 @dataclass(frozen=True, slots=True)
 class CloseReceived:
-    """The peer closes; nothing is read after it."""
+    """The remote side closes; no further input is read."""
 
     code: int
-    """`CloseCode.NO_STATUS` when the frame had none."""
+    """`CloseCode.NO_STATUS` if the frame had no code."""
     payload: bytes
-    """Valid as the payload of the close frame that answers it."""
+    """Payload that is valid for the close frame that answers it."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputRefused:
-    """The peer broke the protocol or a bound; nothing is read after it."""
+    """The remote side broke the protocol or a bound; no further input is read."""
 
     fault: Fault
-    """Has the close frame for the peer, and the reason to count."""
+    """Fault with the close frame to send, and the reason to count."""
 
 
 ReaderEvent = PingReceived | CloseReceived | InputRefused

@@ -1,12 +1,12 @@
-"""Websocket frames between bytes and messages, server side (RFC 6455, section 5).
+"""Conversion between websocket frames and messages, server side (RFC 6455, section 5).
 
-`FrameReader` is fed what a socket read and returns the binary messages it completed; pings, a close
-and refused input wait in `events`. No extension is negotiated, so reserved bits are refused, and so
-are text messages where they are not asked for. A bound is checked as soon as a frame's header is
-there, before its payload is held.
+`FrameReader` is fed the bytes read from a socket and returns the binary messages that they
+complete; pings, a close and refused input are added to `events`. No extension is negotiated, so
+reserved bits are refused, and so are text messages unless the reader accepts them. A bound is
+checked as soon as a frame's header is complete, before its payload is stored.
 
-`binary_frames`, `pong_frame` and `close_frame` make what a server sends: frames without a mask.
-`masked_frame` makes what a client sends.
+`binary_frames`, `pong_frame` and `close_frame` create the frames of a server, which have no mask.
+`masked_frame` creates that of a client.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ NOTHING: Final = -1  # no first byte equals it: inside a fragmented message
 MIN_FRAME_BYTES: Final = 6  # two bytes and the mask
 LENGTH_16: Final = 126
 LENGTH_64: Final = 127
-COPY_ONCE_BYTES: Final = 64 * 1024  # above it a payload is unmasked out of a view: one copy less
+COPY_ONCE_BYTES: Final = 64 * 1024  # above it, a payload is unmasked from a view: one copy less
 
 
 class FrameReader:
-    """Reads one client's frames.
+    """Reader of one client's frames.
 
-    The common frame, one masked binary message in one piece, is read in the loop of
-    `receive_data`; everything else goes through `_read_other`.
+    The common frame, one masked binary message in one piece, is read in the loop of `receive_data`;
+    everything else goes through `_read_other`.
 
     Attributes:
         account: see `budget.Holder`.
         charged_bytes: see `budget.Holder`.
-        events: pings, a close, refused input, in order; the caller empties it.
-        more: there may be more in what is held; call `receive_data` with nothing for it.
+        events: pings, a close and refused input, in order; the caller empties it.
+        more: whether the held bytes may contain more; if so, call `receive_data` with no bytes.
     """
 
     __slots__ = (
@@ -85,14 +85,15 @@ class FrameReader:
         wake: Callable[[], None] | None = None,
         takes_text: bool = False,
     ) -> None:
-        """Begin to read.
+        """Create a reader.
 
         Args:
-            max_message_bytes: of one message.
-            takes_text: text messages are taken as their bytes.
-            budget: for what is incomplete.
-            wake: is called when the budget has ended this reader, which `events` then tells. It
-                is called out of another reader's `receive_data`: look at them later.
+            max_message_bytes: maximum size of one message.
+            takes_text: whether text messages are accepted, as their bytes.
+            budget: budget for incomplete messages.
+            wake: function that is called when the budget has ended this reader, after the refusal
+                was added to `events`. It is called within another reader's `receive_data`, so read
+                `events` later.
         """
         self._limit_bytes = max_message_bytes
         self._budget = budget
@@ -102,19 +103,19 @@ class FrameReader:
         self.account: Hashable | None = None
         self.charged_bytes = 0
         self._held: bytearray | None = None  # an incomplete frame, from its first byte on
-        self._needed_bytes = 0  # size `_held` must have before looking at it again is of use
+        self._needed_bytes = 0  # size that `_held` must reach before it is worth reading again
         self._fragments: bytearray | None = None  # payload of an incomplete message
         self._ended = False
         self.events: list[ReaderEvent] = []
         self.more = False
 
     def receive_data(self, data: bytes) -> list[bytes]:
-        """Read frames out of the next bytes.
+        """Read frames from the next bytes.
 
         Returns:
-            The binary messages that are complete now, in order, out of up to `MAX_CALL_FRAMES`
-            frames. Look at `events` afterwards: they came in between or, for a close or a refusal,
-            after the messages. Look at `more` then.
+            The binary messages that are complete now, in order, from up to `MAX_CALL_FRAMES`
+            frames. Check `events` afterwards: they occurred between the messages or, for a close or
+            a refusal, after them. Then check `more`.
         """
         messages: list[bytes] = []
         self.more = False
@@ -131,7 +132,7 @@ class FrameReader:
         position = 0
         end = len(source)
         limit = self._limit_bytes
-        others = 0  # frames read that are no whole message
+        others = 0  # frames read that are not a whole message
         plain = FINAL_BINARY if self._fragments is None else NOTHING
         try:
             while end - position >= MIN_FRAME_BYTES:
@@ -183,14 +184,14 @@ class FrameReader:
         return messages
 
     def keep_data(self, data: bytes) -> None:
-        """Hold the next bytes for a later `receive_data`, as `more` tells then."""
+        """Hold the next bytes for a later `receive_data`, and set `more`."""
         if not self._ended:
             self._held = bytearray(data) if self._held is None else self._held + data
             self._stop_for_now()
             self._charge()
 
     def close(self) -> None:
-        """Read no more; let go of what is held."""
+        """Stop reading and release the held bytes."""
         self._ended = True
         self.more = False
         self._held = None
@@ -199,18 +200,18 @@ class FrameReader:
             self._budget.settle(self, 0)
 
     def give_up(self) -> None:
-        """The budget needs what is held: refuse to go on."""
+        """Refuse further input, because the budget needs the held bytes."""
         self._refuse(Fault.TOO_MUCH_INCOMPLETE)
         if self._wake is not None:
             self._wake()
 
     def _stop_for_now(self) -> None:
-        """The rest is for the next call."""
+        """Leave the rest to the next call."""
         self.more = True
         self._needed_bytes = 0
 
     def _hold(self, source: bytes | bytearray, position: int, end: int) -> None:
-        """Keep an incomplete frame; what its first two bytes tell is judged already."""
+        """Keep an incomplete frame; its first two bytes are checked already."""
         held_bytes = end - position
         if held_bytes < 2:
             self._needed_bytes = 2
@@ -225,7 +226,7 @@ class FrameReader:
         self.close()
 
     def _charge(self) -> None:
-        """Settle with the budget for what is held now; refuse the input that it has no room for."""
+        """Account for the held bytes in the budget; refuse the input if they do not fit."""
         if self._budget is None:
             return
         held = 0 if self._held is None else len(self._held)
@@ -235,7 +236,7 @@ class FrameReader:
             self._refuse(Fault.TOO_MUCH_INCOMPLETE)
 
     def _check_head(self, first: int, second: int) -> None:
-        """Refuse what the first two bytes of a frame already show."""
+        """Refuse a frame if its first two bytes show a fault."""
         opcode = first & OPCODE
         if first & RESERVED:
             raise FrameError(Fault.RESERVED_BIT)
@@ -254,7 +255,9 @@ class FrameReader:
             raise FrameError(Fault.TEXT_FRAME)
 
     def _extended(self, source: bytes | bytearray, position: int, end: int) -> int:
-        """Where the payload of a frame with a long length begins; -1: header incomplete."""
+        """Return where the payload of a frame with a long length begins, or -1 if the header is
+        incomplete.
+        """
         wide = source[position + 1] & 0x7F == LENGTH_64
         start = position + (14 if wide else 8)
         if start > end:
@@ -269,7 +272,9 @@ class FrameReader:
     def _read_other(
         self, source: bytes | bytearray, position: int, end: int, messages: list[bytes]
     ) -> int:
-        """Read a control frame or a fragment; the position after it, or -1 when incomplete."""
+        """Read a control frame or a fragment; return the position after it, or -1 if it is
+        incomplete.
+        """
         first = source[position]
         self._check_head(first, source[position + 1])
         size = source[position + 1] - MASKED
@@ -333,12 +338,14 @@ def _unmask_view(source: bytes | bytearray, start: int, following: int) -> bytes
 
 
 def sendable(code: int) -> bool:
-    """Whether a close frame may hold this code (RFC 6455, section 7.4, and the IANA registry)."""
+    """Return whether a close frame may have this code (RFC 6455, section 7.4, and the IANA
+    registry).
+    """
     return 1000 <= code <= 1003 or 1007 <= code <= 1014 or 3000 <= code <= 4999
 
 
 def frame_header(size_bytes: int) -> bytes:
-    """Header of a binary message of that size in one frame."""
+    """Return the header of a binary message of that size in one frame."""
     if size_bytes < LENGTH_16:
         return bytes((FINAL_BINARY, size_bytes))
     if size_bytes < 0x10000:
@@ -351,7 +358,7 @@ _SHORT_HEADERS: Final = tuple(frame_header(size) for size in range(SHORT_BYTES))
 
 
 def binary_frames(payloads: list[bytes]) -> bytes:
-    """The frames of these binary messages, one after another."""
+    """Return the frames of these binary messages, one after another."""
     if len(payloads) == 1:
         payload = payloads[0]
         size = len(payload)
@@ -365,7 +372,7 @@ def binary_frames(payloads: list[bytes]) -> bytes:
 
 
 def frame_parts(payloads: list[bytes]) -> list[bytes]:
-    """The same in pieces, header and payload in turn, to be written without a copy."""
+    """Return the same in pieces, header and payload in turn, to be written without a copy."""
     parts: list[bytes] = []
     for payload in payloads:
         parts.append(frame_header(len(payload)))
@@ -374,12 +381,12 @@ def frame_parts(payloads: list[bytes]) -> list[bytes]:
 
 
 def framed_bytes(payloads: list[bytes]) -> int:
-    """Size of `binary_frames(payloads)`."""
+    """Return the size of `binary_frames(payloads)`."""
     return sum(len(payload) + len(frame_header(len(payload))) for payload in payloads)
 
 
 def masked_frame(payload: bytes, mask: bytes) -> bytes:
-    """The frame in which a client sends this binary message.
+    """Return the frame in which a client sends this binary message.
 
     Args:
         payload: the message.
@@ -391,20 +398,21 @@ def masked_frame(payload: bytes, mask: bytes) -> bytes:
 
 
 def pong_frame(payload: bytes) -> bytes:
-    """The answer to a ping."""
+    """Return the answer to a ping."""
     return bytes((FINAL | PONG, len(payload))) + payload
 
 
 def close_frame(payload: bytes) -> bytes:
-    """A close frame; `payload` is of `close_payload` or `CloseReceived`."""
+    """Return a close frame; `payload` comes from `close_payload` or `CloseReceived`."""
     return bytes((FINAL | CLOSE, len(payload))) + payload
 
 
 def close_payload(code: int, reason: str) -> bytes:
-    """Code and reason of a close frame; the reason is cut to what fits, at a whole character.
+    """Return code and reason of a close frame; the reason is truncated to what fits, at a whole
+    character.
 
     Raises:
-        ValueError: No close frame may hold that code.
+        ValueError: No close frame may have that code.
     """
     if not sendable(code):
         raise ValueError(f"close code {code} must not be sent")

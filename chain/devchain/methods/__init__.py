@@ -1,5 +1,5 @@
 """The methods of the node, one module for each group of names.
 
-Each module offers `METHODS`: the name to a function of the call. A function reads the parameters
-off the call, asks or changes the node, and returns the result as JSON has it.
+Each module has `METHODS`, which maps names to functions of a call. A function reads the parameters
+of the call, queries or changes the node, and returns the result as a JSON value.
 """

@@ -1,4 +1,4 @@
-"""`author_*`: transactions that are sent, and what becomes of them."""
+"""`author_*`: submission and status of transactions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from proto.chain.bounds import MAX_EXTRINSIC_BYTES
 from proto.chain.headers import to_hex
 
 _MAX_BYTES: Final = MAX_EXTRINSIC_BYTES + 4
-"""With the length in front."""
+"""Maximum size of a transaction, including its length prefix."""
 
 
 def _submit(call: Call) -> object:

@@ -1,4 +1,4 @@
-"""What a method is given, and what it may ask of whoever called it."""
+"""Arguments of a method, and the interfaces of its caller and server."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from chain.devchain.ledger import Block
 from chain.devchain.node import Node
 
 STATE_ERROR: Final = 4003
-"""What nodes answer (sc-rpc) when the state of a block cannot be had."""
+"""Error code of nodes (sc-rpc) if the state of a block is not available."""
 
 
 class Topic(Enum):
-    """What one can subscribe to; the value is the method of its notifications."""
+    """Topic of a subscription; the value is the method of its notifications."""
 
     BEST_HEADS = "chain_newHead"
     ALL_HEADS = "chain_allHead"
@@ -33,43 +33,43 @@ class Topic(Enum):
 
 
 class Caller(Protocol):
-    """A connection."""
+    """The connection that made a call."""
 
     def subscribe(self, topic: Topic, keys: Sequence[bytes] = ()) -> str:
-        """Begin a subscription; its id.
+        """Begin a subscription; return its id.
 
         Args:
-            topic: what to be told of.
-            keys: for `STORAGE`, whose values; they are told at once, and when they change.
+            topic: topic of the notifications.
+            keys: for `STORAGE`, keys whose values are sent at once, and when they change.
 
         Raises:
             RpcError: the connection has too many.
         """
 
     def unsubscribe(self, subscription: str) -> bool:
-        """End a subscription; whether there was one."""
+        """End a subscription; return whether it existed."""
 
     def notify(self, subscription: str, value: object) -> None:
-        """Tell a subscriber, behind the answer to the call under way."""
+        """Notify a subscriber, after the answer to the call in progress."""
 
 
 class Site(Protocol):
-    """The server around the node."""
+    """The server that runs the node."""
 
     def find(self, name: str) -> Method | None:
-        """A method by its name, for a request that is counted."""
+        """Return a method by its name, and count the request."""
 
     def apply_knobs(self) -> None:
-        """Take knobs into account that were changed."""
+        """Apply changed knobs."""
 
     def drop_connections(self, spared: Caller) -> int:
-        """Cut all connections but one; how many."""
+        """Abort all connections but one; return their number."""
 
     def fail(self, error: JournalError) -> None:
-        """End the node: what happens from here on would be forgotten."""
+        """Stop the node, because later changes could not be stored."""
 
     def counts(self) -> dict[str, Any]:
-        """How many requests, connections and subscriptions there are."""
+        """Return the numbers of requests, connections and subscriptions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Call:
     """A request to a method.
 
     Attributes:
-        params: as they came; `positional` reads a list of them.
+        params: parameters as received; `positional` reads a list of them.
     """
 
     node: Node
@@ -87,14 +87,14 @@ class Call:
 
     @property
     def positional(self) -> Positional:
-        """The parameters as a list to be read."""
+        """The parameters as a list to read."""
         return Positional(self.params)
 
     def block(self, block_hash: bytes | None) -> Block:
-        """The block with a hash, the newest when there is none.
+        """Return the block with a hash, or the newest if it is None.
 
         Raises:
-            RpcError: nobody made it.
+            RpcError: the block does not exist.
         """
         if block_hash is None:
             return self.node.ledger.best
@@ -104,10 +104,10 @@ class Call:
         return block
 
     def value(self, key: bytes, block: Block) -> bytes | None:
-        """A value after a block.
+        """Return a value after a block.
 
         Raises:
-            RpcError: the state of that block is gone.
+            RpcError: the state of that block is no longer kept.
         """
         try:
             return self.node.ledger.value(key, block)
@@ -120,5 +120,5 @@ Methods = Mapping[str, Method]
 
 
 def state_error(error: DevchainError) -> RpcError:
-    """The answer when a state cannot be had."""
+    """Return the answer for a state that is not available."""
     return RpcError(STATE_ERROR, str(error))

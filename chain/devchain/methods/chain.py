@@ -1,4 +1,4 @@
-"""`chain_*`: blocks, their hashes and headers, and who wants to be told of new ones."""
+"""`chain_*`: blocks, their hashes and headers, and subscriptions to new ones."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ METHODS: Final[Methods] = {
     "chain_getHeader": _get_header,
     "chain_subscribeAllHeads": _subscribe_all,
     "chain_unsubscribeAllHeads": unsubscribe,
-    # A node has these under several names; gsrpc takes the singular ones.
+    # A node has these under several names; gsrpc uses the singular ones.
     "chain_subscribeNewHeads": _subscribe_best,
     "chain_subscribeNewHead": _subscribe_best,
     "subscribe_newHead": _subscribe_best,

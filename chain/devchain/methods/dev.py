@@ -1,6 +1,6 @@
-"""`dev_*`: what only a stand-in can do. Parameters go by name.
+"""`dev_*`: methods that only the test node has. Parameters are passed by name.
 
-No fault touches these methods, so that it can be switched off again.
+Simulated faults do not affect these methods, so that they can be switched off again.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _text(given: Mapping[str, Any], name: str, where: str = "") -> str:
 
 def _bytes_of(given: Mapping[str, Any], name: str, where: str) -> bytes:
     try:
-        # Tests write bytes that are no UTF-8 as Python does: one lone surrogate each.
+        # Tests write bytes that are not UTF-8 as Python does: one lone surrogate each.
         return _text(given, name, where).encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         raise invalid_params(f"{where}: {name} is not a text") from None

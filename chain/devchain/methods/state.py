@@ -1,4 +1,4 @@
-"""`state_*`: values, keys, metadata, the version of the runtime, and calls into it."""
+"""`state_*`: values, keys, metadata, the version of the runtime, and calls of runtime functions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from proto.chain.headers import to_hex
 from proto.chain.scale import Reader
 
 _MAX_ARGUMENT_BYTES: Final = MAX_EXTRINSIC_BYTES + 8
-"""Of state_call: a transaction, its length before and behind it."""
+"""Maximum size of the argument of state_call: a transaction with its length before and after it."""
 
 RUNTIME_VERSION: Final = {
     "specName": SPEC_NAME,
@@ -35,7 +35,7 @@ RUNTIME_VERSION: Final = {
     "authoringVersion": 1,
     "specVersion": SPEC_VERSION,
     "implVersion": 1,
-    # Core, Metadata, AccountNonceApi and TransactionPaymentApi, by the hash of their names; those
+    # Core, Metadata, AccountNonceApi and TransactionPaymentApi, by the hash of their names. APIs
     # that only other nodes call are not offered.
     "apis": [
         ["0xdf6acb689907609b", 4],

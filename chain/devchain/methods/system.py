@@ -1,4 +1,4 @@
-"""`system_*` and `rpc_*`: what the node is."""
+"""`system_*` and `rpc_*`: information about the node."""
 
 from __future__ import annotations
 

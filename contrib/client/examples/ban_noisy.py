@@ -1,6 +1,6 @@
-"""Ban for an hour whoever sent most: `RELAY_TOKEN=... python ban_noisy.py URL MESSAGES`.
+"""Ban the noisiest twins for an hour: `RELAY_TOKEN=... python ban_noisy.py URL MESSAGES`.
 
-A twin with a session that sent more than MESSAGES is banned, and its name is printed.
+Every twin with a session that sent more than MESSAGES messages is banned, and its id is printed.
 """
 
 from __future__ import annotations

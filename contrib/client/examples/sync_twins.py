@@ -1,7 +1,7 @@
 """Bring the registry in line with a CSV file: `RELAY_TOKEN=... python sync_twins.py URL FILE`.
 
-Twins of the file are added or changed; those that are not in it are removed, each only if nobody
-has changed it meanwhile. A relay whose twins come from the chain refuses it all.
+Twins of the file are added or changed. Twins that are not in the file are removed, unless they were
+changed in the meantime. A relay whose twins come from the chain refuses all of this.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the site writes dates: as in logs, so that one can be looked up in the other (UTC)."""
+"""Date formats of the site: the same as in logs, so that times can be compared (UTC)."""
 
 from __future__ import annotations
 

@@ -16,7 +16,9 @@ from rmbsite import config
 
 
 class Command(BaseCommand):
-    """Bad settings never get here: they end every command with exit code 2 and one line."""
+    """The command. Invalid settings end every command before this one runs, with exit code 2 and
+    one line.
+    """
 
     help = (
         "Show the settings and the source of each, show settings that a running relay uses with "
@@ -54,11 +56,11 @@ class Command(BaseCommand):
 
 
 def _differences(relay: Running, here: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """What a relay uses in place of the settings that commands find."""
+    """Return the settings that a running relay uses instead of those that commands find."""
     found = {}
     for key, each in here.items():
         used = relay.settings.get(key)
-        # The folder is the same, by whichever name; it is where the note was found.
+        # The folder is the same even if spelled differently, as the relay's record was found in it.
         if used and key != "data.dir" and _text(used["value"]) != _text(each["value"]):
             found[key] = dict(used)
     return found

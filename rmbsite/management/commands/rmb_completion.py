@@ -24,11 +24,11 @@ The script lists the commands of this release: run it again after an upgrade.
 
 PROGRAM = "rmb-manage"
 OTHERS = ("check", "createsuperuser", "changepassword", "migrate", "showmigrations", "runrelay")
-"""Commands beside ours that an operator has a use for."""
+"""Further commands that are useful to an operator."""
 
 
 class Command(BaseCommand):
-    """The parsers of all commands, put together into one."""
+    """The command, which combines the parsers of all commands into one."""
 
     help = "Print a completion script for a shell."
     requires_system_checks = ()
@@ -43,7 +43,7 @@ class Command(BaseCommand):
 
 
 def everything() -> ArgumentParser:
-    """A parser whose sub-commands are the commands of the site."""
+    """Return a parser whose sub-commands are the commands of the site."""
     parser = ArgumentParser(prog=PROGRAM)
     commands: _SubParsersAction[Any] = parser.add_subparsers()
     found = get_commands()
@@ -51,7 +51,8 @@ def everything() -> ArgumentParser:
         if not name.startswith("rmb_") and name not in OTHERS:
             continue
         command = load_command_class(str(found[name]), name)
-        # That of `runrelay` is not Django's: its options are settings, read before Django is.
+        # The parser of `runrelay` is not Django's: its options are settings, read before Django
+        # loads.
         own = cli.build_parser(name) if name == "runrelay" else command.create_parser(PROGRAM, name)
         entry = commands.add_parser(name, help=command.help, parents=[own], add_help=False)
         entry.description = command.help

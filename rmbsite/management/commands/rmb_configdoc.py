@@ -15,7 +15,9 @@ from rmbsite.options import Option
 
 
 class Command(BaseCommand):
-    """The documentation comes out of the declarations, so it cannot be out of date."""
+    """The command. It generates the documentation from the declarations, so that it is always up to
+    date.
+    """
 
     help = "Print every setting with its default and meaning."
     requires_system_checks = ()
@@ -35,7 +37,7 @@ class Command(BaseCommand):
 
 
 def markdown() -> Iterator[str]:
-    """The settings as a page of documentation."""
+    """Generate the settings as a page of documentation."""
     yield "# Settings"
     yield ""
     yield "The command line overrides the environment, the environment overrides the file, and the"
@@ -57,7 +59,7 @@ def markdown() -> Iterator[str]:
 
 
 def toml() -> Iterator[str]:
-    """A `rmb.toml` in which everything is commented out."""
+    """Generate an `rmb.toml` in which everything is commented out."""
     for section, options in _sections():
         yield f"[{section}]"
         for each in options:
@@ -67,7 +69,7 @@ def toml() -> Iterator[str]:
 
 
 def environment() -> Iterator[str]:
-    """The variables, commented out."""
+    """Generate the environment variables, commented out."""
     for each in all_options():
         yield f"# {' '.join(part for part in (each.doc, _bounds(each)) if part)}"
         yield f"# {each.variable}={_plain(each.default)}"
@@ -102,5 +104,5 @@ def _plain(value: Any) -> str:
 
 
 def _toml_value(value: Any) -> str:
-    # JSON's texts, numbers, lists and truth values are TOML's too.
+    # Strings, numbers, arrays and booleans have the same form in JSON and TOML.
     return json.dumps(list(value) if isinstance(value, tuple) else value)
