@@ -1,4 +1,7 @@
-"""An actor: its operations are async functions, and it calls other actors and providers."""
+"""An actor that runs outside of a host.
+
+Its operations are async functions, and it can call other actors and providers.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +20,23 @@ from proto.lattice.subjects import queue_group, rpc_subject
 
 
 class LatticeActor(Calling):
-    """An actor outside of a host; further instances share its calls.
+    """An actor outside of a host. Several instances with the same key share the calls.
 
     Attributes:
-        serving: of its calls.
+        serving: the serving of its calls, with the registered handlers.
     """
 
     def __init__(
         self, connection: LatticeConnection, key: str, name: str = "", call_alias: str = ""
     ) -> None:
-        """
+        """Create an actor, which `start` connects to its calls.
+
         Args:
-            connection: open when the actor starts.
-            key: `M...`
-            name: in the registry, without which actors on hosts refuse its calls; empty: no entry,
-                unless it has an alias.
-            call_alias: in the registry, by which others may call it; empty: none.
+            connection: a connection that is open when the actor starts.
+            key: public key of the actor (`M...`).
+            name: name in the registry, without which actors on hosts refuse its calls; empty: no
+                entry, unless there is a call alias.
+            call_alias: alias in the registry by which others may call the actor; empty: no alias.
 
         Raises:
             KeyFormatError: a key is malformed.
@@ -45,7 +49,7 @@ class LatticeActor(Calling):
         self._subscription: Subscription | None = None
 
     def operation(self, name: str) -> Callable[[Handler], Handler]:
-        """Register an async function for an operation, as a decorator."""
+        """Return a decorator that registers an async function for an operation."""
 
         def register(handler: Handler) -> Handler:
             self.serving.handlers[name] = handler
@@ -54,7 +58,7 @@ class LatticeActor(Calling):
         return register
 
     async def start(self) -> None:
-        """Take calls."""
+        """Write the registry entry, if the actor has a name, and begin to accept calls."""
         if self._claims.name:
             await Registry(self._connection).register(self._claims)
         lattice = self._options.lattice
@@ -65,7 +69,7 @@ class LatticeActor(Calling):
         )
 
     async def stop(self) -> None:
-        """Take no more calls and finish those under way."""
+        """Stop accepting calls, and wait for those under way."""
         if self._subscription is not None:
             await self._subscription.drain()
         await self.serving.drain(self._options.drain_timeout_s)

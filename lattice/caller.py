@@ -1,4 +1,4 @@
-"""A caller: a program that calls actors and providers and serves nothing."""
+"""A caller: a program that calls actors and providers and offers no operations itself."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from proto.lattice.nkeys import KeyKind, KeyPair, decode_public
 
 
 class LatticeCaller(Calling):
-    """Calls in the name of an actor, or of a provider's link."""
+    """Makes calls in the name of an actor, or of a provider's link."""
 
     def __init__(self, connection: LatticeConnection, origin: Entity | str) -> None:
-        """
+        """Create a caller.
+
         Args:
-            connection: open, or opened later.
-            origin: who calls; a text is an actor's key. Providers need a link to it, actors on
-                hosts a registry entry.
+            connection: a connection that is open, or is opened later.
+            origin: the caller's entity; a string is an actor's key. Providers require a link to it,
+                actors on hosts require a registry entry.
 
         Raises:
             KeyFormatError: a key is malformed.
@@ -30,10 +31,10 @@ class LatticeCaller(Calling):
 
 
 def host_id_of(connection: LatticeConnection) -> str:
-    """Return the host id of the options, or a genuine key for this process.
+    """Return the host id of the options, or else a new valid host key for this process.
 
     Raises:
-        KeyFormatError: the options' id is not a host's key.
+        KeyFormatError: the host id of the options is not a host's key.
     """
     if host_id := connection.options.host_id:
         decode_public(host_id, KeyKind.HOST)

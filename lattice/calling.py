@@ -1,6 +1,6 @@
-"""Calls into the lattice: sign, move a large payload, send, judge the answer.
+"""Calls into the lattice: sign the invocation, store a large payload, send, and check the answer.
 
-Nothing is sent twice: a call without an answer may have been executed.
+A call is never sent twice: it may have been executed even if no answer arrives.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ _JTI_PADDING: Final = "L" * 6
 
 
 class Calling:
-    """Calls of one origin.
+    """Makes the calls of one origin.
 
     Attributes:
-        origin: who calls.
-        host_id: of the host the calls name.
+        origin: entity in whose name calls are made.
+        host_id: id of the host that the calls name.
     """
 
     def __init__(self, connection: LatticeConnection, origin: Entity, host_id: str) -> None:
-        """
+        """Create the calls of an origin.
+
         Raises:
             KeyFormatError: the cluster seed of the options is malformed.
         """
@@ -56,16 +57,17 @@ class Calling:
         """Call an operation and return its result.
 
         Args:
-            target: an actor or a provider's link.
-            operation: `Interface.Method`.
-            payload: as the contract says.
-            timeout_s: for the answer; the object store has some more for large payloads.
+            target: an actor, or a link of a provider.
+            operation: name of the operation, as `Interface.Method`.
+            payload: payload as the contract defines it.
+            timeout_s: seconds to wait for the answer; None: those of the options. For a large
+                payload, `object_timeout_s` is added.
             trace: W3C trace keys.
-            token: 32 hexadecimal digits, the id of the invocation; empty: a random one.
+            token: id of the invocation, 32 hexadecimal digits; empty: a random one.
 
         Raises:
             CallError: there is no result; see `lattice.errors`.
-            ObjectStoreError: a large payload or result cannot be moved.
+            ObjectStoreError: a large payload or result cannot be stored or fetched.
             NotConnectedError: the connection is down; nothing was sent.
             LatticeError: an argument is malformed, or the host id is not a host's key.
         """
@@ -105,5 +107,5 @@ class Calling:
         return result
 
     async def close(self) -> None:
-        """Wait for deletions under way."""
+        """Wait for deletions of payloads that are under way."""
         await self._objects.close()

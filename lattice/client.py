@@ -1,4 +1,4 @@
-"""The client of `nats-py` for one connection, with two corrections that the lattice depends on."""
+"""The `nats-py` client of one connection, with two corrections on which the lattice depends."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from nats.aio.client import Client
 
 
 class OrderedClient(Client):
-    """A client that does not fall back to plain text, and whose flush follows what was sent."""
+    """A client that never falls back to plain text, and sends pings in order with its messages."""
 
     needs_tls = False
 
     async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
-        # The base class writes a ping at once, ahead of what its flusher has not written yet: the
-        # answer would not say that the server has it.
+        # The base class writes a ping at once, ahead of messages that its flusher has not written
+        # yet: the answer to the ping would not show that the server has received them.
         if self._pending_data_size > 0 and self._transport is not None:
             pending, self._pending, self._pending_data_size = self._pending, [], 0
             self._transport.writelines(pending)

@@ -1,9 +1,9 @@
-"""A connection to NATS that comes back, with everything that was subscribed, and never gives up.
+"""A connection to NATS that reconnects without end and restores its subscriptions.
 
-Each connection to a server is a client of `nats-py` that must not reconnect by itself: when it
-ends, for whatever reason, calls under way fail at once instead of at their deadlines, and a new
-client connects with back-off and takes over the subscriptions. Answers to all requests arrive on
-one subscription.
+Each connection to a server is a `nats-py` client whose own reconnecting is off. When it ends, for
+whatever reason, calls under way fail at once instead of at their deadlines; then a new client
+connects, with back-off, and takes over the subscriptions. The answers to all requests arrive on one
+subscription.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from lattice.texts import said
 FIRST_DELAY_S: Final = 0.1
 LAST_DELAY_S: Final = 5.0
 CHECK_S: Final = 1.0
-"""How often a connection is looked at: `nats-py` does not report each end of it."""
+"""Seconds between two checks of a connection: `nats-py` does not report each end of one."""
 FLUSH_TIMEOUT_S: Final = 2.0
 END_TIMEOUT_S: Final = 1.0
 MAX_GATHERED: Final = 10_000
@@ -52,14 +52,14 @@ MessageHandler = Callable[[Msg], None]
 
 _NO_RESPONDERS: Final = "503"
 _DENIED: Final = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"')
-"""How a server refuses a subject; nats-py hands the text on in lower case."""
+"""Pattern of a server's refusal of a subject; nats-py passes the text on in lower case."""
 MAX_REFUSED: Final = 1_000
-"""Subscriptions that a server refused, remembered until the next connection."""
+"""Maximum number of refused subscriptions that are remembered until the next connection."""
 _log = logging.getLogger(__name__)
 
 
 class ConnectionState(StrEnum):
-    """Where a connection stands."""
+    """State of a connection."""
 
     CLOSED = "closed"
     CONNECTED = "connected"
@@ -67,7 +67,7 @@ class ConnectionState(StrEnum):
 
 
 class Subscription:
-    """A subscription that outlives connections."""
+    """A subscription that is restored on each new connection."""
 
     def __init__(
         self, connection: LatticeConnection, subject: str, queue: str, handler: MessageHandler
@@ -77,7 +77,7 @@ class Subscription:
         self._connection = connection
         self._handler = handler
         self._nats: NatsSubscription | None = None
-        self._client: Client | None = None  # that has it now
+        self._client: Client | None = None  # the client that has it now
 
     async def _call(self, message: Msg) -> None:
         self._handler(message)
@@ -87,11 +87,11 @@ class Subscription:
         self._nats = await client.subscribe(self.subject, self.queue, cb=self._call)
 
     async def drain(self) -> None:
-        """End it, after the messages that are on their way to us."""
+        """End the subscription, after the messages that are already on their way are handled."""
         self._connection._subscriptions.discard(self)
         found, self._nats = self._nats, None
         if found is not None:
-            with contextlib.suppress(nats.errors.Error):  # gone with its connection
+            with contextlib.suppress(nats.errors.Error):  # it ended with its connection
                 await found.drain()  # type: ignore[no-untyped-call]
 
 
@@ -99,10 +99,11 @@ class LatticeConnection:
     """A connection to the NATS servers of a lattice.
 
     Attributes:
-        options: of it.
-        losses: how often the connection broke.
-        last_error: why it is down or was down last.
-        denied: what the server did not let us do last; empty: nothing on this connection.
+        options: options of the connection.
+        losses: number of times the connection broke.
+        last_error: reason why the connection is down, or was down last.
+        denied: what the server last refused for lack of permission; empty: nothing on this
+            connection.
     """
 
     def __init__(self, options: LatticeOptions) -> None:
@@ -116,7 +117,7 @@ class LatticeConnection:
         self._keeper: asyncio.Task[None] | None = None
         self._subscriptions: set[Subscription] = set()
         self._hooks: list[Callable[[], None]] = []
-        self._waiting: dict[str, tuple[asyncio.Future[Msg], str]] = {}  # with the subject
+        self._waiting: dict[str, tuple[asyncio.Future[Msg], str]] = {}  # with the subjects
         self._gathering: dict[str, asyncio.Queue[Msg | None]] = {}
         self._inbox = f"{options.inbox_prefix}.{secrets.token_hex(11)}."
         self._next = 0
@@ -124,19 +125,19 @@ class LatticeConnection:
 
     @property
     def state(self) -> ConnectionState:
-        """Where it stands."""
+        """State of the connection."""
         if self._keeper is None:
             return ConnectionState.CLOSED
         return ConnectionState.AWAY if self._client is None else ConnectionState.CONNECTED
 
     @property
     def outstanding(self) -> int:
-        """Requests that wait for an answer."""
+        """Number of requests that wait for an answer."""
         return len(self._waiting)
 
     @property
     def max_message_bytes(self) -> int:
-        """Largest message the server takes."""
+        """Size of the largest message that the server accepts, in bytes."""
         return self._client.max_payload if self._client is not None else 2**20
 
     # ---- life
@@ -145,7 +146,7 @@ class LatticeConnection:
         """Connect.
 
         Args:
-            wait: keep trying, instead of failing when no server can be used.
+            wait: whether to keep trying, instead of failing when no server can be used.
 
         Raises:
             ConnectError: no server can be reached, or none accepts the credentials.
@@ -159,7 +160,7 @@ class LatticeConnection:
             await self._connected.wait()
 
     async def close(self) -> None:
-        """End the connection; requests under way fail. Flushes what was published."""
+        """End the connection after flushing what was published; requests under way fail."""
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             keeper.cancel()
@@ -171,14 +172,14 @@ class LatticeConnection:
             await self._end(client)
 
     def on_connected(self, hook: Callable[[], None]) -> None:
-        """Call a function each time the connection comes back."""
+        """Register a function to be called each time the connection is re-established."""
         self._hooks.append(hook)
 
     async def connected(self, timeout_s: float) -> Client:
-        """Wait for the connection.
+        """Wait until the connection is up, and return its client.
 
         Raises:
-            NotConnectedError: it is still down after the time.
+            NotConnectedError: the connection is still down after `timeout_s`.
         """
         if self._client is None and self._keeper is not None:
             with contextlib.suppress(TimeoutError):
@@ -276,7 +277,7 @@ class LatticeConnection:
         self._connected.set()
 
     async def _end(self, client: Client) -> None:
-        # Of a broken connection, whose end nothing depends on: nats-py may wait for it for ever.
+        # Nothing depends on how a broken connection ends, and nats-py may wait for its end forever.
         with contextlib.suppress(Exception):
             async with asyncio.timeout(END_TIMEOUT_S):
                 await client.close()
@@ -290,7 +291,7 @@ class LatticeConnection:
             _log.debug("lattice: nats: %s", text)
 
     def _denied(self, what: str, subject: str) -> None:
-        """Note what the server does not let us do: requests get no other answer."""
+        """Record a permission error, and fail requests to the subject: they get no other answer."""
         self.denied = f"the NATS user has no permission for the {what} {subject}"
         _log.warning("lattice: %s", self.denied)
         if what == "subscription":
@@ -312,12 +313,12 @@ class LatticeConnection:
     async def subscribe(
         self, subject: str, handler: MessageHandler, queue: str = ""
     ) -> Subscription:
-        """Call a function with each message of a subject; it must not block.
+        """Subscribe a function to a subject; it is called with each message and must not block.
 
-        Returns once a connected server knows of it.
+        Returns once the server knows of the subscription, if the connection is up.
 
         Raises:
-            PermissionDeniedError: the server does not let us.
+            PermissionDeniedError: the NATS user has no permission to subscribe.
         """
         subscription = Subscription(self, subject, queue, handler)
         self._subscriptions.add(subscription)
@@ -333,7 +334,7 @@ class LatticeConnection:
         return subscription
 
     async def flush(self) -> None:
-        """Wait until the server has what was sent; at once where the connection is down."""
+        """Wait until the server has received what was sent; return at once if not connected."""
         if self._client is not None:
             with contextlib.suppress(nats.errors.Error):
                 await self._client.flush()
@@ -349,15 +350,15 @@ class LatticeConnection:
         """Send a message.
 
         Args:
-            subject: where to.
-            data: of it.
+            subject: subject to which the message is sent.
+            data: body of the message.
             reply: subject for an answer.
-            headers: of it.
-            wait_s: for a connection that is down.
+            headers: headers of the message.
+            wait_s: seconds to wait for a connection that is down.
 
         Raises:
             NotConnectedError: the connection is down.
-            TooLargeError: the server takes no message of that size.
+            TooLargeError: the message is larger than the server accepts.
         """
         client = self._client or await self.connected(wait_s)
         try:
@@ -373,13 +374,13 @@ class LatticeConnection:
         """Send a message and return the first answer.
 
         Raises:
-            NoRespondersError: nobody subscribes to the subject.
-            PermissionDeniedError: the server does not let us publish there.
-            CallTimeoutError: no answer in time.
-            ConnectionLostError: the connection broke before the answer.
+            NoRespondersError: the subject has no subscriber.
+            PermissionDeniedError: the NATS user has no permission to publish there.
+            CallTimeoutError: no answer arrived in time.
+            ConnectionLostError: the connection broke before the answer arrived.
             NotConnectedError: the connection stayed down; nothing was sent.
-            TooManyCallsError: as many as allowed wait.
-            TooLargeError: the server takes no message of that size.
+            TooManyCallsError: the maximum number of calls wait for answers already.
+            TooLargeError: the message is larger than the server accepts.
         """
         waiting = self._waiting
         if len(waiting) >= self.options.max_outstanding:
@@ -407,9 +408,9 @@ class LatticeConnection:
     async def gather(
         self, subject: str, data: bytes, timeout_s: float, most: int = MAX_GATHERED
     ) -> list[bytes]:
-        """Send a message and return the answers that come within the time.
+        """Send a message and return the answers that arrive within the time, `most` at most.
 
-        An empty answer ends it, as "no responders" does.
+        An empty answer, such as "no responders", ends the wait.
 
         Raises:
             NotConnectedError: the connection is down.
@@ -432,7 +433,7 @@ class LatticeConnection:
         return answers
 
     async def jetstream(self, timeout_s: float = 5.0) -> JetStreamContext:
-        """Return JetStream on the connection as it is now.
+        """Return a JetStream context of the current connection.
 
         Raises:
             NotConnectedError: the connection stayed down.

@@ -1,4 +1,4 @@
-"""The control interface of hosts: who they are, what they run, links."""
+"""Client of hosts' control interface: reads hosts, inventories, links, claims; changes links."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ TIMEOUT_S: Final = 2.0
 
 
 class ControlClient:
-    """Asks hosts; methods raise `CallError` without an answer, `FormatError` for a bad one."""
+    """Sends requests to hosts.
+
+    Methods raise `CallError` when no answer arrives, and `FormatError` for a malformed answer.
+    """
 
     def __init__(self, connection: LatticeConnection, timeout_s: float = TIMEOUT_S) -> None:
         options = connection.options
@@ -44,7 +47,7 @@ class ControlClient:
         return found
 
     async def inventory(self, host_id: str) -> Inventory:
-        """Return what a host runs."""
+        """Return the actors and providers that a host runs."""
         return decode_inventory(await self._ask(self._control.get_inventory(host_id)), host_id)
 
     async def links(self) -> tuple[LinkDefinition, ...]:
@@ -56,10 +59,10 @@ class ControlClient:
         return decode_claims_list(await self._ask(self._control.get_claims()))
 
     async def put_link(self, link: LinkDefinition) -> None:
-        """Link an actor to a provider; a host that accepts has understood, not done it.
+        """Link an actor to a provider. The host accepts the request before it is carried out.
 
         Raises:
-            RemoteError: the host refuses.
+            RemoteError: the host refuses the request.
         """
         await self._order(self._control.put_link(link))
 
@@ -67,7 +70,7 @@ class ControlClient:
         """Delete a link.
 
         Raises:
-            RemoteError: the host refuses.
+            RemoteError: the host refuses the request.
         """
         await self._order(self._control.del_link(actor_id, contract_id, link_name))
 

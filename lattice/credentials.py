@@ -1,4 +1,4 @@
-"""The credentials of a NATS user: JWT and seed, from options or a file as `nsc` writes it."""
+"""Credentials of a NATS user: JWT and seed, from the options or from a file as `nsc` writes it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _BLOCK: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class UserCredentials:
-    """A user's JWT and the key that proves it.
+    """A NATS user's JWT, and the seed of the key that proves it.
 
     Attributes:
-        jwt: of the user.
-        seed: (`SU...`) of the user.
+        jwt: JWT of the user.
+        seed: seed of the user (`SU...`).
     """
 
     jwt: str = field(repr=False)
@@ -37,7 +37,7 @@ class UserCredentials:
         """Return a function that signs a server's nonce.
 
         Raises:
-            ConnectError: the seed is no user's.
+            ConnectError: the seed is malformed, or not that of a user.
         """
         try:
             key = KeyPair.of_seed(self.seed)
@@ -49,7 +49,7 @@ class UserCredentials:
 
 
 def read(options: LatticeOptions) -> UserCredentials | None:
-    """Return the JWT and seed that options name; None where they name none.
+    """Return the JWT and seed that the options name, or None if they name none.
 
     Raises:
         ConnectError: the file cannot be read or lacks a part, or only one of both is given.

@@ -1,4 +1,4 @@
-"""What a lattice runs, asked of its control interface every few seconds and at each event."""
+"""The contents of a lattice, read from its control interface every few seconds and at events."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from proto.lattice.state import ActorRow, HostRow, LinkRow, ProviderRow, Seen, r
 from proto.lattice.subjects import event_subject
 
 LOOK_S: Final = 10.0
-"""Between two looks; an event brings the next one forward."""
+"""Seconds between two reads; an event brings the next one forward."""
 SETTLE_S: Final = 0.3
-"""From an event to the look: events come in groups."""
+"""Seconds from an event to the next read: events come in groups."""
 MAX_HOSTS: Final = 1_000
 
 Answer = TypeVar("Answer")
@@ -38,14 +38,15 @@ logger = logging.getLogger(__name__)
 class Directory:
     """Hosts, actors, providers, links and claims of a lattice.
 
-    What cannot be asked, because no host runs, is empty and not known.
+    While no host runs, there is nothing to ask: hosts are empty, and links and claims are unknown.
     """
 
     def __init__(self, connection: LatticeConnection, registry: Registry | None = None) -> None:
-        """
+        """Create an empty directory.
+
         Args:
-            connection: to the lattice.
-            registry: has the claims while no host answers; None: they are not known then.
+            connection: connection to the lattice.
+            registry: source of claims while no host answers; None: claims are unknown then.
         """
         self._connection = connection
         self._registry = registry
@@ -58,7 +59,7 @@ class Directory:
         self._seen_at = 0.0
 
     async def changes(self) -> AsyncIterator[None]:
-        """Look, yield, and look again; never ends by itself."""
+        """Read the lattice and yield, repeatedly and without end."""
         subject = event_subject(self._connection.options.lattice)
         subscription: Subscription | None = None
         try:
@@ -82,10 +83,10 @@ class Directory:
                 await subscription.drain()
 
     async def look(self) -> None:
-        """Ask all hosts.
+        """Read the contents of the lattice from all hosts.
 
         Raises:
-            LatticeError: NATS is away.
+            LatticeError: NATS is unavailable.
         """
         hosts = (await self._control.hosts())[:MAX_HOSTS]
         inventories = await asyncio.gather(
@@ -105,7 +106,7 @@ class Directory:
     async def _registered(self, registry: Registry) -> tuple[Mapping[str, str], ...] | None:
         try:
             found = await registry.claims()
-        except LatticeError as error:  # such as without JetStream
+        except LatticeError as error:  # for example, there is no JetStream
             logger.debug("%s", error)
             return None
         return tuple(
@@ -128,7 +129,7 @@ class Directory:
         return None
 
     def view(self) -> View:
-        """Return what the monitor judges by."""
+        """Return the view by which the monitor judges invocations."""
         hosts = {
             each.host_id: {
                 *(actor.id for actor in each.actors),
@@ -145,14 +146,14 @@ class Directory:
         )
 
     def providers(self) -> set[tuple[str, str]]:
-        """Return public key and link name of providers: those of hosts, and those of links."""
+        """Return public key and link name of all providers that run on hosts or have links."""
         return {
             *((each.id, each.link_name) for host in self._inventories for each in host.providers),
             *((each.provider_id, each.link_name) for each in self._links or ()),
         }
 
     def rows(self, health: Health) -> dict[Seen, dict[str, Any]]:
-        """Return what there is, for the operator site."""
+        """Return the rows of hosts, actors, providers and links for the operator site."""
         at = self._seen_at
         inventories = {each.host_id: each for each in self._inventories}
         hosts = {
@@ -241,7 +242,7 @@ class Directory:
 
 
 async def _answer(asked: Coroutine[Any, Any, Answer]) -> Answer | None:
-    """Return an answer of the control interface; None without one that can be used."""
+    """Return an answer of the control interface, or None if there is none that can be used."""
     try:
         return await asked
     except LatticeError as error:

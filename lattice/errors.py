@@ -1,21 +1,21 @@
-"""What can go wrong between a program and the lattice.
+"""Errors that a program of the lattice may get.
 
 LatticeError                 of `proto.lattice.errors`
-|- EmbeddedError             there is no nats-server to start, or it does not start
+|- EmbeddedError             nats-server is not installed, or it does not start
 |- ConnectError              no NATS server can be reached, or none accepts the credentials
-|- NotConnectedError         the connection is down now; nothing was sent
-|- ObjectStoreError          a payload cannot go through the object store
+|- NotConnectedError         the connection is down; nothing was sent
+|- ObjectStoreError          a payload cannot be moved through the object store
 |  |- ObjectStoreAwayError   JetStream or the bucket is not available
 |  |- ObjectLostError        the object is missing, short, changed or of another size
 |  `- QuotaExceededError     the bucket is full
 |- RegistryError             the registry cannot be read or written
 `- CallError                 a call has no result
-   |- NoRespondersError      nobody serves the target
+   |- NoRespondersError      no program serves the target
    |- PermissionDeniedError  the NATS user may not publish or subscribe there
    |- CallTimeoutError       no answer in time; also a TimeoutError
    |- ConnectionLostError    the connection broke after the call was sent
-   |- TooManyCallsError      as many calls as allowed wait for their answers
-   |- TooLargeError          payload or result exceed the bound; also a ValueError
+   |- TooManyCallsError      the maximum number of calls wait for answers already
+   |- TooLargeError          a payload or a result exceeds the limit; also a ValueError
    |- ResponseError          the answer cannot be used
    `- RemoteError            the target answered with an error
 """
@@ -26,7 +26,7 @@ from proto.lattice.errors import LatticeError as LatticeError
 
 
 class EmbeddedError(LatticeError):
-    """There is no nats-server to start, or it does not start; the text is for the operator."""
+    """The nats-server program is not installed or does not start; the text is for the operator."""
 
 
 class ConnectError(LatticeError):
@@ -34,11 +34,11 @@ class ConnectError(LatticeError):
 
 
 class NotConnectedError(LatticeError):
-    """The connection to NATS is down now; nothing was sent."""
+    """The connection to NATS is down; nothing was sent."""
 
 
 class ObjectStoreError(LatticeError):
-    """A payload cannot go through the object store."""
+    """A payload cannot be moved through the object store."""
 
 
 class ObjectStoreAwayError(ObjectStoreError):
@@ -62,10 +62,10 @@ class CallError(LatticeError):
 
 
 class NoRespondersError(CallError):
-    """Nobody subscribes to the subject: the target does not run; nothing was executed.
+    """The subject has no subscriber: the target does not run, and nothing was executed.
 
     Attributes:
-        subject: where the call went.
+        subject: subject on which the call was sent.
     """
 
     def __init__(self, subject: str) -> None:
@@ -74,10 +74,10 @@ class NoRespondersError(CallError):
 
 
 class PermissionDeniedError(CallError):
-    """The NATS server does not let our user publish or subscribe there; nothing was executed.
+    """The NATS user has no permission to publish or subscribe there; nothing was executed.
 
     Attributes:
-        subject: that is denied.
+        subject: subject that is denied.
     """
 
     def __init__(self, what: str, subject: str) -> None:
@@ -88,10 +88,10 @@ class PermissionDeniedError(CallError):
 
 
 class CallTimeoutError(CallError, TimeoutError):
-    """No answer came in time; the call may have been executed.
+    """No answer arrived in time; the call may have been executed.
 
     Attributes:
-        timeout_s: how long the caller waited.
+        timeout_s: seconds that the caller waited.
     """
 
     def __init__(self, subject: str, timeout_s: float) -> None:
@@ -103,15 +103,15 @@ class CallTimeoutError(CallError, TimeoutError):
 
 
 class ConnectionLostError(CallError):
-    """The connection broke after the call was sent; it may have been executed."""
+    """The connection broke after the call was sent; the call may have been executed."""
 
 
 class TooManyCallsError(CallError):
-    """As many calls as allowed wait for their answers; nothing was sent."""
+    """The maximum number of calls wait for answers already; nothing was sent."""
 
 
 class TooLargeError(CallError, ValueError):
-    """A payload or a result exceeds the bound."""
+    """A payload or a result exceeds the limit."""
 
     def __init__(self, what: str, size_bytes: int, limit_bytes: int) -> None:
         super().__init__(f"{what} has {size_bytes} bytes, at most {limit_bytes} are allowed")
@@ -120,14 +120,14 @@ class TooLargeError(CallError, ValueError):
 
 
 class ResponseError(CallError):
-    """The answer cannot be used: undecodable, of another call, or of another size."""
+    """The answer cannot be used: it cannot be decoded, or is of another call or of another size."""
 
 
 class RemoteError(CallError):
     """The target answered with an error.
 
     Attributes:
-        text: as the target sent it.
+        text: text of the error, as the target sent it.
     """
 
     def __init__(self, text: str) -> None:

@@ -1,7 +1,7 @@
-"""How the providers of a lattice are, and whether NATS has JetStream: asked every half minute.
+"""Health of a lattice's providers, and whether NATS has JetStream: both checked every half minute.
 
-Hosts ask their providers too and publish what changes, but not how a provider is that did not
-change, and nothing of providers without a host.
+Hosts check their providers too, but they publish changes only, and know nothing of providers that
+run without a host.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from proto.lattice.subjects import SubjectKind, provider_subject
 
 ASK_EVERY_S: Final = 30.0
 LOOK_S: Final = 1.0
-"""Until a new provider is asked for the first time."""
+"""Seconds between two passes; a new provider is first asked at the next one."""
 ANSWER_S: Final = 2.0
 AT_ONCE: Final = 32
 MAX_TEXT_CHARS: Final = 200
 
 Provider = tuple[str, str]
-"""Public key and link name."""
+"""Public key and link name of a provider."""
 
 
 class Condition(NamedTuple):
-    """How a provider is.
+    """Health of a provider.
 
     Attributes:
-        health: `passed`, `failed`, or empty: unknown.
+        health: `passed`, `failed`, or empty if unknown.
         text: what is wrong.
     """
 
@@ -52,10 +52,10 @@ UNKNOWN: Final = Condition()
 
 
 class Health:
-    """Asks providers for their health, some at a time.
+    """Asks providers for their health, at most `AT_ONCE` at a time.
 
     Attributes:
-        jetstream: why JetStream cannot be used; empty: it can; None: not known.
+        jetstream: reason why JetStream cannot be used; empty: it can; None: unknown.
     """
 
     def __init__(self, connection: LatticeConnection) -> None:
@@ -66,11 +66,11 @@ class Health:
         self._looked_s = -ASK_EVERY_S
 
     def of(self, provider: str, link_name: str) -> Condition:
-        """Return how a provider is."""
+        """Return the last known health of a provider."""
         return self._known.get((provider, link_name), UNKNOWN)
 
     async def keep(self, providers: Callable[[], Collection[Provider]]) -> None:
-        """Ask until cancelled those that the function returns."""
+        """Keep asking the providers that the function returns, until cancelled."""
         while True:
             await self.ask(providers())
             if time.monotonic() - self._looked_s >= ASK_EVERY_S:
@@ -79,7 +79,7 @@ class Health:
             await asyncio.sleep(LOOK_S)
 
     async def ask(self, providers: Collection[Provider]) -> None:
-        """Ask those of which nothing is known, or nothing recent; forget others."""
+        """Ask the providers whose health is unknown or out of date, and forget those not given."""
         there = set(providers)
         for gone in self._asked_s.keys() - there:
             del self._asked_s[gone]

@@ -1,6 +1,6 @@
-"""Delete payloads that nobody took from the object store.
+"""Deletes payloads from the object store that were never fetched.
 
-Only what looks like a payload of a call is touched: a bucket may hold other objects as well.
+Only objects that look like a payload of a call are deleted: a bucket may hold other objects too.
 """
 
 from __future__ import annotations
@@ -27,27 +27,30 @@ _log = logging.getLogger(__name__)
 
 
 class Janitor:
-    """Deletes old payloads, some each time.
+    """Deletes old payloads, a bounded number in each round.
 
     Attributes:
-        deleted: how many it has deleted.
+        deleted: number of objects deleted so far.
     """
 
     def __init__(self, objects: Objects, ttl_s: float) -> None:
-        """
+        """Create a janitor.
+
         Args:
-            objects: of the lattice.
-            ttl_s: age of what is deleted; longer than any call takes.
+            objects: object store of the lattice.
+            ttl_s: age in seconds from which payloads are deleted; longer than any call takes.
         """
         self.deleted = 0
         self._objects = objects
         self._ttl_s = ttl_s
 
     async def run(self, is_due: Callable[[], bool] = lambda: True) -> None:
-        """Clean up for ever.
+        """Clean up every `PERIOD_S` seconds, without end.
 
         Args:
-            is_due: asked before each round; of several processes one is enough.
+            is_due: function called before each round; False skips it. Of several processes, only
+                one
+                needs to clean up.
         """
         failed = ""
         while True:
@@ -60,12 +63,12 @@ class Janitor:
                 found, text = 0, str(error)
             if found:
                 _log.info("lattice: deleted %d old payloads", found)
-            if text and text != failed:  # once, where a lattice has no JetStream
+            if text and text != failed:  # logged once only, since a lattice may lack JetStream
                 _log.warning("lattice: cannot clean up the object store: %s", text)
             failed = text
 
     async def clean(self, now: datetime) -> int:
-        """Delete what is too old; returns how many objects."""
+        """Delete payloads that are too old, and return how many objects were deleted."""
         objects = self._objects
         js = await objects.jetstream()
         kept: set[str] = set()
@@ -79,7 +82,7 @@ class Janitor:
             try:
                 nuid = Description.read(message.data or b"").nuid
             except LatticeError:
-                nuid = ""  # a tombstone of others
+                nuid = ""  # a deletion marker of another program
             name = _name_of(message.subject or "")
             if self._is_old(message, now) and _CALL_ID.fullmatch(name):
                 await objects.forget(name, nuid)
@@ -87,13 +90,13 @@ class Janitor:
             elif nuid:
                 kept.add(nuid)
         else:
-            return self._count(found)  # not all descriptions are known: chunks may belong to one
+            return self._count(found)  # further descriptions are unread: chunks may be theirs
         return self._count(found + await self._clean_chunks(js, kept, now, MOST_EACH_ROUND - found))
 
     async def _clean_chunks(
         self, js: JetStreamContext, kept: set[str], now: datetime, most: int
     ) -> int:
-        """Delete old chunks without a description: of a `put` that ended half way."""
+        """Delete old chunks that have no description: those of a `put` that was interrupted."""
         objects = self._objects
         seen: set[str] = set()
         sequence = 1

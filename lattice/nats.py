@@ -1,4 +1,4 @@
-"""The process of the NATS server that an embedded relay brings along."""
+"""The process of the NATS server that an embedded relay starts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ async def run(settings: dict[str, Any], stop: asyncio.Event, ready: Callable[[],
 
     Args:
         settings: `folder` of its files, and `listen`, a loopback address as host:port.
-        stop: ends it.
-        ready: called once it listens.
+        stop: event that ends the server.
+        ready: function called once it listens.
 
     Raises:
-        EmbeddedError: there is no server, or it ends by itself; its log is in the folder.
+        EmbeddedError: nats-server is not installed, or it ended by itself; its log is in the
+            folder.
     """
     folder = Path(settings["folder"])
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,10 +1,10 @@
-"""Large payloads in the object store of JetStream: put, take, and nothing left behind.
+"""Large payloads in the object store of JetStream.
 
-The bucket has the lattice's id as its name. An object is its chunks on one subject and a
-description on another, written last. A payload is read once: whoever takes it deletes it,
-description and all. What nobody took is deleted by `janitor`. Chunks are fetched one by one from
-the stream, with no consumer: what is missing is found out at once, and what is too much is never
-fetched.
+The bucket is named after the lattice's id. An object consists of chunks on one subject and a
+description on another, which is written last. A payload is read once: its reader deletes it,
+including the description. Payloads that are never read are deleted by `janitor`. Chunks are fetched
+one by one from the stream, without a consumer: a missing chunk is noticed at once, and surplus ones
+are never fetched.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _DIGEST: Final = "SHA-256="
 _NUID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ROLLUP: Final = {"Nats-Rollup": "sub"}
 _FULL: Final = frozenset({10047, 10052, 10077, 10122})
-"""Codes of JetStream for limits of storage, account, stream and bucket."""
+"""JetStream error codes for exceeded limits of storage, account, stream and bucket."""
 _SILENT: Final = (
     nats.errors.NoRespondersError,
     js_errors.NoStreamResponseError,
@@ -55,12 +55,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What the store says about an object.
+    """The store's description of an object.
 
     Attributes:
         nuid: last part of the subject of its chunks.
-        size: in bytes.
-        digest: SHA-256.
+        size: size of the object, in bytes.
+        digest: SHA-256 digest of the object.
     """
 
     nuid: str
@@ -72,7 +72,7 @@ class Description:
         """Read a description.
 
         Raises:
-            ObjectLostError: malformed, or of a deleted object.
+            ObjectLostError: the description is malformed, or that of a deleted object.
         """
         try:
             if len(data) > MAX_DESCRIPTION_BYTES:
@@ -94,10 +94,10 @@ class Objects:
     """The payloads of a lattice.
 
     Attributes:
-        bucket: that holds them.
-        stream: of the bucket.
-        chunks: beginning of the subjects of chunks.
-        descriptions: beginning of the subjects of descriptions.
+        bucket: name of the bucket that holds them.
+        stream: name of the bucket's stream.
+        chunks: prefix of the subjects of chunks.
+        descriptions: prefix of the subjects of descriptions.
     """
 
     def __init__(self, connection: LatticeConnection) -> None:
@@ -111,10 +111,10 @@ class Objects:
         self._background: set[asyncio.Task[None]] = set()
 
     async def put(self, name: str, data: bytes) -> None:
-        """Store a payload; returns once it can be read.
+        """Store a payload, and return once it can be read.
 
         Raises:
-            TooLargeError: larger than options allow.
+            TooLargeError: the payload is larger than the options allow.
             QuotaExceededError: the bucket is full.
             ObjectStoreAwayError: JetStream is not available.
         """
@@ -147,15 +147,15 @@ class Objects:
             raise
 
     async def take(self, name: str, size: int) -> bytes:
-        """Fetch a payload, check and delete it.
+        """Fetch a payload, check it, and delete it.
 
         Args:
-            name: of the object.
-            size: it must have.
+            name: name of the object.
+            size: size that it must have, in bytes.
 
         Raises:
-            TooLargeError: larger than options allow.
-            ObjectLostError: missing, short, changed or of another size.
+            TooLargeError: the payload is larger than the options allow.
+            ObjectLostError: the object is missing, short, changed or of another size.
             ObjectStoreAwayError: JetStream is not available.
         """
         if size > self._options.max_payload_bytes:
@@ -201,7 +201,7 @@ class Objects:
     async def message(
         self, js: JetStreamContext, subject: str, sequence: int | None = None
     ) -> api.RawStreamMsg | None:
-        """Return the first message of a subject from a sequence on, or its last one, if any."""
+        """Return the first message of a subject from a sequence on, or else its last; or None."""
         arguments = {"seq": sequence, "subject": subject, "next": sequence is not None}
         try:
             return await js.get_msg(self.stream, direct=True, **arguments)  # type: ignore[arg-type]
@@ -213,7 +213,7 @@ class Objects:
             return None
 
     async def _make_room(self, js: JetStreamContext, size: int) -> None:
-        """Make the bucket if it is missing, and check the quota."""
+        """Create the bucket if it is missing, and check the quota."""
         options = self._options
         try:
             used = (await js.stream_info(self.stream)).state.bytes
@@ -221,7 +221,7 @@ class Objects:
             config = api.ObjectStoreConfig(
                 ttl=options.object_ttl_s or None, max_bytes=options.quota_bytes or None
             )
-            with contextlib.suppress(js_errors.BadRequestError):  # made by another at this moment
+            with contextlib.suppress(js_errors.BadRequestError):  # created by another just now
                 await js.create_object_store(self.bucket, config)
             used = 0
         if options.quota_bytes and used + size > options.quota_bytes:
@@ -231,13 +231,13 @@ class Objects:
             )
 
     async def forget(self, name: str, nuid: str) -> None:
-        """Delete an object, description and all."""
+        """Delete an object, including its description."""
         await self.purge(self._description_of(name))
         if nuid:
             await self.purge(self.chunks + nuid)
 
     async def purge(self, subject: str) -> None:
-        """Delete all messages of a subject; a failure is logged."""
+        """Delete all messages of a subject, and log a failure."""
         try:
             await (await self.jetstream()).purge_stream(self.stream, subject=subject)
         except (nats.errors.Error, ObjectStoreError) as error:
@@ -247,10 +247,10 @@ class Objects:
         return self.descriptions + urlsafe_b64encode(name.encode()).decode()
 
     async def jetstream(self) -> JetStreamContext:
-        """Return JetStream.
+        """Return a JetStream context.
 
         Raises:
-            ObjectStoreAwayError: not connected.
+            ObjectStoreAwayError: the connection is down.
         """
         try:
             return await self._connection.jetstream(API_TIMEOUT_S)
@@ -263,14 +263,14 @@ class Objects:
         task.add_done_callback(self._background.discard)
 
     def _raise_ours(self, error: BaseException) -> None:
-        """Raise an error of ours for one of nats-py; others are the caller's."""
+        """Raise this package's counterpart of an error of nats-py; ignore other errors."""
         if isinstance(error, js_errors.APIError) and error.err_code in _FULL:
             text = f"the object store is full: {error.description}"
             raise QuotaExceededError(text) from error
         if isinstance(error, nats.errors.Error):
             text = f"the object store is not available: {_said(error, self._connection.denied)}"
             raise ObjectStoreAwayError(text) from error
-        if isinstance(error, (ValueError, KeyError, TypeError)):  # an answer of no known form
+        if isinstance(error, (ValueError, KeyError, TypeError)):  # an answer of an unknown form
             raise ObjectLostError(f"JetStream's answer cannot be used: {error}") from error
 
 

@@ -1,4 +1,4 @@
-"""How a program takes part in a lattice: servers, credentials, keys, bounds."""
+"""Options of a program that takes part in a lattice: servers, credentials, keys, limits."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ class LatticeOptions:
     Attributes:
         servers: NATS URLs (`nats://` or `tls://`), tried in any order.
         lattice: id of the lattice.
-        name: of the connection, as NATS shows it.
+        name: name of the connection, as NATS shows it.
         credentials_file: file with a user's JWT and seed, as `nsc` writes it.
         user_jwt: JWT of the NATS user, instead of a file.
         user_seed: seed (`SU...`) of the NATS user.
         user: name of the NATS user, with `password`.
-        password: of the NATS user.
+        password: password of the NATS user.
         token: NATS token.
         tls_ca_file: certificates that servers' certificates must chain to; empty: the system's.
-        tls_certificate_file: our certificate, where servers ask for one.
-        tls_key_file: its key.
-        inbox_prefix: of subjects for answers.
-        cluster_seed: seed (`SC...`) that signs our invocations.
-        issuers: public keys (`C...`) of clusters whose invocations we accept.
-        host_id: public key (`N...`) of the host we run on; empty: one of our own.
+        tls_certificate_file: client certificate, for servers that require one.
+        tls_key_file: key of the client certificate.
+        inbox_prefix: prefix of subjects for answers.
+        cluster_seed: seed (`SC...`) that signs this program's invocations.
+        issuers: public keys (`C...`) of clusters whose invocations are accepted.
+        host_id: public key (`N...`) of the host that runs this program; empty: a new key.
         js_domain: JetStream domain of the object store and the registry.
         control_prefix: first part of the control interface's subjects.
-        connect_timeout_s: for one server to accept a connection.
-        call_timeout_s: for an answer, unless a call says otherwise.
-        object_timeout_s: more of it, for a payload or a result in the object store.
-        handler_timeout_s: for a handler; then the caller gets an error.
-        drain_timeout_s: for work in progress at the end.
-        ping_interval_s: between checks that the server still answers.
-        max_running: handlers at once; further calls get an error at once.
-        max_outstanding: calls that wait for an answer at once.
-        max_payload_bytes: of a payload or a result.
-        quota_bytes: of the object store's bucket.
-        object_ttl_s: age at which the janitor deletes a payload.
-        iat_window_s: by how much a token's time may differ from now; 0: unchecked.
+        connect_timeout_s: seconds to wait for one server to accept a connection.
+        call_timeout_s: seconds to wait for an answer, unless a call gives its own time-out.
+        object_timeout_s: further seconds for a payload or a result in the object store.
+        handler_timeout_s: seconds a handler may take; then the caller gets an error.
+        drain_timeout_s: seconds to wait for work in progress when the program stops.
+        ping_interval_s: seconds between two checks that the server still answers.
+        max_running: maximum number of running handlers; further calls get an error at once.
+        max_outstanding: maximum number of calls that wait for an answer at once.
+        max_payload_bytes: maximum size of a payload or a result.
+        quota_bytes: quota of the object store's bucket.
+        object_ttl_s: age in seconds at which the janitor deletes a payload.
+        iat_window_s: seconds by which a token's time may differ from now; 0: unchecked.
     """
 
     servers: tuple[str, ...] = (DEFAULT_SERVER,)
@@ -86,10 +86,10 @@ class LatticeOptions:
         return bool(files) or any(url.startswith("tls://") for url in self.servers)
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """Make the context of connections; None without TLS.
+        """Return a new TLS context for connections, or None without TLS.
 
         Raises:
-            OSError: a file cannot be read or holds no certificate; also ssl.SSLError.
+            OSError: a file cannot be read or contains no certificate; also ssl.SSLError.
         """
         if not self.uses_tls:
             return None
@@ -100,7 +100,7 @@ class LatticeOptions:
 
 
 def options_of(data: HostData) -> LatticeOptions:
-    """Return the options that a host gave to a provider that it started."""
+    """Return the options for a provider from the data that its host wrote to it."""
     options = LatticeOptions(
         servers=(data.rpc_url,),
         lattice=data.lattice,

@@ -4,7 +4,7 @@
 
 The settings are one JSON object: `kind`, `logging` (as for `logging.config.dictConfig`), the two
 pipes of the supervisor, `lifeline_fd` and `ready_fd` (or null), and what the kind needs. The
-process ends at SIGTERM or SIGINT, and when nobody holds the other end of its lifeline any more.
+process ends at SIGTERM or SIGINT, and when the other end of its lifeline is closed.
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ from proto.lattice.errors import LatticeError
 READY: Final = b"ready\n"
 FAILED: Final = 1
 END_S: Final = 12.0
-"""How long the works of a process have to end: calls under way have ten seconds of it."""
+"""Seconds that the tasks of a process have to end: calls under way get ten seconds of it."""
 
 logger = logging.getLogger("lattice")
 
 Run = Callable[[dict[str, Any], asyncio.Event, Callable[[], None]], Awaitable[None]]
-"""Runs a kind until the event is set, and calls the function once it does its work."""
+"""Function that runs a kind of process until the event is set, and calls the function once it is
+ready.
+"""
 
 
 def main() -> int:
-    """Run the process that standard input describes; 1 when it cannot begin."""
+    """Run the process that standard input describes, and return its exit code: 1 if it failed."""
     settings = json.load(sys.stdin)
     logging.config.dictConfig(settings["logging"])
     try:
@@ -56,7 +58,7 @@ async def _run(settings: dict[str, Any]) -> None:
     with contextlib.ExitStack() as watching:
         if (lifeline := settings.get("lifeline_fd")) is not None:
 
-            def ended() -> None:  # end of file: nobody ever writes
+            def ended() -> None:  # this is the end of file: nothing is ever written
                 loop.remove_reader(lifeline)
                 stop.set()
 
@@ -66,10 +68,10 @@ async def _run(settings: dict[str, Any]) -> None:
 
 
 async def together(stop: asyncio.Event, *works: Coroutine[Any, Any, None]) -> None:
-    """Run several works until the event is set, or one of them ends.
+    """Run several coroutines until the event is set, or until one of them ends.
 
     Raises:
-        Exception: that of the first work which failed.
+        Exception: the exception of a coroutine that failed.
     """
     tasks = {asyncio.create_task(each) for each in works}
     stopping = asyncio.create_task(stop.wait())
@@ -79,7 +81,7 @@ async def together(stop: asyncio.Event, *works: Coroutine[Any, Any, None]) -> No
         for task in (stopping, *tasks):
             task.cancel()
         _, late = await asyncio.wait(tasks, timeout=END_S)
-        for task in late:  # its own end waits for what does not come
+        for task in late:  # its clean-up hangs
             logger.warning("%s did not end in time", task.get_coro())
             task.cancel()
     for task in tasks:
@@ -88,13 +90,13 @@ async def together(stop: asyncio.Event, *works: Coroutine[Any, Any, None]) -> No
 
 
 def goes_on() -> bool:
-    """Return whether nobody has cancelled this task: redis-py loses a cancellation at times."""
+    """Return whether this task is not cancelled: redis-py swallows a cancellation at times."""
     task = asyncio.current_task()
     return task is None or not task.cancelling()
 
 
 def _kind(name: str) -> Run:
-    # Not at the top: each kind imports a lot that the others do not need.
+    # Imported here because each kind imports many modules that the others do not need.
     if name == "bridge":
         from lattice.bridge.main import run
     elif name == "monitor":

@@ -1,6 +1,7 @@
-"""A capability provider: operations for linked actors, links, health, shutdown.
+"""A capability provider: operations for linked actors, links, health checks, shutdown.
 
-Links come from the host at each put, more than once; a provider that starts later asks for them.
+The host sends a link each time it is put, so a provider may receive it more than once. A provider
+that starts later asks the host for the links.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ from proto.lattice.subjects import (
 
 MAX_LINKS: Final = 10_000
 COMPARE_AFTER_S: Final = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)
-"""Waits before the links are read again after the connection came back."""
+"""Seconds to wait before each attempt to read the links again after a reconnection."""
 MAX_ANSWERING: Final = 16
-"""Health checks and shutdowns at once; hosts ask every 30 s."""
+"""Maximum number of health checks and shutdowns handled at once; hosts check every 30 s."""
 SHUTTING_DOWN: Final = b"shutting down"
 
 LinkHook = Callable[[LinkDefinition], Awaitable[None]]
@@ -54,17 +55,17 @@ async def _healthy() -> HealthCheckResponse:
 
 
 class LatticeProvider(Calling):
-    """A provider; further instances share its calls, and each learns of the links.
+    """A provider. Several instances with the same key share the calls; each one receives all links.
 
     Attributes:
-        serving: of its calls.
-        links: by actor.
-        name: in the registry; empty: no entry.
-        stopped: set after a shutdown by the host.
-        on_link: called for a new link; an error refuses it.
-        on_unlink: called for a link that is gone.
-        health: asked by the host.
-        unusable: messages other than calls that were malformed or too many, by kind.
+        serving: the serving of its calls, with the registered handlers.
+        links: links by actor.
+        name: name in the registry; empty: no entry.
+        stopped: event that is set after a shutdown by the host.
+        on_link: function called for a new link; an exception refuses the link.
+        on_unlink: function called for a deleted link.
+        health: function that answers the host's health checks.
+        unusable: number of messages other than calls that were malformed or too many, by kind.
     """
 
     def __init__(
@@ -76,14 +77,15 @@ class LatticeProvider(Calling):
         links: tuple[LinkDefinition, ...] = (),
         name: str = "provider",
     ) -> None:
-        """
+        """Create a provider, which `start` connects to its calls.
+
         Args:
-            connection: open when the provider starts.
-            key: `V...`
-            contract_id: such as `wasmcloud:keyvalue`.
-            link_name: that this process serves.
-            links: to begin with.
-            name: in the registry; empty: no entry, as a host has made it.
+            connection: a connection that is open when the provider starts.
+            key: public key of the provider (`V...`).
+            contract_id: contract, such as `wasmcloud:keyvalue`.
+            link_name: name of the link that this process serves.
+            links: links to apply at the start.
+            name: name in the registry; empty: no entry, because a host has made it.
 
         Raises:
             KeyFormatError: a key is malformed.
@@ -111,11 +113,11 @@ class LatticeProvider(Calling):
     def of_host_data(
         cls, connection: LatticeConnection, data: HostData, contract_id: str
     ) -> LatticeProvider:
-        """Return the provider that a host started, on a connection with `options_of` its data."""
+        """Return the provider that a host started; the connection has `options_of` the data."""
         return cls(connection, data.provider_key, contract_id, data.link_name, data.links, name="")
 
     def operation(self, name: str) -> Callable[[Handler], Handler]:
-        """Register an async function for an operation, as a decorator."""
+        """Return a decorator that registers an async function for an operation."""
 
         def register(handler: Handler) -> Handler:
             self.serving.handlers[name] = handler
@@ -124,7 +126,7 @@ class LatticeProvider(Calling):
         return register
 
     async def start(self) -> None:
-        """Apply the links there are and take calls."""
+        """Apply the existing links, and begin to accept calls."""
         connection, lattice, origin = self._connection, self._options.lattice, self.origin
         for link in self._first_links:
             await self.put_link(link)
@@ -145,7 +147,7 @@ class LatticeProvider(Calling):
         )
 
     async def stop(self) -> None:
-        """Take no more calls and finish those under way."""
+        """Stop accepting calls, and wait for those under way."""
         await self._finish()
         if self._answering:
             await asyncio.wait(self._answering, timeout=self._options.call_timeout_s)
@@ -158,7 +160,7 @@ class LatticeProvider(Calling):
         await self._connection.flush()
 
     async def put_link(self, link: LinkDefinition) -> None:
-        """Apply a link; the same one again changes nothing, other values replace it."""
+        """Apply a link: an unchanged one is ignored, one with other values replaces the former."""
         async with self._changing:
             former = self.links.get(link.actor_id)
             if not self._is_ours(link) or former == link:
@@ -177,7 +179,7 @@ class LatticeProvider(Calling):
             self.links[link.actor_id] = link
 
     async def delete_link(self, link: LinkDefinition) -> None:
-        """Take a link back."""
+        """Delete a link."""
         async with self._changing:
             if self._is_ours(link):
                 await self._delete(link)
@@ -211,7 +213,7 @@ class LatticeProvider(Calling):
         return take
 
     async def _work(self) -> None:
-        """Handle changes of links in their order."""
+        """Handle changes of links in the order in which they arrive."""
         while True:
             await self._handle(*await self._changes.get())
 
@@ -255,9 +257,9 @@ class LatticeProvider(Calling):
             self._comparing = asyncio.create_task(self._compare_links())
 
     async def _compare_links(self) -> None:
-        """Read the links again: no provider is told what changed while it was away.
+        """Read the links again: providers miss changes that occur while they are disconnected.
 
-        The hosts may come back later than this process.
+        Retries, because the hosts may reconnect later than this process.
         """
         for delay_s in COMPARE_AFTER_S:
             await asyncio.sleep(delay_s)
@@ -265,10 +267,10 @@ class LatticeProvider(Calling):
                 return
 
     async def _read_links(self, *, all_of_them: bool = False) -> bool:
-        """Ask a host for the links; without one there are only those to begin with.
+        """Ask a host for the links, and apply them; if none answers, the links do not change.
 
         Args:
-            all_of_them: a link that the host does not list is gone.
+            all_of_them: whether to delete links that the host does not list.
 
         Returns:
             Whether a host answered.

@@ -1,8 +1,8 @@
-"""Rows of events that a process of the lattice hands to the lake of the relay.
+"""Event rows that a process of the lattice passes to the lake of the relay.
 
-Adding a row packs some numbers and waits for nothing. From time to time, or when there are many,
-rows go to Redis as one batch (`proto.lattice.recording`). While Redis or the lake does not keep up,
-rows wait up to a bound; further ones are lost and counted.
+Adding a row packs a few numbers and never waits. Every few seconds, or sooner when there are many,
+rows are sent to Redis as one batch (`proto.lattice.recording`). While Redis or the lake does not
+keep up, rows are kept up to a limit; further ones are lost and counted.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from proto.lattice.recording import (
 )
 
 TELL_EVERY_S: Final = 10.0
-"""Each batch becomes a file of the lake, so they should not be tiny."""
+"""Seconds between two batches: each batch becomes a file of the lake, so it should not be tiny."""
 FULL_ROWS: Final = MAX_ROWS // 2
-"""So many are told sooner."""
+"""Number of rows at which a batch is sent before its time."""
 END_S: Final = 2.0
 MAX_TWIN: Final = 2**32 - 1
 
@@ -41,14 +41,14 @@ logger = logging.getLogger(__name__)
 
 
 class Events:
-    """Rows that are not told yet.
+    """Event rows that are not sent yet.
 
     Attributes:
-        lost: rows that were lost since the start.
+        lost: number of rows that were lost since the start.
 
     Args:
-        redis: of the relay.
-        clock: monotonic seconds.
+        redis: Redis of the relay.
+        clock: function that returns monotonic seconds.
     """
 
     def __init__(self, redis: Redis, clock: Callable[[], float] = time.monotonic) -> None:
@@ -74,13 +74,13 @@ class Events:
         """Add a row.
 
         Args:
-            shape: what it has in common with others.
-            at: when it happened, in seconds since 1970.
-            invocation_id: of the invocation.
-            size: of its payload, or of the message that was seen, in bytes.
-            answer: size of the answer; None: the call has no answer.
-            latency_us: of the call.
-            twin: for which it was made, or that was called.
+            shape: fields that it has in common with other rows.
+            at: time of the event, in seconds since 1970.
+            invocation_id: id of the invocation.
+            size: size of its payload, or of the message that was seen, in bytes.
+            answer: size of the answer, in bytes; None: the call has no answer.
+            latency_us: latency of the call, in microseconds.
+            twin: number of the twin that calls or is called.
         """
         if len(self._rows) >= MAX_ROWS * ROW.size:
             self.lost += 1
@@ -99,12 +99,12 @@ class Events:
         )
 
     async def tell(self, *, now: bool = False) -> None:
-        """Hand rows over, if there are many or the last ones were long ago.
+        """Send the rows, if there are many or the last batch was long ago.
 
-        A batch whose answer is lost with the connection may come twice.
+        A batch may be sent twice, if the connection breaks before its answer arrives.
 
         Args:
-            now: hand them over in any case.
+            now: whether to send them in any case.
 
         Raises:
             RedisError: Redis does not answer; the rows are kept.
@@ -121,7 +121,7 @@ class Events:
         self._waiting = None
 
     async def finish(self) -> None:
-        """Hand over the last rows, for a moment at most."""
+        """Send the last rows, waiting at most `END_S` seconds."""
         try:
             async with asyncio.timeout(END_S):
                 for _ in "waiting", "added since":
@@ -143,5 +143,5 @@ class Events:
     def _number(self, shape: Shape) -> int:
         known = shape.cut()
         if len(self._shapes) >= MAX_SHAPES and known not in self._shapes:
-            known = known.without_names()  # as many as there are kinds and reasons
+            known = known.without_names()  # few: one for each kind and reason
         return self._shapes.setdefault(known, len(self._shapes))

@@ -1,4 +1,4 @@
-"""The registry of claims: without an entry there, hosts refuse the calls of a program to actors."""
+"""The registry of claims: without an entry in it, hosts refuse a program's calls to actors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class Registry:
-    """Reads and writes claims; nothing in the registry is signed."""
+    """Reads and writes claims; entries of the registry are not signed."""
 
     def __init__(self, connection: LatticeConnection) -> None:
         self._connection = connection
@@ -39,7 +39,7 @@ class Registry:
         """Write an entry.
 
         Raises:
-            RegistryError: JetStream is not available, or refuses it.
+            RegistryError: JetStream is not available, or refuses the entry.
         """
         try:
             await (await self._open()).put(claims_key(claims.subject), claims.encode())
@@ -47,14 +47,14 @@ class Registry:
             raise self._failed("write", error) from error
 
     async def register(self, claims: ActorClaims | ProviderClaims) -> None:
-        """Write the entry of a program that starts, which works without it too."""
+        """Write the entry of a program that starts; log a failure, since it is not fatal."""
         try:
             await self.put(claims)
         except LatticeError as error:
             _log.warning("lattice: actors on hosts will refuse our calls: %s", error)
 
     async def get(self, public_key: str) -> ActorClaims | ProviderClaims | None:
-        """Return the entry of an actor or a provider, if there is one.
+        """Return the entry of an actor or a provider, or None.
 
         Raises:
             RegistryError: JetStream is not available.
@@ -70,7 +70,7 @@ class Registry:
         return decode_claims(key, entry.value or b"")
 
     async def claims(self) -> list[ActorClaims | ProviderClaims]:
-        """Return all well-formed entries, at most `MAX_ITEMS`.
+        """Return all well-formed entries, at most `MAX_ITEMS`; malformed ones are skipped.
 
         Raises:
             RegistryError: JetStream is not available, or there is no registry.

@@ -1,4 +1,4 @@
-"""What a process of the lattice tells the operator site, in Redis (`proto.lattice.state`)."""
+"""Reports of a lattice process for the operator site, in Redis (`proto.lattice.state`)."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ from proto.lattice.state import CallField, Seen, Total, total_field
 logger = logging.getLogger(__name__)
 
 MAX_CALL_FIELDS: Final = 50_000
-"""Of one minute; what is beyond is not counted."""
+"""Maximum number of fields for one minute; further ones are not counted."""
 
 
 class Report:
-    """Tells Redis each second how a process is doing.
+    """Writes the state and the counts of a process to Redis each second.
 
     Args:
-        redis: of the relay.
-        kind: of the process.
-        state: returns what the process says of itself, JSON values by name.
-        counts: of calls; None: it makes none.
-        totals: returns counts since the start of the process, by `state.total_field`.
-        events: of invocations; None: they are not recorded.
+        redis: Redis of the relay.
+        kind: kind of the process.
+        state: function that returns the state of the process, JSON values by name.
+        counts: counts of calls; None: the process makes none.
+        totals: function that returns counts since the start of the process, by
+            `state.total_field`.
+        events: events of invocations; None: they are not recorded.
     """
 
     def __init__(
@@ -54,14 +55,14 @@ class Report:
         self._state = state
         self._counts = counts
         self._totals = totals
-        self._totalled: dict[str, int] = {}  # of the totals, told or about to be
-        self._added: Counter[str] = Counter()  # not told yet
+        self._totalled: dict[str, int] = {}  # last totals, already in `_added` or in Redis
+        self._added: Counter[str] = Counter()  # increases that are not in Redis yet
         self._events = events
         self._began = time.time()
-        self._fields: dict[int, dict[str, float]] = {}  # not told yet, by minute
+        self._fields: dict[int, dict[str, float]] = {}  # not in Redis yet, by minute
 
     async def keep(self) -> None:
-        """Tell until cancelled; what cannot be told is told later."""
+        """Write reports until cancelled; counts that cannot be written are kept until later."""
         while goes_on():
             try:
                 await self.tell()
@@ -72,7 +73,7 @@ class Report:
             await asyncio.sleep(state.REPORT_EVERY_S)
 
     async def tell(self) -> None:
-        """Tell now.
+        """Write a report now.
 
         Raises:
             RedisError: Redis does not answer; the counts are kept.
@@ -100,12 +101,12 @@ class Report:
             self._fields.pop(minute, None)
 
     async def finish(self) -> None:
-        """Hand over the events that wait: the process ends."""
+        """Send the remaining events, before the process ends."""
         if self._events is not None:
             await self._events.finish()
 
     async def saw(self, what: Seen, rows: Mapping[str, Any]) -> None:
-        """Tell what there is of something, by keys; what is not there is gone.
+        """Replace all rows of one kind of lattice contents, such as hosts, by the given ones.
 
         Raises:
             RedisError: Redis does not answer.
@@ -151,7 +152,7 @@ class Report:
 
 
 async def told(redis: Redis, kind: str) -> list[dict[str, Any]]:
-    """Return what the live processes of a kind say of themselves.
+    """Return the reported states of the live processes of a kind.
 
     Raises:
         RedisError: Redis does not answer.

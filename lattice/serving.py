@@ -1,7 +1,7 @@
-"""Calls from the lattice: decode, check, fetch the payload, run the handler, answer.
+"""Serves calls from the lattice: decode, check, fetch the payload, run the handler, answer.
 
-Every call with a reply subject is answered: what cannot be decoded, is refused, fails or takes too
-long gets an error. As many handlers run at once as options allow; further calls get an error.
+Every call with a reply subject is answered; one that cannot be decoded, is refused, fails or takes
+too long gets an error. The options limit how many handlers run at once; further calls get an error.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from proto.lattice.messages import (
 from proto.lattice.nkeys import KeyKind, KeyPair
 
 ANSWER_WAIT_S: Final = 2.0
-"""For a connection that is down when an answer is ready."""
+"""Seconds to wait for a connection that is down when an answer is ready."""
 MAX_REFUSED: Final = 10_000
-"""Refusals of a busy process that wait for their way out; further ones are not sent."""
+"""Maximum number of refusals of a busy process that wait to be sent; further ones are dropped."""
 _log = logging.getLogger(__name__)
 
 
 class OperationError(LatticeError):
-    """Raised by a handler: the caller gets its text."""
+    """Error that a handler raises to send its text to the caller."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that was checked.
+    """A call that passed the checks.
 
     Attributes:
-        origin: who calls, as the sender claims.
-        operation: `Interface.Method`.
-        payload: all of it.
-        invocation: as received.
-        link: of the origin; None for actors.
+        origin: entity that calls, as the sender claims.
+        operation: name of the operation, as `Interface.Method`.
+        payload: the whole payload.
+        invocation: the invocation as received.
+        link: link of the origin; None for actors.
     """
 
     origin: Entity
@@ -69,8 +69,9 @@ class Serving:
     """Serves the calls to one entity.
 
     Attributes:
-        handlers: by operation.
-        counts: calls by outcome: `ok`, `failed`, or a `Reason`; `unanswered` ones once more.
+        handlers: handlers by operation.
+        counts: number of calls by outcome: `ok`, `failed`, or a `Reason`; unanswered calls count
+            a second time, as `unanswered`.
     """
 
     def __init__(
@@ -79,11 +80,12 @@ class Serving:
         target: Entity,
         link_of: Callable[[str], LinkDefinition | None] | None = None,
     ) -> None:
-        """
+        """Create the serving of an entity.
+
         Args:
-            connection: to NATS.
-            target: who is called.
-            link_of: finds the link of an actor; None: calls need no link.
+            connection: connection to NATS.
+            target: entity that is called.
+            link_of: function that returns the link of an actor; None: calls need no link.
         """
         self.handlers: dict[str, Handler] = {}
         self.counts: Counter[str] = Counter()
@@ -105,11 +107,11 @@ class Serving:
 
     @property
     def running(self) -> int:
-        """Calls being executed."""
+        """Number of calls being executed."""
         return len(self._running)
 
     def receive(self, message: Msg) -> None:
-        """Take a message from the subject of calls; does not block."""
+        """Handle a message from the subject of calls, without blocking."""
         if len(self._running) >= self._options.max_running:
             self._refuse(message)
             return
@@ -118,7 +120,7 @@ class Serving:
         task.add_done_callback(self._running.discard)
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait until the calls under way are answered; later ones of them are cancelled."""
+        """Wait until the calls under way are answered; cancel those that exceed the time-out."""
         if self._running:
             _, late = await asyncio.wait(self._running, timeout=timeout_s)
             for task in late:
@@ -130,7 +132,7 @@ class Serving:
         await self._objects.close()
 
     def _refuse(self, message: Msg) -> None:
-        """Have a call answered that is one too many; it takes no task of its own."""
+        """Queue an answer to a call beyond the limit; one task sends all such answers."""
         try:
             invocation_id = decode_invocation(message.data).id
             outcome = Reason.BUSY
@@ -178,7 +180,7 @@ class Serving:
             outcome = Reason.PAYLOAD_MISSING
             text = f"{ERROR_PREFIX}Error when chunking data: {error}"
             response = InvocationResponse.failure(invocation_id, text)
-        except asyncio.CancelledError:  # drained for too long: the caller learns of it
+        except asyncio.CancelledError:  # `drain` timed out: the caller is notified
             self.counts["failed"] += 1
             response = InvocationResponse.failure(invocation_id, "shutting down")
             await self._answer(message.reply, response)

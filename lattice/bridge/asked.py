@@ -1,4 +1,4 @@
-"""What operators ask of a bridge through Redis: links, and single calls."""
+"""Requests of operators to a bridge, which arrive through Redis: link changes, and single calls."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ logger = logging.getLogger(__name__)
 
 
 class RefusedError(Exception):
-    """What was asked cannot be done; the text is for the operator."""
+    """A request cannot be carried out; the text is for the operator."""
 
 
 class Asked:
-    """Carries out what operators ask, some at a time."""
+    """Carries out requests of operators from Redis, at most `MAX_RUNNING` at once."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Asked:
         self._running: set[asyncio.Task[None]] = set()
 
     async def keep(self) -> None:
-        """Take requests until cancelled."""
+        """Carry out requests until cancelled."""
         try:
             while goes_on():
                 await self._room.acquire()
@@ -142,11 +142,11 @@ class Asked:
         return {"result": _shown(result), "took_ms": took_ms}
 
     def actor_of(self, alias: str) -> str | None:
-        """As `lattice.bridge.to_lattice.Directory`."""
+        """Return the actor with an alias, as `lattice.bridge.to_lattice.Directory` defines."""
         return self._directory.actor_of(alias)
 
     def contract_of(self, provider: str, link_name: str) -> str | None:
-        """As `lattice.bridge.to_lattice.Directory`."""
+        """Return the contract of a link, as `lattice.bridge.to_lattice.Directory` defines."""
         actor = self._caller.origin.public_key
         return self._directory.contract_of(provider, link_name, actor)
 

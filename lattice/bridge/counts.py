@@ -1,4 +1,4 @@
-"""What passed the bridge and what did not: counts for Redis, and events for the lake."""
+"""Counts of the calls over the bridge by outcome, for Redis, and an event of each for the lake."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from proto.lattice.recording import EventKind, Shape
 OK: Final = "ok"
 CRASHED: Final = "crashed"
 BOUNDS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000)
-"""Upper ends of the classes of latencies; the last class has none."""
+"""Upper bounds of the latency classes, in milliseconds; the last class has no upper bound."""
 MAX_KEYS: Final = 10_000
-"""Rows between two reports; calls beyond are counted under `OTHERS`."""
+"""Maximum number of rows between two reports; further calls are counted under `OTHERS`."""
 OTHERS: Final = "(others)"
-"""In place of names: of calls that are refused, and of those beyond the bound."""
+"""Name under which refused calls, and calls beyond `MAX_KEYS`, are counted."""
 REFUSED: Final = frozenset({*Refusal, "malformed", "not_found"})
 _KINDS: Final = {Direction.TO_LATTICE: EventKind.OUT, Direction.TO_TWIN: EventKind.IN}
 
 
 class Key(NamedTuple):
-    """What is counted together.
+    """What calls have in common that are counted together.
 
     Attributes:
-        direction: who calls whom.
+        direction: direction of the call: to the lattice, or to a twin.
         entity: public key of the actor or provider.
-        contract: of the provider; empty for calls of actors.
-        operation: of the lattice.
+        contract: contract of the provider; empty for calls of actors.
+        operation: operation of the lattice.
     """
 
     direction: str
@@ -45,19 +45,19 @@ class Key(NamedTuple):
 
 @dataclass(slots=True)
 class Passing:
-    """A call that passes; whoever passes it on fills in what turns out meanwhile.
+    """A call over the bridge. The code that handles it fills in what becomes known meanwhile.
 
     Attributes:
-        direction: who calls whom.
-        operation: of the lattice.
-        contract: of the provider; empty for calls of actors.
+        direction: direction of the call: to the lattice, or to a twin.
+        operation: operation of the lattice.
+        contract: contract of the provider; empty for calls of actors.
         origin, target: public keys.
         link: name of the link.
-        twin: that calls or is called.
-        size: of the payload, in bytes.
-        answer: size of the result; None: the call has no result.
-        id: of the invocation.
-        host_id: that the invocation names.
+        twin: number of the twin that calls or is called.
+        size: size of the payload, in bytes.
+        answer: size of the result, in bytes; None: the call has no result.
+        id: id of the invocation.
+        host_id: host id that the invocation names.
     """
 
     direction: Direction
@@ -74,12 +74,12 @@ class Passing:
 
     @property
     def key(self) -> Key:
-        """What the call is counted by."""
+        """Key under which the call is counted."""
         entity = self.target if self.direction is Direction.TO_LATTICE else self.origin
         return Key(self.direction, entity, self.contract, self.operation)
 
     def shape(self, reason: str) -> Shape:
-        """Return what its event has in common with others."""
+        """Return the fields of the call's event that other events have in common with it."""
         return Shape(
             _KINDS[self.direction],
             self.origin,
@@ -96,9 +96,9 @@ class Row:
     """Counts of one key.
 
     Attributes:
-        outcomes: calls by outcome: `OK`, or why they failed.
-        total_ms: of all latencies.
-        classes: calls by latency, see `BOUNDS_MS`.
+        outcomes: number of calls by outcome: `OK`, or why they failed.
+        total_ms: sum of all latencies, in milliseconds.
+        classes: number of calls by latency class, see `BOUNDS_MS`.
     """
 
     __slots__ = ("classes", "outcomes", "total_ms")
@@ -109,7 +109,7 @@ class Row:
         self.classes = [0] * (len(BOUNDS_MS) + 1)
 
     def add(self, outcome: str, took_ms: float) -> None:
-        """Count a call."""
+        """Count a call with its outcome and latency."""
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
         self.total_ms += took_ms
         self.classes[bisect.bisect_left(BOUNDS_MS, took_ms)] += 1
@@ -119,7 +119,7 @@ class Counts:
     """Counts since the last report.
 
     Args:
-        events: get each call; None: calls are not recorded.
+        events: events to which each call is added; None: calls are not recorded.
     """
 
     def __init__(self, events: Events | None = None) -> None:
@@ -129,7 +129,7 @@ class Counts:
 
     @contextmanager
     def counting(self, passing: Passing) -> Iterator[None]:
-        """Count the call that the block makes, by how it ends."""
+        """Count the call that the block makes, by how the block ends."""
         began_s, outcome = time.perf_counter(), CRASHED
         self.running += 1
         try:
@@ -142,7 +142,7 @@ class Counts:
             self.running -= 1
             took_s = time.perf_counter() - began_s
             key = passing.key
-            if outcome in REFUSED:  # names that anybody may invent
+            if outcome in REFUSED:  # a caller may invent such names
                 key = Key(key.direction, OTHERS, "", OTHERS)
             self._row(key).add(outcome, took_s * 1000)
             if self._events is not None:
@@ -157,7 +157,7 @@ class Counts:
                 )
 
     def take(self) -> dict[Key, Row]:
-        """Return what was counted since the last time."""
+        """Return the counts since the last call of this method, and begin new ones."""
         rows, self._rows = self._rows, {}
         return rows
 

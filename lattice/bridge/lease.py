@@ -1,4 +1,4 @@
-"""Which of several bridges holds the session of the bridge's twin."""
+"""The lease that decides which of several bridges holds the session of the bridge's twin."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lattice.process import goes_on
 KEY: Final = "relay:lattice:bridge:session"
 TTL_MS: Final = 4_000
 RENEW_S: Final = 1.5
-"""How often each bridge tries: another one has the session within six seconds."""
+"""Seconds between two attempts of each bridge; another bridge takes over within six seconds."""
 _RENEW: Final = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then
   return redis.call('PEXPIRE', KEYS[1], ARGV[2])
@@ -30,11 +30,11 @@ logger = logging.getLogger(__name__)
 
 
 class Lease:
-    """A key in Redis that one process holds while it renews it.
+    """A lease on a key in Redis: one process holds it for as long as it renews it.
 
     Attributes:
-        held: set while this process holds it.
-        lost: set while it does not.
+        held: event that is set while this process holds the lease.
+        lost: event that is set while this process does not hold the lease.
     """
 
     def __init__(self, redis: Redis, holder: str) -> None:
@@ -45,7 +45,7 @@ class Lease:
         self._holder = holder
 
     async def keep(self) -> None:
-        """Take it when nobody has it, and renew it, until cancelled; then leave it to others."""
+        """Acquire the lease when it is free, and renew it, until cancelled; then release it."""
         try:
             while goes_on():
                 try:

@@ -18,16 +18,16 @@ logger = logging.getLogger(__name__)
 
 
 class Links:
-    """What each linked actor may do."""
+    """The rules of each linked actor: what it may do."""
 
     def __init__(self) -> None:
         self._rules: dict[str, LinkRules] = {}
 
     def put(self, actor: str, values: Mapping[str, str]) -> None:
-        """Allow what the values of a link say.
+        """Set the rules of an actor from the values of its link.
 
         Raises:
-            PolicyError: a value cannot be; what an earlier link of the actor allowed is over.
+            PolicyError: a value is invalid; the rules of the actor's earlier link are removed too.
         """
         self._rules.pop(actor, None)
         try:
@@ -37,14 +37,14 @@ class Links:
             raise
 
     def remove(self, actor: str) -> None:
-        """Allow an actor nothing."""
+        """Remove the rules of an actor, which may then do nothing."""
         self._rules.pop(actor, None)
 
     def of(self, actor: str) -> LinkRules:
-        """Return what an actor may do.
+        """Return the rules of an actor.
 
         Raises:
-            RefusedError: it has no link.
+            RefusedError: the actor has no link.
         """
         rules = self._rules.get(actor)
         if rules is None:
@@ -52,7 +52,7 @@ class Links:
         return rules
 
     def server_of(self, twin: int, command: str) -> str | None:
-        """Return the actor that answers a command of a twin: of several the first by its key."""
+        """Return the actor that serves a command of a twin (the first by key), or None."""
         return min(
             (
                 actor

@@ -44,18 +44,18 @@ from proto.lattice.state import ProcessKind, Total, total_field
 from proto.lattice.twin_contract import CALL, CONTRACT, SEND
 
 RETRY_S: Final = 2.0
-"""Until the twin's session is tried again."""
+"""Seconds until a failed session of the twin is retried."""
 
 logger = logging.getLogger(__name__)
 
 
 class Bridge:
-    """One bridge.
+    """A bridge: a provider of the lattice, a client of the relay, and what both report.
 
     Args:
         settings: `options` (see `LatticeOptions`), `redis_url`, `provider_seed`, `link_name`,
             `twin_secret`, `relays`, `twins` (or null) and `substrate` (see `peer.client.Client`),
-            and `record`: whether each call is an event of the lake.
+            and `record`: whether to record each call as an event in the lake.
 
     Raises:
         KeyFormatError: a seed is malformed.
@@ -65,7 +65,8 @@ class Bridge:
         self._settings = settings
         options = LatticeOptions(**settings["options"])
         key = KeyPair.of_seed(settings["provider_seed"], KeyKind.PROVIDER)
-        # One secret to keep: as a caller of providers the bridge is an actor with the same bytes.
+        # Operators keep one secret only: as a caller of providers, the bridge is an actor whose key
+        # has the same bytes.
         self.actor = encode_public(KeyKind.ACTOR, key.raw_public)
         self.connection = LatticeConnection(options)
         self.provider = LatticeProvider(
@@ -86,7 +87,7 @@ class Bridge:
         self._twin: int | None = None
 
     async def run(self, stop: asyncio.Event, ready: Callable[[], None]) -> None:
-        """Bridge until the event is set."""
+        """Run the bridge until the event is set."""
         try:
             await together(
                 stop,
@@ -104,7 +105,7 @@ class Bridge:
             await self.redis.aclose()
 
     async def _lattice(self, ready: Callable[[], None]) -> None:
-        """Take the calls of actors, once the lattice and the relay are reached."""
+        """Handle calls of actors, once both the lattice and the relay are connected."""
         await self.connection.open(wait=True)
         async with self._client() as client:
             to_twin = ToTwin(client, self.links, lambda: self.policies.now, self.counts)
@@ -122,7 +123,7 @@ class Bridge:
                     asked.keep(), self._look(), self.health.keep(self.directory.providers)
                 )
             finally:
-                await self.provider.stop()  # while twins can still be asked
+                await self.provider.stop()  # while the client is still open
 
     def _register(self, name: str, answer: Callable[[Call], Any]) -> None:
         @self.provider.operation(name)
@@ -148,12 +149,12 @@ class Bridge:
                 logger.warning("cannot report what the lattice runs: %s", error)
 
     async def _clean(self) -> None:
-        """Delete payloads that nobody took: one of several bridges does it."""
+        """Delete payloads that were never fetched; only the bridge with the lease does this."""
         janitor = Janitor(Objects(self.connection), self.connection.options.object_ttl_s)
         await janitor.run(self.lease.held.is_set)
 
     def _client(self, **more: Any) -> Client:
-        """Make a client of the bridge's twin."""
+        """Return a new client of the bridge's twin."""
         return Client(
             self._settings["twin_secret"],
             self._settings["relays"],
@@ -164,7 +165,7 @@ class Bridge:
         )
 
     async def _serve_twin(self) -> None:
-        """Answer the requests to the twin, while this bridge holds its session."""
+        """Answer requests to the bridge's twin while this bridge holds the lease of its session."""
         to_lattice = ToLattice(
             self._invoke,
             self.links,
@@ -208,7 +209,7 @@ class Bridge:
         }
 
     def _totals(self) -> dict[str, int]:
-        """Return the invocations that were refused before a policy was asked."""
+        """Return counts of invocations that were refused before any policy was checked."""
         counts = self.provider.serving.counts
         return {
             total_field(Total.REFUSED, Direction.TO_TWIN, reason): counts[reason]
@@ -218,7 +219,7 @@ class Bridge:
 
 
 class _Own:
-    """The directory, as the bridge needs it."""
+    """The directory as `ToLattice` needs it: contracts are those of the bridge's own links."""
 
     def __init__(self, directory: Directory, actor: str) -> None:
         self._directory = directory

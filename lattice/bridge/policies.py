@@ -1,4 +1,4 @@
-"""The policies of operators, as Redis has them: read at the start and at each change."""
+"""The policies of operators, read from Redis at the start and after each change."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from proto.lattice.policy import MAX_POLICIES, Policies, PolicyError, read_polic
 logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.5
-"""A message that says so may be lost: the policies are compared this often."""
+"""Seconds between two comparisons with Redis, since the message of a change may be lost."""
 
 
 class LivePolicies:
-    """Those that hold now; none before the first look.
+    """The policies in force; none before Redis was first read.
 
     Args:
-        redis: of the relay.
-        key: of the JSON document.
-        channel: on which a change is told.
+        redis: Redis of the relay.
+        key: key of the JSON document.
+        channel: channel on which changes are announced.
     """
 
     def __init__(self, redis: Redis, key: str, channel: str) -> None:
@@ -37,7 +37,7 @@ class LivePolicies:
         self._text: bytes | None = None
 
     async def keep(self) -> None:
-        """Follow the changes until cancelled. While Redis is away the last policies hold."""
+        """Follow changes until cancelled. While Redis is unavailable, the last policies apply."""
         while goes_on():
             try:
                 async with self._redis.pubsub() as pubsub:
@@ -50,7 +50,7 @@ class LivePolicies:
                 await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Read the policies.
+        """Read the policies from Redis, and put them in force if they changed.
 
         Raises:
             RedisError: Redis does not answer.

@@ -1,4 +1,4 @@
-"""How a call over the bridge fails: at which side, why, and with which code of RMB."""
+"""Failures of calls over the bridge: on which side, why, and with which RMB error code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from proto.lattice.policy import Refusal, RefusedError
 
 
 class Side(StrEnum):
-    """Where a failure arose: the first word of its text."""
+    """Side on which a failure arose; it is the first word of the failure's text."""
 
     BRIDGE = "bridge"
     TWIN = "twin"
@@ -51,9 +51,9 @@ class FailedError(Exception):
     """A call over the bridge failed.
 
     Attributes:
-        side: where.
-        outcome: for counts: a `Refusal`, or a word of its kind.
-        code: of the error that a twin gets.
+        side: side on which it failed.
+        outcome: outcome for the counts: a `Refusal` or a similar word.
+        code: code of the error that a twin receives.
     """
 
     def __init__(self, side: Side, outcome: str, code: int, text: str) -> None:
@@ -69,7 +69,7 @@ def refused(error: RefusedError) -> FailedError:
 
 
 def malformed(error: FormatError | KeyFormatError | ValueError) -> FailedError:
-    """Return the failure of a call that cannot be understood."""
+    """Return the failure of a call that cannot be decoded."""
     return FailedError(Side.BRIDGE, "malformed", BAD_REQUEST, str(error))
 
 

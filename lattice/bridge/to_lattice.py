@@ -1,11 +1,11 @@
-"""Requests of twins to the bridge's twin, as invocations of actors and providers.
+"""Handles requests to the bridge's twin, as invocations of actors and providers.
 
     lattice.<actor or alias>.<operation>      calls an actor
     lattice.<provider>.<link>.<operation>     calls a provider by a link
     anything else                             goes to the linked actor that serves the command
 
-A payload of JSON is sent as msgpack, and the result comes back as JSON; every other payload passes
-as it is.
+A JSON payload of the first two forms is sent as msgpack, and the result is returned as JSON. Every
+other payload is passed on unchanged.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ KEY_CHARS: Final = 56
 MIN_TIMEOUT_S: Final = 0.001
 
 Invoke = Callable[[Entity, str, bytes, float, Passing], Awaitable[bytes]]
-"""Calls an operation of an entity with a payload, and waits so many seconds at most; says who calls
-and with which id."""
+"""Function that calls an operation of an entity with a payload and a time-out in seconds, and
+records the origin and the id of the invocation in the `Passing`.
+"""
 
 
 class Directory(Protocol):
-    """What is known of actors and links."""
+    """Look-up of actors by alias and of contracts by link."""
 
     def actor_of(self, alias: str) -> str | None:
         """Return the public key of the actor with a call alias."""
@@ -48,12 +49,12 @@ class Directory(Protocol):
 
 
 class Target(NamedTuple):
-    """What a command names.
+    """Target that a command names.
 
     Attributes:
-        entity: that is called.
-        operation: of it.
-        alias: by which an actor was named; empty: by its key.
+        entity: entity to call.
+        operation: operation to call.
+        alias: alias by which the command names the actor; empty: it is named by its key.
     """
 
     entity: Entity
@@ -65,11 +66,11 @@ class ToLattice:
     """Answers the requests of twins.
 
     Args:
-        invoke: makes a call.
-        links: what actors may do.
-        directory: of the lattice.
-        policies: gives those that hold now.
-        counts: told of each call.
+        invoke: function that makes a call.
+        links: rules of the linked actors.
+        directory: directory of the lattice.
+        policies: function that returns the policies in force.
+        counts: counts to which each call is added.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class ToLattice:
         """Answer a request of a twin.
 
         Raises:
-            CommandError: it was refused, or failed.
+            CommandError: the request was refused, or it failed.
         """
         try:
             if request.command.startswith(PREFIX):
@@ -182,10 +183,10 @@ def _passing(request: Request, target: Target) -> Passing:
 
 
 def find_target(command: str, directory: Directory) -> Target:
-    """Return what a command of a twin names.
+    """Return the target that a command of a twin names.
 
     Raises:
-        FailedError: it names nothing, or an alias or a link that is not there.
+        FailedError: the command is malformed, or names an unknown alias or link.
     """
     name, _, rest = command.removeprefix(PREFIX).partition(".")
     is_key = len(name) == KEY_CHARS
@@ -214,7 +215,7 @@ def _malformed(form: str, command: str) -> FailedError:
 
 
 def _left_s(request: Request, policy: Policy) -> float:
-    """Seconds until the twin does not wait any more, at most those of the policy."""
+    """Return the seconds until the request expires, limited to the policy's time-out."""
     left_s = request.deadline - time.time()
     return max(MIN_TIMEOUT_S, min(left_s, policy.timeout_ms / 1000))
 

@@ -1,4 +1,4 @@
-"""Requests of linked actors to twins."""
+"""Handles `Twin.Call` and `Twin.Send` of linked actors, as requests to twins."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class ToTwin:
     """Answers `Twin.Call` and `Twin.Send`.
 
     Args:
-        client: of the bridge's twin.
-        links: what actors may do.
-        policies: gives those that hold now.
-        counts: told of each call.
+        client: client of the bridge's twin.
+        links: rules of the linked actors.
+        policies: function that returns the policies in force.
+        counts: counts to which each call is added.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class ToTwin:
         self._counts = counts
 
     async def call(self, call: Call) -> bytes:
-        """Ask a twin for an actor, and return the answer.
+        """Send a request to a twin for an actor, and return the twin's answer.
 
         Raises:
-            FailedError: the request was refused, or failed.
+            FailedError: the request was refused, or it failed.
         """
         passing = _passing(call, CALL)
         with self._counts.counting(passing):
@@ -73,10 +73,10 @@ class ToTwin:
             return encode_reply(TwinReply(reply.payload, reply.schema))
 
     async def send(self, call: Call) -> bytes:
-        """Tell a twin something for an actor, and return the uid of the message.
+        """Send a one-way message to a twin for an actor, and return the uid of the message.
 
         Raises:
-            FailedError: the request was refused, or not sent.
+            FailedError: the message was refused, or it was not sent.
         """
         passing = _passing(call, SEND)
         with self._counts.counting(passing):

@@ -1,9 +1,9 @@
-"""What is wrong with an invocation that was seen on its way.
+"""Judges invocations that the monitor sees on their way.
 
-The checks are those of a receiver (`proto.lattice.invocation`), and what no receiver checks: that
-the message is on the subject of its target, that origin and host are known and belong together,
-that there is a link, and that nothing comes twice. What the monitor does not know it does not judge
-by: a lattice without registry has no unknown origins.
+The checks are those of a receiver (`proto.lattice.invocation`), and some that no receiver makes:
+that the message is on the subject of its target, that origin and host are known and belong
+together, that there is a link, and that no token or id is repeated. Checks that need unknown data
+are skipped: in a lattice without a registry, no origin is reported as unknown.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from proto.lattice.subjects import rpc_subject
 from proto.rmb.repeats import Repeats
 
 MAX_REMEMBERED: Final = 400_000
-"""Tokens and ids, two for each invocation; some 150 bytes each."""
+"""Maximum number of remembered tokens and ids: two for each invocation, about 150 bytes each."""
 KEPT_WITHOUT_WINDOW_S: Final = 3_600
-"""How long a token is remembered where none is too old."""
+"""Seconds for which a token is remembered if the age of tokens is not checked."""
 MAX_SHOWN_CHARS: Final = 120
 _KEY_BYTES: Final = 16
 
@@ -34,9 +34,9 @@ class View:
     """What is known of a lattice.
 
     Attributes:
-        registered: public keys with claims in the registry; None: not known.
-        hosts: public keys of what each host runs, by its id; None: not known.
-        links: (actor, provider, link name) of each link; None: not known.
+        registered: public keys with claims in the registry; None: unknown.
+        hosts: public keys of what each host runs, by host id; None: unknown.
+        links: (actor, provider, link name) of each link; None: unknown.
         trusted_hosts: ids of hosts that answer no control message, such as those of bridges.
     """
 
@@ -48,17 +48,17 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong with one invocation; texts are cut, and no payload is among them.
+    """What is wrong with one invocation. Texts are cut, and contain no payload.
 
     Attributes:
-        reason: of the verdict.
+        reason: reason of the verdict.
         text: what is wrong, for operators.
-        at: when it was seen, in seconds.
-        subject: on which it was seen.
-        size: of the message, in bytes.
-        origin, target: URLs, as the message names them; empty where it cannot be decoded.
+        at: time at which the message was seen, in seconds since 1970.
+        subject: subject on which it was seen.
+        size: size of the message, in bytes.
+        origin, target: URLs, as the message names them; empty if it cannot be decoded.
         operation, host_id, issuer, id: likewise.
-        count: invocations that it stands for.
+        count: number of invocations that the finding stands for.
     """
 
     reason: Reason
@@ -76,7 +76,7 @@ class Finding:
 
 
 class Judge:
-    """Judges invocations, and remembers them for a while."""
+    """Judges invocations, and remembers their tokens and ids for a while."""
 
     def __init__(
         self,
@@ -86,12 +86,13 @@ class Judge:
         window_s: float = IAT_WINDOW_S,
         capacity: int = MAX_REMEMBERED,
     ) -> None:
-        """
+        """Create a judge that knows nothing of the lattice yet.
+
         Args:
             lattice: id of the lattice.
             issuers: public cluster keys that are trusted.
-            window_s: by how much the time of an invocation may differ from now; 0: not checked.
-            capacity: tokens and ids that are remembered.
+            window_s: seconds by which the time of an invocation may differ from now; 0: unchecked.
+            capacity: maximum number of tokens and ids that are remembered.
         """
         self.view = View()
         self._lattice = lattice
@@ -106,12 +107,12 @@ class Judge:
         """Judge a message.
 
         Args:
-            subject: on which it was seen, without the prefix of an export.
-            data: of the message.
-            now: in seconds.
+            subject: subject on which it was seen, without the prefix of an export.
+            data: body of the message.
+            now: current time, in seconds since 1970.
 
         Returns:
-            The invocation, if it is one, and what is wrong with it; None: nothing.
+            The invocation, or None if the message is not one; and what is wrong with it, or None.
         """
         try:
             invocation = decode_invocation(data)
@@ -148,7 +149,11 @@ class Judge:
         return invocation, None
 
     def _check_fresh(self, invocation: Invocation, token: str, now: float) -> None:
-        """Only what a member of the cluster signed is remembered: others cannot fill the memory."""
+        """Check that token and id are new.
+
+        Called only for invocations that a member of the cluster signed: others cannot fill the
+        memory.
+        """
         deadline = int(now) + self._kept_s
         known_token = self._seen.seen(_digest("token", token), deadline, int(now))
         known_id = self._seen.seen(_digest("id", invocation.id), deadline, int(now))
@@ -186,7 +191,7 @@ class Judge:
         if self.view.links is None or origin.is_actor == target.is_actor:
             return
         if target.is_actor and invocation.host_id in self.view.trusted_hosts:
-            return  # a bridge asks its policies whether a twin may call
+            return  # a bridge checks its policies instead of a link
         actor, provider = (origin, target) if origin.is_actor else (target, origin)
         if (actor.public_key, provider.public_key, provider.link_name) not in self.view.links:
             raise CheckError(
@@ -201,5 +206,5 @@ def _digest(kind: str, text: str) -> bytes:
 
 
 def _cut(text: str) -> str:
-    """A text of somebody else's, so short that a flood of them stays small."""
+    """Return the beginning of a received text, so that a flood of messages takes little memory."""
     return cut(text, MAX_SHOWN_CHARS)

@@ -1,4 +1,4 @@
-"""The process of the monitor: reads the invocations of a lattice, and tells Redis what is wrong."""
+"""The process of the monitor: reads the invocations of a lattice, and reports findings to Redis."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ logger = logging.getLogger(__name__)
 
 TELL_S: Final = 1.0
 BRIDGES_S: Final = 1.0
-"""Until the monitor knows a new bridge."""
+"""Seconds between two look-ups of the bridges."""
 
 
 class MonitorError(LatticeError):
-    """The monitor cannot begin; the text is for the operator."""
+    """The monitor cannot start; the text is for the operator."""
 
 
 async def run(settings: dict[str, Any], stop: asyncio.Event, ready: Callable[[], None]) -> None:
     """Watch a lattice until the event is set.
 
     Args:
-        settings: `options` (see `LatticeOptions`), `redis_url`, `subject` under which an account
-            exports the invocations, `direct`: whether to subscribe to those of the lattice,
-            `hosts`: ids of programs that take part without a host, and `record`: whether each
-            invocation is an event of the lake.
-        stop: ends it.
-        ready: called once it watches.
+        settings: `options` (see `LatticeOptions`), `redis_url`, `subject`: prefix under which an
+            account exports the invocations, `direct`: whether to subscribe to those of the lattice
+            itself, `hosts`: ids of programs that take part without a host, and `record`: whether
+            to record each invocation as an event in the lake.
+        stop: event that ends the monitor.
+        ready: function called once it watches.
 
     Raises:
         MonitorError: neither `subject` nor `direct` is set.
@@ -111,7 +111,7 @@ async def run(settings: dict[str, Any], stop: asyncio.Event, ready: Callable[[],
 
 
 class Bridges:
-    """Who calls and answers no control message: the relay's bridges, and hosts of the settings."""
+    """Callers that answer no control message: the relay's bridges, and hosts of the settings."""
 
     def __init__(self, redis: Redis, hosts: Collection[str]) -> None:
         self._redis = redis
@@ -120,7 +120,7 @@ class Bridges:
         self._host_ids: set[str] = set()
 
     async def look(self) -> None:
-        """Read what they say of themselves; what is known stays while Redis is away."""
+        """Read the keys and host ids of bridges; while Redis is unavailable, keep the last."""
         try:
             found = await report_of(self._redis, ProcessKind.BRIDGE)
         except RedisError as error:
@@ -131,7 +131,7 @@ class Bridges:
         self._host_ids = {host_id for each in found for host_id in each.get("host_ids", ())}
 
     def joined(self, view: View) -> View:
-        """Return the view with the bridges in it."""
+        """Add the bridges to a view, and return it."""
         if view.registered is not None:
             view.registered = {*view.registered, *self._keys}
         view.trusted_hosts = self._hosts | self._host_ids

@@ -1,7 +1,7 @@
 """The messages that the monitor sees, from the subscription to the judge.
 
-What comes faster than it can be judged is dropped and counted: a flood of forgeries costs bounded
-memory and one core, and nobody else anything.
+Messages that arrive faster than they can be judged are dropped and counted: a flood of forgeries
+takes bounded memory and one core, and does not affect other programs.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from proto.lattice.subjects import SubjectKind, parse_rpc_subject
 MAX_WAITING: Final = 20_000
 MAX_WAITING_BYTES: Final = 64 * 2**20
 SLICE_S: Final = 0.005
-"""Judged in one turn of the loop."""
+"""Seconds for which messages are judged before the event loop runs other tasks."""
 MAX_KEPT: Final = 500
-"""Findings between two reports; those beyond are one for each reason, with a count."""
+"""Maximum number of findings between two reports; further ones are merged into one for each reason,
+with a count.
+"""
 
 
 class _Seen(NamedTuple):
@@ -33,17 +35,17 @@ class _Seen(NamedTuple):
 
 
 class Watch:
-    """Takes messages, and has them judged one after another.
+    """Queues messages, and judges them one after another.
 
     Attributes:
-        seen, judged, unjudged: messages since the start; unjudged ones came too fast.
-        unknown_payloads: judged without their payload, which is in the object store.
-        by_reason: findings since the start.
+        seen, judged, unjudged: numbers of messages since the start; unjudged ones were dropped.
+        unknown_payloads: number judged without their payload, which is in the object store.
+        by_reason: number of findings since the start, by reason.
 
     Args:
-        judge: of the messages.
-        prefix: of subjects, by which an account exports them; empty: none.
-        events: get each message that was judged; None: they are not recorded.
+        judge: judge of the messages.
+        prefix: prefix of the subjects under which an account exports them; empty: no prefix.
+        events: events to which each judged message is added; None: they are not recorded.
     """
 
     def __init__(self, judge: Judge, prefix: str = "", events: Events | None = None) -> None:
@@ -59,13 +61,13 @@ class Watch:
         self._beyond: Counter[Reason] = Counter()
 
     def take(self, subject: str, data: bytes) -> None:
-        """Take a message as it was seen."""
+        """Queue a message to be judged, or drop it if the queue is full."""
         subject = subject.removeprefix(self._prefix)
         try:
             if parse_rpc_subject(subject).kind is not SubjectKind.CALL:
                 return
         except FormatError:
-            pass  # judged: nobody may call there
+            pass  # not skipped: calls on such a subject are judged as wrong
         self.seen += 1
         if len(self._waiting) >= MAX_WAITING or self._bytes + len(data) > MAX_WAITING_BYTES:
             self.unjudged += 1
@@ -75,7 +77,7 @@ class Watch:
         self._some.set()
 
     async def keep(self) -> None:
-        """Judge until cancelled."""
+        """Judge messages until cancelled."""
         while True:
             await self._some.wait()
             until_s = time.perf_counter() + SLICE_S
@@ -86,7 +88,7 @@ class Watch:
             await asyncio.sleep(0)
 
     def take_findings(self) -> list[Finding]:
-        """Return what was found since the last time: `MAX_KEPT`, and one more for each reason."""
+        """Return the findings since the last call: at most `MAX_KEPT`, plus one for each reason."""
         found, self._findings = self._findings, []
         beyond, self._beyond = self._beyond, Counter()
         now = time.time()

@@ -1,7 +1,7 @@
 """The signed claims of an invocation: a token that Rust peers accept (sheet section 4).
 
-The header must have other values than JWT libraries write, and the base64url must be canonical.
-The token proves that a member of the cluster sent the invocation, never which one.
+The header differs from that of JWT libraries, and the base64url must be canonical. The token proves
+that some member of the cluster sent the invocation, but not which one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _URLS: Final = ("target_url", "origin_url", "hash")
 _quote: Final = json.encoder.encode_basestring
 
 
-# `base64` and `json.loads` do the same in twice the time, and this is done for each call.
+# `base64` and `json.loads` take twice the time for the same work, which is done for each call.
 _TO_URL: Final = bytes.maketrans(b"+/", b"-_")
 _FROM_URL: Final = bytes.maketrans(b"-_", b"+/")
 _PADDING: Final = (b"", b"===", b"==", b"=")
@@ -46,16 +46,16 @@ _HEADER_PART: Final = _encode(json.dumps(_HEADER, separators=(",", ":")).encode(
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What a token says.
+    """The contents of a token.
 
     Attributes:
-        issuer: the public key of a cluster, well formed.
-        subject: the id of the invocation; receivers do not compare it.
-        jti: of the token.
-        iat: when it was issued, in seconds.
-        exp: when it expires; None: never.
-        nbf: before when it must not be used.
-        target_url, origin_url, hash: of the invocation.
+        issuer: public key of a cluster, well formed.
+        subject: id of the invocation; receivers do not compare it.
+        jti: unique id of the token.
+        iat: time at which it was issued, in seconds since 1970.
+        exp: time at which it expires; None: never.
+        nbf: time before which it must not be used; None: no such time.
+        target_url, origin_url, hash: those of the invocation.
     """
 
     issuer: str
@@ -79,11 +79,12 @@ def sign(
     origin_url: str,
     invocation_hash: str,
 ) -> str:
-    """Return the token of an invocation.
+    """Return the signed token of an invocation.
 
     Raises:
         KeyFormatError: the key is not that of a cluster.
-        FormatError: an empty or long subject, a jti that is not a NUID, a time that is negative.
+        FormatError: the subject is empty or too long, the jti is not a NUID, or the time is
+            negative.
     """
     if cluster.kind is not KeyKind.CLUSTER:
         raise KeyFormatError(f"invocations are signed by a cluster key (C), not {cluster.public}")
@@ -107,16 +108,17 @@ def read(token: str) -> Claims:
     """Read a token without checking its signature.
 
     Raises:
-        CheckError: malformed (`Reason.TOKEN`).
+        CheckError: the token is malformed (`Reason.TOKEN`).
     """
     return _read(token)[0]
 
 
 def read_signed(token: str) -> Claims:
-    """Read a token and check that its issuer signed it: not that the issuer is trusted.
+    """Read a token and check that its issuer signed it; whether to trust the issuer is not checked.
 
     Raises:
-        CheckError: malformed (`Reason.TOKEN`), or signed by another key (`Reason.SIGNATURE`).
+        CheckError: the token is malformed (`Reason.TOKEN`), or signed by another key
+            (`Reason.SIGNATURE`).
     """
     claims, key, signature = _read(token)
     if not verify_raw(key.raw, token[: token.rindex(".")].encode(), signature):
@@ -164,7 +166,7 @@ def _read(token: str) -> tuple[Claims, PublicKey, bytes]:
 
 
 def _decode(part: str, name: str) -> bytes:
-    """Decode base64url as strictly as the peers: no padding, no unused bits set."""
+    """Decode base64url as strictly as the Rust peers: no padding, and no unused bits set."""
     try:
         text = part.encode()
         data = a2b_base64(text.translate(_FROM_URL) + _PADDING[len(text) % 4])

@@ -1,7 +1,8 @@
 """The control interface of hosts: requests and answers in JSON (sheet section 9).
 
-An answer that accepts says that the request was understood, not that anything was done. Nothing is
-signed: whoever may publish there can answer, so each answer is bounded and compared to its request.
+An accepting answer means that the request was understood, not that it was carried out. Nothing is
+signed, so any client with permission to publish can answer: each answer is therefore limited in
+size, and compared to its request.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ class ControlRequest(NamedTuple):
     """A request.
 
     Attributes:
-        subject: to publish it on.
-        body: of the message.
-        gathers: whether each host answers; an empty answer then ends the gathering.
+        subject: subject on which to publish it.
+        body: body of the message.
+        gathers: whether each host answers; an empty answer then ends the answers.
     """
 
     subject: str
@@ -45,11 +46,11 @@ class ControlRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """Whether a request was understood.
+    """Acknowledgement of a request.
 
     Attributes:
-        accepted: whether it was; not whether it was done.
-        error: why not.
+        accepted: whether the request was understood; it may not have been carried out.
+        error: why it was not accepted.
     """
 
     accepted: bool
@@ -61,16 +62,16 @@ class Host:
     """A host that answered a ping.
 
     Attributes:
-        id: `N...`
-        lattice: its id.
-        friendly_name: for people.
-        issuer: `C...` that signs its calls; empty: it does not say.
-        cluster_issuers: `C...` whose calls it accepts.
-        labels: of the host.
-        version: of its software.
-        uptime_s: since its start.
-        rpc_url, control_url: NATS servers.
-        js_domain: of JetStream; empty: none.
+        id: public key of the host (`N...`).
+        lattice: id of the lattice.
+        friendly_name: name for people.
+        issuer: cluster key (`C...`) that signs its calls; empty: not stated.
+        cluster_issuers: cluster keys (`C...`) whose calls it accepts.
+        labels: labels of the host.
+        version: version of its software.
+        uptime_s: seconds since its start.
+        rpc_url, control_url: URLs of its NATS servers.
+        js_domain: JetStream domain; empty: none.
     """
 
     id: str
@@ -91,11 +92,11 @@ class RunningActor:
     """An actor that a host runs.
 
     Attributes:
-        id: `M...`
-        name: from its claims.
-        image_ref: it was started from.
-        max_instances: of all its groups of instances.
-        revision: from its claims.
+        id: public key of the actor (`M...`).
+        name: name from its claims.
+        image_ref: image from which it was started.
+        max_instances: maximum number of instances, in all its groups together.
+        revision: revision from its claims.
     """
 
     id: str
@@ -110,12 +111,12 @@ class RunningProvider:
     """A provider that a host runs.
 
     Attributes:
-        id: `V...`
-        link_name: it serves.
-        contract_id: it serves.
-        name: from its claims.
-        image_ref: it was started from.
-        revision: from its claims.
+        id: public key of the provider (`V...`).
+        link_name: link name that it serves.
+        contract_id: contract that it serves.
+        name: name from its claims.
+        image_ref: image from which it was started.
+        revision: revision from its claims.
     """
 
     id: str
@@ -128,17 +129,17 @@ class RunningProvider:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What a host runs.
+    """The actors and providers that a host runs.
 
     Attributes:
-        host_id: `N...`
-        issuer: `C...` that signs its calls; empty: it does not say.
-        friendly_name: for people.
-        labels: of the host.
-        version: of its software.
-        uptime_s: since its start.
-        actors: it runs.
-        providers: it runs.
+        host_id: public key of the host (`N...`).
+        issuer: cluster key (`C...`) that signs its calls; empty: not stated.
+        friendly_name: name for people.
+        labels: labels of the host.
+        version: version of its software.
+        uptime_s: seconds since its start.
+        actors: actors that it runs.
+        providers: providers that it runs.
     """
 
     host_id: str
@@ -152,14 +153,14 @@ class Inventory:
 
 
 class Control:
-    """Makes requests.
+    """Builds requests.
 
     Args:
-        lattice: its id.
-        prefix: of the subjects; hosts may have another.
+        lattice: id of the lattice.
+        prefix: prefix of the subjects; hosts may be set up with another than the default.
 
     Raises:
-        FormatError: NATS cannot carry them. So do all methods, for their arguments.
+        FormatError: NATS cannot carry the subject; all methods raise it too, for their arguments.
     """
 
     __slots__ = ("_lattice", "_prefix")
@@ -170,39 +171,48 @@ class Control:
         self._prefix = prefix
 
     def ping_hosts(self) -> ControlRequest:
-        """Ask all hosts who they are: see `decode_host`."""
+        """Return a request that all hosts answer; see `decode_host`."""
         return ControlRequest(self._subject("ping", "hosts"), gathers=True)
 
     def get_inventory(self, host_id: str) -> ControlRequest:
-        """Ask a host what it runs: see `decode_inventory`."""
+        """Return a request for what a host runs; see `decode_inventory`."""
         return ControlRequest(self._subject("get", host_id, "inv"))
 
     def get_links(self) -> ControlRequest:
-        """Ask for all links: see `decode_links`."""
+        """Return a request for all links; see `decode_links`."""
         return ControlRequest(self._subject("get", "links"))
 
     def get_claims(self) -> ControlRequest:
-        """Ask for the claims in the registry: see `decode_claims_list`."""
+        """Return a request for the claims in the registry; see `decode_claims_list`."""
         return ControlRequest(self._subject("get", "claims"))
 
     def put_link(self, link: LinkDefinition) -> ControlRequest:
-        """Link an actor to a provider. To change values, delete the link before."""
+        """Return a request to link an actor to a provider.
+
+        To change the values of a link, delete it first.
+        """
         return self._json(("linkdefs", "put"), link.to_record())
 
     def del_link(self, actor_id: str, contract_id: str, link_name: str) -> ControlRequest:
-        """Delete a link."""
+        """Return a request to delete a link."""
         link = LinkDefinition(actor_id, "", link_name, contract_id)
         return self._json(("linkdefs", "del"), link.to_record())
 
     def auction_actor(self, actor_ref: str, constraints: Mapping[str, str]) -> ControlRequest:
-        """Ask who would run an actor: see `decode_bid`. Hosts 0.82 ignore the constraints."""
+        """Return a request for bids to run an actor; see `decode_bid`.
+
+        Hosts of version 0.82 ignore the constraints.
+        """
         record = {"actor_ref": actor_ref, "constraints": dict(constraints)}
         return self._json(("auction", "actor"), record)._replace(gathers=True)
 
     def auction_provider(
         self, provider_ref: str, link_name: str, constraints: Mapping[str, str]
     ) -> ControlRequest:
-        """Ask who would run a provider: see `decode_bid`. Hosts that run it stay silent."""
+        """Return a request for bids to run a provider; see `decode_bid`.
+
+        Hosts that already run the provider do not answer.
+        """
         record = {
             "constraints": dict(constraints),
             "link_name": link_name,
@@ -217,7 +227,7 @@ class Control:
         count: int,
         annotations: Mapping[str, str] | None = None,
     ) -> ControlRequest:
-        """Run at most so many instances of an actor at once; 0 stops it."""
+        """Return a request to run at most `count` instances of an actor at once; 0 stops it."""
         return self._command(
             host_id, "scale", annotations, {"actor_ref": actor_ref, "count": count}
         )
@@ -225,7 +235,7 @@ class Control:
     def stop_actor(
         self, host_id: str, actor_ref: str, annotations: Mapping[str, str] | None = None
     ) -> ControlRequest:
-        """Stop an actor."""
+        """Return a request to stop an actor."""
         return self._command(host_id, "sa", annotations, {"actor_ref": actor_ref})
 
     def update_actor(
@@ -235,7 +245,7 @@ class Control:
         new_actor_ref: str,
         annotations: Mapping[str, str] | None = None,
     ) -> ControlRequest:
-        """Replace an actor by another revision."""
+        """Return a request to replace an actor by another revision."""
         record = {"actor_id": actor_id, "new_actor_ref": new_actor_ref}
         return self._command(host_id, "upd", annotations, record)
 
@@ -247,7 +257,7 @@ class Control:
         configuration: str | None = None,
         annotations: Mapping[str, str] | None = None,
     ) -> ControlRequest:
-        """Start a provider."""
+        """Return a request to start a provider."""
         record = {"link_name": link_name, "provider_ref": provider_ref}
         if configuration is not None:
             record["configuration"] = configuration
@@ -261,7 +271,7 @@ class Control:
         contract_id: str,
         annotations: Mapping[str, str] | None = None,
     ) -> ControlRequest:
-        """Stop a provider."""
+        """Return a request to stop a provider."""
         record = {
             "contract_id": contract_id,
             "link_name": link_name,
@@ -270,28 +280,28 @@ class Control:
         return self._command(host_id, "sp", annotations, record)
 
     def stop_host(self, host_id: str, timeout_ms: int | None = None) -> ControlRequest:
-        """Stop a host."""
+        """Return a request to stop a host."""
         record = {} if timeout_ms is None else {"timeout": timeout_ms}
         return self._command(host_id, "stop", None, record)
 
     def put_label(self, host_id: str, key: str, value: str) -> ControlRequest:
-        """Set a label of a host."""
+        """Return a request to set a label of a host."""
         return self._json(("labels", host_id, "put"), {"key": key, "value": value})
 
     def del_label(self, host_id: str, key: str) -> ControlRequest:
-        """Delete a label of a host."""
+        """Return a request to delete a label of a host."""
         return self._json(("labels", host_id, "del"), {"key": key, "value": ""})
 
     def put_config(self, public_key: str, name: str, value: bytes) -> ControlRequest:
-        """Set a value of an entity's configuration."""
+        """Return a request to set a value of an entity's configuration."""
         return ControlRequest(self._subject("config", "put", public_key, name), value)
 
     def del_config(self, public_key: str, name: str = "") -> ControlRequest:
-        """Delete a value of an entity's configuration; without a name all of them."""
+        """Return a request to delete a value of an entity's configuration; without a name, all."""
         return ControlRequest(self._subject("config", "del", public_key, *([name] if name else [])))
 
     def get_config(self, public_key: str, name: str = "") -> ControlRequest:
-        """Ask for a value of an entity's configuration; without a name for all of them."""
+        """Return a request for a value of an entity's configuration; without a name, for all."""
         parts = ("get", "config", public_key, *([name] if name else []))
         return ControlRequest(self._subject(*parts))
 
@@ -315,10 +325,10 @@ class Control:
 
 
 def decode_ack(data: bytes) -> Ack:
-    """Read whether a request was accepted.
+    """Read the acknowledgement of a request.
 
     Raises:
-        FormatError: malformed.
+        FormatError: the answer is malformed.
     """
     what = "control answer"
     record = read_object(data, what, MAX_CONTROL_BYTES)
@@ -333,7 +343,7 @@ def decode_host(data: bytes) -> Host:
     """Read a host's answer to a ping.
 
     Raises:
-        FormatError: malformed, or not from a host.
+        FormatError: the answer is malformed, or not from a host.
     """
     what = "host"
     record = read_object(data, what, MAX_CONTROL_BYTES)
@@ -355,14 +365,14 @@ def decode_host(data: bytes) -> Host:
 
 
 def decode_inventory(data: bytes, host_id: str) -> Inventory:
-    """Read what a host runs.
+    """Read the inventory of a host.
 
     Args:
-        data: the answer.
-        host_id: that was asked.
+        data: body of the answer.
+        host_id: id of the host that was asked.
 
     Raises:
-        FormatError: malformed, or about another host.
+        FormatError: the answer is malformed, or is about another host.
     """
     what = "inventory"
     record = read_object(data, what, MAX_CONTROL_BYTES)
@@ -385,17 +395,19 @@ def decode_links(data: bytes) -> tuple[LinkDefinition, ...]:
     """Read all links.
 
     Raises:
-        FormatError: malformed.
+        FormatError: the answer is malformed.
     """
     record = read_object(data, "links", MAX_CONTROL_BYTES)
     return tuple(map(link_of_record, records_of(record, "links", "links", MAX_LINKS)))
 
 
 def decode_claims_list(data: bytes) -> tuple[Mapping[str, str], ...]:
-    """Read the claims in the registry: of each, texts by name, with `sub` and `subject` alike.
+    """Read the claims in the registry: texts by name for each entry.
+
+    The public key of an entry is its `sub` or `subject`.
 
     Raises:
-        FormatError: malformed.
+        FormatError: the answer is malformed.
     """
     what = "claims"
     record = read_object(data, what, MAX_CONTROL_BYTES)
@@ -406,10 +418,10 @@ def decode_claims_list(data: bytes) -> tuple[Mapping[str, str], ...]:
 
 
 def decode_bid(data: bytes) -> str:
-    """Return the id of a host that would run what an auction offers.
+    """Return the id of the host that bids in an auction.
 
     Raises:
-        FormatError: malformed.
+        FormatError: the answer is malformed.
     """
     return _host_id(read_object(data, "bid", MAX_CONTROL_BYTES), "bid", "host_id")
 

@@ -1,4 +1,4 @@
-"""Who calls and who is called: an actor, or a provider with a link (sheet section 4)."""
+"""Origins and targets of calls: an actor, or a provider with a link (sheet section 4)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from proto.lattice.bounds import CACHED_KEYS
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """An actor or a provider.
+    """An actor, or a provider with a link.
 
     Attributes:
-        public_key: `M...` of an actor, `V...` of a provider; as sent, unchecked.
-        link_name: of a provider; empty for an actor.
-        contract_id: of a provider; empty for an actor.
-        url: by which hash and claims name it: link and contract in lower case, not escaped.
+        public_key: `M...` of an actor, `V...` of a provider; as received, unchecked.
+        link_name: link name of a provider; empty for an actor.
+        contract_id: contract of a provider; empty for an actor.
+        url: URL used in hash and claims: link and contract in lower case, not escaped.
     """
 
     public_key: str
@@ -39,7 +39,7 @@ class Entity:
 
     @property
     def is_actor(self) -> bool:
-        """Whether the key names an actor, as the URL has it."""
+        """Whether the key is that of an actor; determines the form of the URL."""
         return self.public_key[:1] in ("M", "m")
 
     def _url(self) -> str:
@@ -52,10 +52,10 @@ class Entity:
 
 @lru_cache(maxsize=CACHED_KEYS)
 def entity_of(public_key: str, link_name: str, contract_id: str) -> Entity:
-    """Return an entity that is made once: few take part in many calls."""
+    """Return an entity from a cache: few entities take part in many calls."""
     return Entity(public_key, link_name, contract_id)
 
 
 def target_url(entity: Entity, operation: str) -> str:
-    """Return the URL of an operation."""
+    """Return the URL of an operation of an entity."""
     return f"{entity.url}/{operation}"

@@ -18,7 +18,7 @@ _WHAT: Final = "event"
 
 
 class EventName(StrEnum):
-    """Events that are worth watching; hosts publish others too."""
+    """Names of the events of interest; hosts publish others too."""
 
     HOST_STARTED = "host_started"
     HOST_STOPPED = "host_stopped"
@@ -37,14 +37,14 @@ class EventName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something happened in a lattice; nobody signed for it.
+    """An event of a lattice; events are not signed.
 
     Attributes:
-        name: an `EventName`, or another.
-        source: `N...` of the host.
-        id: of the event.
-        time: as text (RFC 3339).
-        data: of the event.
+        name: an `EventName`, or another name.
+        source: public key of the host (`N...`).
+        id: id of the event.
+        time: time as text (RFC 3339).
+        data: data of the event.
     """
 
     name: str
@@ -58,7 +58,7 @@ def decode_event(data: bytes) -> Event:
     """Read an event.
 
     Raises:
-        FormatError: malformed, or not an event of a lattice.
+        FormatError: the message is malformed, or not an event of a lattice.
     """
     record = read_object(data, _WHAT, MAX_EVENT_BYTES)
     version = text_of(record, _WHAT, "specversion", MAX_NAME_CHARS)

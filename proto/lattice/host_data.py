@@ -1,6 +1,6 @@
-"""What a host writes to the standard input of a provider that it starts (sheet section 10).
+"""The data that a host writes to the standard input of a provider it starts (sheet section 10).
 
-One line: base64 of a JSON object. It holds the cluster seed, so it stays out of logs.
+It is one line: base64 of a JSON object. It contains the cluster seed, so it must not be logged.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ _SECRET: Final = "invocation_seed"
 
 @dataclass(frozen=True, slots=True)
 class HostData:
-    """How a provider takes part in a lattice.
+    """Data from a host, with which a provider takes part in a lattice.
 
     Attributes:
-        host_id: `N...` that it names in its calls, and that may stop it.
-        lattice: its id.
-        link_name: it serves.
-        provider_key: `V...`
-        invocation_seed: `SC...` of the cluster; it signs calls.
-        cluster_issuers: `C...` whose calls are accepted.
-        links: to begin with.
-        rpc_url: of the NATS server.
-        rpc_user_jwt: of the NATS user; empty: none.
-        rpc_user_seed: of the NATS user; empty: none.
-        instance_id: of this process.
+        host_id: id of the host (`N...`), which the provider's calls name, and which may stop it.
+        lattice: id of the lattice.
+        link_name: link name that the provider serves.
+        provider_key: public key of the provider (`V...`).
+        invocation_seed: seed of the cluster (`SC...`), which signs calls.
+        cluster_issuers: cluster keys (`C...`) whose calls are accepted.
+        links: links to apply at the start.
+        rpc_url: URL of the NATS server.
+        rpc_user_jwt: JWT of the NATS user; empty: none.
+        rpc_user_seed: seed of the NATS user; empty: none.
+        instance_id: id of this process.
         env_values: settings of the host.
         config_json: settings of the provider.
-        rpc_timeout_ms: for its calls; None: as it likes.
+        rpc_timeout_ms: time-out of its calls; None: the provider decides.
         structured_logging: whether to log JSON.
-        log_level: in lower case; empty: as it likes.
-        traces_exporter: of OpenTelemetry; None: none.
-        otlp_endpoint: of OpenTelemetry; None: none.
+        log_level: log level in lower case; empty: the provider decides.
+        traces_exporter: exporter of OpenTelemetry; None: none.
+        otlp_endpoint: endpoint of OpenTelemetry; None: none.
     """
 
     host_id: str
@@ -76,11 +76,11 @@ class HostData:
     otlp_endpoint: str | None = None
 
     def encode(self) -> bytes:
-        """Return the line, as a host writes it.
+        """Return the line as a host writes it.
 
         Raises:
-            KeyFormatError: the id of the host or the provider's key is not one of its kind; some
-                providers take other ids for a test mode.
+            KeyFormatError: the host id or the provider's key is not of its kind; some providers
+                accept other ids in a test mode.
         """
         decode_public(self.host_id, KeyKind.HOST)
         decode_public(self.provider_key, KeyKind.PROVIDER)
@@ -116,10 +116,11 @@ class HostData:
 
 
 def decode_host_data(line: str | bytes) -> HostData:
-    """Read the line. Errors contain nothing of it.
+    """Read the line of a host. Errors do not quote its contents.
 
     Raises:
-        FormatError: not base64 of a JSON object, a field that is missing or of another type.
+        FormatError: the line is not base64 of a JSON object, or a field is missing or of another
+            type.
     """
     if len(line) > MAX_HOST_DATA_BYTES:
         raise FormatError(f"{_WHAT} of {len(line)} bytes, limit: {MAX_HOST_DATA_BYTES} bytes")

@@ -1,8 +1,8 @@
-"""Make a call, check one, and judge the answer to one (sheet sections 2, 4 and 5).
+"""Builds and checks calls, and judges the answers to them (sheet sections 2, 4 and 5).
 
 A receiver decodes the body, calls `check_claims`, fetches a moved payload, and calls
-`check_payload`; `check` does both where the payload is at hand. The order is that of the sheet:
-sizes, shape, signature, issuer, times, URLs, target, payload, hash, link.
+`check_payload`; `check` does both where the payload is available already. The order of the checks
+is that of the sheet: sizes, shape, signature, issuer, times, URLs, target, payload, hash, link.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from proto.lattice.nkeys import KeyKind, KeyPair, decode_public
 from proto.lattice.wire import check_utf8, too_long
 
 ERROR_PREFIX: Final = "Error when handling invocation: "
-"""What providers of the Rust SDK write before the text of a `CheckError`."""
+"""Prefix that providers of the Rust SDK write before the text of a `CheckError`."""
 
 
 def hash_of(origin_url: str, target_url: str, operation: str, payload: bytes) -> str:
-    """Return the hash that claims sign: of the whole payload, also of a moved one."""
+    """Return the hash that claims sign. It covers the whole payload, even if it is moved."""
     digest = hashlib.sha256(f"{origin_url}{target_url}{operation}".encode())
     digest.update(payload)
     return digest.hexdigest().upper()
@@ -58,24 +58,24 @@ def make(
     iat: int,
     trace: Mapping[str, str] | None = None,
 ) -> Invocation:
-    """Return a signed call. A payload of a `moved` one has to be in the object store before.
+    """Return a signed call. The payload of a `moved` one must be stored before the call is sent.
 
     Args:
-        origin: who calls.
-        target: who is called.
-        operation: `Interface.Method`.
-        payload: all of it.
-        host_id: `N...`, a genuine key.
-        cluster: the key that signs.
-        invocation_id: 32 hexadecimal digits, or any other text that occurs once.
-        jti: 22 letters and digits, used once.
-        iat: now, in seconds.
+        origin: entity that calls.
+        target: entity that is called.
+        operation: name of the operation, as `Interface.Method`.
+        payload: the whole payload.
+        host_id: public key of the sending host (`N...`), a valid key.
+        cluster: key pair of the cluster, which signs the call.
+        invocation_id: 32 hexadecimal digits, or any other unique text.
+        jti: 22 letters and digits, unique.
+        iat: current time, in seconds since 1970.
         trace: W3C trace keys.
 
     Raises:
-        KeyFormatError: `host_id` or `cluster` is not a key of its kind: such a call ends actors of
-            real hosts.
-        FormatError: another argument is malformed or above its bound.
+        KeyFormatError: `host_id` or `cluster` is not a key of its kind; such a call crashes
+            actors of real hosts.
+        FormatError: another argument is malformed or exceeds its limit.
     """
     decode_public(host_id, KeyKind.HOST)
     _check_sent("operation", operation, MAX_OPERATION_CHARS)
@@ -116,20 +116,20 @@ def check(
     linked: Container[str] | None = None,
     max_payload_bytes: int = MAX_PAYLOAD_BYTES,
 ) -> Claims:
-    """Check a call as strictly as anyone, and return what its sender signed.
+    """Check a call as strictly as the strictest receiver, and return its signed claims.
 
     Args:
-        invocation: as decoded.
-        payload: all of it; None: as in the message.
+        invocation: invocation as decoded.
+        payload: the whole payload; None: that in the message.
         issuers: public keys of clusters that are trusted.
-        now: in seconds.
-        window_s: for which a token counts as fresh, before and after now; 0: for ever.
-        expected_target: who receives, or its public key; None: anyone.
+        now: current time, in seconds since 1970.
+        window_s: seconds by which a token's time may differ from now; 0: unchecked.
+        expected_target: the receiver, or its public key; None: any target.
         linked: public keys with a link to the receiver; None: no link is needed.
-        max_payload_bytes: of the payload.
+        max_payload_bytes: maximum size of the payload.
 
     Raises:
-        CheckError: it must not be executed.
+        CheckError: the call must not be executed.
     """
     claims = check_claims(
         invocation,
@@ -152,10 +152,10 @@ def check_claims(
     expected_target: Entity | str | None = None,
     max_payload_bytes: int = MAX_PAYLOAD_BYTES,
 ) -> Claims:
-    """Check all that needs no payload (see `check`).
+    """Make all checks that need no payload (see `check`).
 
     Raises:
-        CheckError: it must not be executed.
+        CheckError: the call must not be executed.
     """
     check_sizes(invocation, max_payload_bytes)
     try:
@@ -195,10 +195,10 @@ def check_payload(
     *,
     linked: Container[str] | None = None,
 ) -> None:
-    """Check all that is left when the payload is at hand (see `check`).
+    """Make the remaining checks, which need the payload (see `check`).
 
     Raises:
-        CheckError: it must not be executed.
+        CheckError: the call must not be executed.
     """
     if len(payload) != invocation.content_length:
         raise CheckError(
@@ -221,7 +221,7 @@ def check_sizes(invocation: Invocation, max_payload_bytes: int = MAX_PAYLOAD_BYT
     """Check the length of the payload, before anything is fetched.
 
     Raises:
-        CheckError: too long, or another length than announced.
+        CheckError: the payload is too long, or its length is not the announced one.
     """
     size, inline = invocation.content_length, len(invocation.msg)
     if size > max_payload_bytes:
@@ -235,10 +235,10 @@ def check_sizes(invocation: Invocation, max_payload_bytes: int = MAX_PAYLOAD_BYT
 
 
 def check_times(claims: Claims, now: float, window_s: float) -> None:
-    """Check when a token may be used; there is no leeway other than the window.
+    """Check that a token may be used now; only the issue time has a tolerance, `window_s`.
 
     Raises:
-        CheckError: expired, too early, or outside of the window.
+        CheckError: the token is expired, not valid yet, or issued outside of the window.
     """
     if claims.exp is not None and claims.exp < now:
         raise CheckError(Reason.EXPIRED, "Invocation claims token expired")
@@ -258,10 +258,10 @@ def judge_response(
     *,
     max_payload_bytes: int = MAX_PAYLOAD_BYTES,
 ) -> bytes | None:
-    """Return the result of a call, or None if it has to be fetched from the object store.
+    """Return the result of a call, or None if it must be fetched from the object store.
 
-    The order is that of a host. The object has the name `response_object_name(invocation_id)` and
-    `response.size_bytes` bytes.
+    The checks are made in the order of a host. The object is named
+    `response_object_name(invocation_id)`, and has `response.size_bytes` bytes.
 
     Raises:
         ResponseError: the response does not answer this call, or its sizes differ.

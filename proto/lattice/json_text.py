@@ -1,4 +1,4 @@
-"""JSON that others send: within bounds, in UTF-8, each key once."""
+"""Strict reading of received JSON: within limits, in UTF-8, and without repeated keys."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def read_json(data: str | bytes, what: str, limit: int) -> Any:
     """Read a JSON value.
 
     Args:
-        data: UTF-8.
-        what: it is, for errors.
-        limit: bytes, or characters of a text.
+        data: JSON in UTF-8, or as text.
+        what: name of the data, for errors.
+        limit: maximum size in bytes, or in characters of a text.
 
     Raises:
-        FormatError: too long, or not JSON.
+        FormatError: the data is too long, or not JSON.
     """
     if len(data) > limit:
         raise FormatError(f"{what} of {len(data)} bytes, limit: {limit} bytes")
@@ -34,7 +34,7 @@ def read_object(data: str | bytes, what: str, limit: int) -> Record:
     """Read a JSON object.
 
     Raises:
-        FormatError: too long, or not a JSON object.
+        FormatError: the data is too long, or not a JSON object.
     """
     record = read_json(data, what, limit)
     if type(record) is not dict:
@@ -48,19 +48,19 @@ def write_json(value: Any) -> bytes:
 
 
 def text_or_null(record: Record, what: str, name: str, limit: int) -> str:
-    """Return a text; empty when missing or null.
+    """Return a text field; an empty text if the field is missing or null.
 
     Raises:
-        FormatError: another type, or too long.
+        FormatError: the field is of another type, or too long.
     """
     return "" if record.get(name) is None else text_of(record, what, name, limit)
 
 
 def list_of(record: Record, what: str, name: str, limit: int, default: object = None) -> list[Any]:
-    """Return a list.
+    """Return a list field.
 
     Raises:
-        FormatError: missing without a default, another type, or too long.
+        FormatError: the field is missing without a default, of another type, or too long.
     """
     value = record.get(name, default)
     if type(value) is not list:
@@ -73,10 +73,10 @@ def list_of(record: Record, what: str, name: str, limit: int, default: object = 
 def records_of(
     record: Record, what: str, name: str, limit: int, default: object = None
 ) -> list[Record]:
-    """Return a list of objects.
+    """Return a field that is a list of objects.
 
     Raises:
-        FormatError: missing without a default, another type, or too long.
+        FormatError: the field is missing without a default, of another type, or too long.
     """
     items = list_of(record, what, name, limit, default)
     if not {dict}.issuperset(map(type, items)):
@@ -87,10 +87,10 @@ def records_of(
 def strings_of(
     record: Record, what: str, name: str, limit: int, chars: int, default: object = None
 ) -> tuple[str, ...]:
-    """Return a list of texts.
+    """Return a field that is a list of texts.
 
     Raises:
-        FormatError: missing without a default, another type, or too long.
+        FormatError: the field is missing without a default, of another type, or too long.
     """
     items = list_of(record, what, name, limit, default)
     if not {str}.issuperset(map(type, items)):

@@ -1,7 +1,7 @@
-"""Messages between hosts, actors and providers: values and their msgpack (sheet section 2).
+"""Messages between hosts, actors and providers, and their msgpack encoding (sheet section 2).
 
-What is written is what the Rust peers write, in their order. What is read is each form that one of
-them accepts, within bounds.
+Messages are written as the Rust peers write them, with the same order of fields. Every form that
+one of these peers accepts can be read, within limits.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ class Invocation:
     """A call.
 
     Attributes:
-        origin: who calls, as the sender claims.
-        target: who is called.
-        operation: `Interface.Method`.
+        origin: entity that calls, as the sender claims.
+        target: entity that is called.
+        operation: name of the operation, as `Interface.Method`.
         msg: the payload; empty if it was moved to the object store.
-        id: opaque; also the name of the object.
+        id: opaque id; also the name of the object.
         encoded_claims: the signed token.
-        host_id: `N...` of the sending host.
-        content_length: bytes of the whole payload.
+        host_id: public key of the sending host (`N...`).
+        content_length: size of the whole payload, in bytes.
         trace: W3C trace keys.
     """
 
@@ -88,11 +88,11 @@ class Invocation:
         return self.content_length > CHUNK_THRESHOLD_BYTES
 
     def encode(self) -> bytes:
-        """Return the message.
+        """Return the encoded message.
 
         Raises:
-            KeyFormatError: `host_id` is not the public key of a host; one that is too short ends
-                actors of real hosts, so it is never sent.
+            KeyFormatError: `host_id` is not the public key of a host. A key that is too short
+                crashes actors of real hosts, so it is never sent.
         """
         decode_public(self.host_id, KeyKind.HOST)
         return _packed(
@@ -115,10 +115,10 @@ class InvocationResponse:
     """The answer to a call.
 
     Attributes:
-        invocation_id: of the call.
+        invocation_id: id of the call.
         msg: the result; empty if it was moved to the object store, or the call failed.
-        error: None of a call that succeeded; any text, also an empty one, means that it failed.
-        content_length: bytes of the whole result; None: the sender did not say.
+        error: error text; None: the call succeeded. Any text, even an empty one, is a failure.
+        content_length: size of the whole result, in bytes; None: not stated.
         trace: W3C trace keys.
     """
 
@@ -130,18 +130,18 @@ class InvocationResponse:
 
     @classmethod
     def success(cls, invocation_id: str, payload: bytes) -> InvocationResponse:
-        """Return the answer with a result: above the threshold it has to be stored first."""
+        """Return the answer with a result; one above the threshold must be stored before."""
         moved = len(payload) > CHUNK_THRESHOLD_BYTES
         return cls(invocation_id, b"" if moved else payload, None, len(payload))
 
     @classmethod
     def failure(cls, invocation_id: str, error: str) -> InvocationResponse:
-        """Return the answer to a call that failed; a long text is cut."""
+        """Return the answer to a call that failed; the text is cut to `MAX_SENT_ERROR_CHARS`."""
         return cls(invocation_id, b"", error[:MAX_SENT_ERROR_CHARS], 0)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the whole result."""
+        """Size of the whole result, in bytes."""
         return len(self.msg) if self.content_length is None else self.content_length
 
     @property
@@ -150,7 +150,7 @@ class InvocationResponse:
         return self.size_bytes > CHUNK_THRESHOLD_BYTES
 
     def encode(self) -> bytes:
-        """Return the message."""
+        """Return the encoded message."""
         record: Record = {"msg": self.msg, "invocation_id": self.invocation_id}
         if self.error is not None:
             record["error"] = self.error
@@ -161,14 +161,14 @@ class InvocationResponse:
 
 @dataclass(frozen=True, slots=True)
 class LinkDefinition:
-    """A link: which actor may call a provider, and the settings for its calls.
+    """A link: permits an actor to call a provider, with settings for these calls.
 
     Attributes:
-        actor_id: `M...`
-        provider_id: `V...`
-        link_name: of the provider.
-        contract_id: of the provider.
-        values: settings.
+        actor_id: public key of the actor (`M...`).
+        provider_id: public key of the provider (`V...`).
+        link_name: link name of the provider.
+        contract_id: contract of the provider.
+        values: settings by name.
     """
 
     actor_id: str
@@ -178,11 +178,11 @@ class LinkDefinition:
     values: Mapping[str, str] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """Return the message."""
+        """Return the encoded message."""
         return _packed(self.to_record())
 
     def to_record(self) -> Record:
-        """Return the fields in order, for msgpack and JSON."""
+        """Return the fields in their order, for msgpack and JSON."""
         return {
             "actor_id": self.actor_id,
             "provider_id": self.provider_id,
@@ -194,18 +194,18 @@ class LinkDefinition:
 
 @dataclass(frozen=True, slots=True)
 class HealthCheckResponse:
-    """How a provider is.
+    """Health of a provider.
 
     Attributes:
         healthy: whether it can serve calls.
-        message: why not.
+        message: why it cannot.
     """
 
     healthy: bool
     message: str | None = None
 
     def encode(self) -> bytes:
-        """Return the message."""
+        """Return the encoded message."""
         record: Record = {"healthy": self.healthy}
         if self.message is not None:
             record["message"] = self.message
@@ -216,7 +216,7 @@ def decode_invocation(data: bytes) -> Invocation:
     """Read a call.
 
     Raises:
-        FormatError: malformed, or above a bound.
+        FormatError: the message is malformed, or exceeds a limit.
     """
     what = "invocation"
     record = unpack_record(data, what, _INVOCATION, _MSG)
@@ -237,7 +237,7 @@ def decode_response(data: bytes) -> InvocationResponse:
     """Read the answer to a call.
 
     Raises:
-        FormatError: malformed, or above a bound.
+        FormatError: the message is malformed, or exceeds a limit.
     """
     what = "invocation response"
     record = unpack_record(data, what, _RESPONSE, _MSG)
@@ -254,16 +254,16 @@ def decode_link(data: bytes) -> LinkDefinition:
     """Read a link.
 
     Raises:
-        FormatError: malformed, or above a bound.
+        FormatError: the message is malformed, or exceeds a limit.
     """
     return link_of_record(unpack_record(data, "link definition", _LINK, ()))
 
 
 def link_of_record(record: Record) -> LinkDefinition:
-    """Read the fields of a link, from msgpack or JSON.
+    """Read a link from the fields of a msgpack or JSON record.
 
     Raises:
-        FormatError: malformed, or above a bound.
+        FormatError: the record is malformed, or exceeds a limit.
     """
     what = "link definition"
     return LinkDefinition(
@@ -276,10 +276,10 @@ def link_of_record(record: Record) -> LinkDefinition:
 
 
 def decode_health(data: bytes) -> HealthCheckResponse:
-    """Read how a provider is.
+    """Read a provider's answer to a health check.
 
     Raises:
-        FormatError: malformed, or above a bound.
+        FormatError: the message is malformed, or exceeds a limit.
     """
     what = "health check response"
     record = unpack_record(data, what, _HEALTH, ())
@@ -289,10 +289,10 @@ def decode_health(data: bytes) -> HealthCheckResponse:
 
 
 def decode_shutdown(data: bytes) -> str:
-    """Return the id of the host that asks a provider to stop: only its own host may.
+    """Return the id of the host that asks a provider to stop; only the provider's own host may.
 
     Raises:
-        FormatError: malformed.
+        FormatError: the message is malformed.
     """
     record = read_object(data, "shutdown request", MAX_CONTROL_BYTES)
     return text_of(record, "shutdown request", "host_id", MAX_NAME_CHARS)

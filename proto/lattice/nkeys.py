@@ -1,7 +1,7 @@
 """Keys of NATS and of the lattice: Ed25519 keys as text, and their signatures (sheet section 3).
 
-A public key is base32 of a prefix, 32 bytes and a checksum; a seed has two bytes in front. The
-checksum is compared, which the Rust peers do not do.
+A public key is the base32 of a prefix, 32 bytes and a checksum; a seed has a prefix of two bytes.
+Unlike the Rust peers, this module verifies the checksum.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BASE32: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567")
 
 
 class KeyKind(Enum):
-    """What a key belongs to; the value is the prefix of its public text."""
+    """Kind of the owner of a key; the value is the prefix of its public key."""
 
     ACCOUNT = 0x00
     CLUSTER = 0x10
@@ -42,11 +42,11 @@ class KeyKind(Enum):
     USER = 0xA0
     PROVIDER = 0xA8
     CURVE = 0xB8
-    """Key agreement: it does not sign."""
+    """A key for key agreement, which cannot sign."""
 
     @property
     def letter(self) -> str:
-        """The first character of a public key."""
+        """First character of a public key of this kind."""
         return "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[self.value >> 3]
 
 
@@ -57,8 +57,8 @@ class PublicKey(NamedTuple):
     """A decoded public key.
 
     Attributes:
-        kind: from its prefix.
-        raw: 32 bytes.
+        kind: kind of its owner, from the prefix.
+        raw: the key itself, 32 bytes.
     """
 
     kind: KeyKind
@@ -69,7 +69,7 @@ def encode_public(kind: KeyKind, raw: bytes) -> str:
     """Return the text of a public key.
 
     Raises:
-        KeyFormatError: not 32 bytes.
+        KeyFormatError: `raw` is not 32 bytes long.
     """
     _check_raw(raw, "public key")
     return _to_text(bytes([kind.value]) + raw)
@@ -80,10 +80,10 @@ def decode_public(text: str, *kinds: KeyKind) -> PublicKey:
 
     Args:
         text: 56 characters.
-        kinds: that are allowed; empty: all.
+        kinds: kinds that are allowed; empty: all.
 
     Raises:
-        KeyFormatError: malformed, damaged, or of another kind.
+        KeyFormatError: the key is malformed, damaged, or of another kind.
     """
     key = _decode_public(text)
     if kinds and key.kind not in kinds:
@@ -95,7 +95,7 @@ def encode_seed(kind: KeyKind, raw: bytes) -> str:
     """Return the text of a seed.
 
     Raises:
-        KeyFormatError: not 32 bytes.
+        KeyFormatError: `raw` is not 32 bytes long.
     """
     _check_raw(raw, "seed")
     header = bytes([_SEED_PREFIX | kind.value >> 5, (kind.value & 31) << 3])
@@ -106,7 +106,7 @@ def decode_seed(text: str, *kinds: KeyKind) -> tuple[KeyKind, bytes]:
     """Read a seed. Errors never contain the seed.
 
     Raises:
-        KeyFormatError: malformed, damaged, or of another kind.
+        KeyFormatError: the seed is malformed, damaged, or of another kind.
     """
     body = _from_text(text, SEED_CHARS, "seed", "seed")
     if body[0] & _SEED_MASK != _SEED_PREFIX:
@@ -121,12 +121,12 @@ def decode_seed(text: str, *kinds: KeyKind) -> tuple[KeyKind, bytes]:
 
 
 class KeyPair:
-    """A key that signs.
+    """A key pair that can sign.
 
     Attributes:
-        kind: of the key.
-        public: its text.
-        raw_public: its 32 bytes.
+        kind: kind of its owner.
+        public: text of the public key.
+        raw_public: the 32 bytes of the public key.
     """
 
     __slots__ = ("_private", "kind", "public", "raw_public")
@@ -136,26 +136,28 @@ class KeyPair:
         if kind is KeyKind.CURVE:
             raise KeyFormatError("a curve key (X) does not sign")
         self.kind = kind
-        # It signs a quarter faster than `ed25519_zebra`, which verifies three times as fast.
+        # `cryptography` signs a quarter faster than `ed25519_zebra`, which verifies three times as
+        # fast.
         self._private = Ed25519PrivateKey.from_private_bytes(raw_seed)
         self.raw_public = self._private.public_key().public_bytes_raw()
         self.public = encode_public(kind, self.raw_public)
 
     @classmethod
     def of_seed(cls, text: str, *kinds: KeyKind) -> KeyPair:
-        """Return the key of a seed.
+        """Return the key pair of a seed.
 
         Raises:
-            KeyFormatError: malformed, damaged, of another kind, or of a kind that does not sign.
+            KeyFormatError: the seed is malformed, damaged, of another kind, or cannot sign.
         """
         return cls(*decode_seed(text, *kinds))
 
     @classmethod
     def of_random(cls, kind: KeyKind, random32: bytes) -> KeyPair:
-        """Return a new key that all peers accept.
+        """Return a key pair, derived from 32 random bytes, that all peers accept.
 
-        Rust peers refuse one key in 65,536 (see `is_refused_by_peers`); then the next one of the
-        same randomness is taken.
+        Rust peers refuse one key in 65,536 (see `is_refused_by_peers`); then another key is derived
+        from
+        the same random bytes.
         """
         pair = cls(kind, random32)
         while is_refused_by_peers(pair.public):
@@ -165,11 +167,11 @@ class KeyPair:
 
     @property
     def seed(self) -> str:
-        """The text of the secret: keep it out of logs."""
+        """Text of the seed, which is secret and must not be logged."""
         return encode_seed(self.kind, self._private.private_bytes_raw())
 
     def sign(self, data: bytes) -> bytes:
-        """Return the signature: 64 bytes."""
+        """Return the signature of some data: 64 bytes."""
         return self._private.sign(data)
 
     def __repr__(self) -> str:
@@ -177,7 +179,7 @@ class KeyPair:
 
 
 def verify(public: str, data: bytes, signature: bytes) -> bool:
-    """Return whether the holder of a key signed the data.
+    """Return whether the signature of the data is by the owner of a public key.
 
     Raises:
         KeyFormatError: `public` is not a public key.
@@ -186,7 +188,7 @@ def verify(public: str, data: bytes, signature: bytes) -> bool:
 
 
 def verify_raw(raw: bytes, data: bytes, signature: bytes) -> bool:
-    """Return whether the holder of a key signed the data; keys that sign for anyone never did."""
+    """Return whether a key's owner signed the data; False for weak keys, which sign for anyone."""
     return (
         len(signature) == SIGNATURE_BYTES
         and raw not in WEAK_ACCOUNTS
@@ -195,7 +197,7 @@ def verify_raw(raw: bytes, data: bytes, signature: bytes) -> bool:
 
 
 def is_refused_by_peers(public: str) -> bool:
-    """Return whether the Rust nkeys 0.3 refuses a good key: it compares the wrong two bytes."""
+    """Return whether Rust nkeys 0.3 refuses a valid key, since it compares the wrong two bytes."""
     body = b32decode(public)
     return body[:_CRC_BYTES] == body[-_CRC_BYTES:]
 
@@ -215,7 +217,7 @@ def _to_text(body: bytes) -> str:
 
 
 def _from_text(text: str, chars: int, noun: str, name: str) -> bytes:
-    """Return what a text encodes, without its checksum."""
+    """Return the bytes that a text encodes, without the checksum."""
     if len(text) != chars:
         raise KeyFormatError(f"invalid {name}: {len(text)} characters, expected {chars}")
     if not _BASE32.issuperset(text):
@@ -240,6 +242,6 @@ def _wrong_kind(kind: KeyKind, kinds: tuple[KeyKind, ...]) -> str:
 
 
 def _shown(text: str) -> str:
-    if len(text) > PUBLIC_CHARS or text.startswith("S"):  # it may be a seed
+    if len(text) > PUBLIC_CHARS or text.startswith("S"):  # may be a seed
         return repr(f"{text[:SHOWN_CHARS]}...")
     return repr(text)

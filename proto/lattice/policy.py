@@ -1,10 +1,10 @@
-"""What the bridge between twins and a lattice lets pass: policies, and the values of links.
+"""What the bridge between twins and a lattice allows: policies, and the values of links.
 
-Nothing passes unless a policy allows it: of the enabled policies of its direction the first that
-names the twin, the lattice's entity and the command or operation decides, also about rate, size and
-time-out. What goes from an actor to a twin must be allowed by the values of the actor's link too.
+A call needs a policy that allows it: the first enabled policy of its direction that matches the
+twin, the lattice's entity, and the command or operation decides, also about rate, size and
+time-out. A call from an actor to a twin must be allowed by the values of the actor's link too.
 
-A pattern is a text in which `*` stands for any characters, dots included.
+A pattern is a text in which `*` stands for any characters, including dots.
 """
 
 from __future__ import annotations
@@ -21,34 +21,36 @@ from proto.limits.bucket import TokenBuckets
 
 MAX_POLICIES: Final = 1000
 MAX_PATTERNS: Final = 64
-"""Of one field of a policy or a link."""
+"""Maximum number of patterns in one field of a policy or a link."""
 MAX_PATTERN_CHARS: Final = 256
 MAX_STARS: Final = 4
-"""Of one pattern: each more costs a pass over the text."""
+"""Maximum number of stars in one pattern: each one costs another pass over the text."""
 MAX_NAME_CHARS: Final = 64
 MAX_RATE_PER_S: Final = 1_000_000
 MAX_BYTES: Final = 16 * 1024 * 1024
 MAX_TIMEOUT_MS: Final = 600_000
 DEFAULT_TIMEOUT_MS: Final = 30_000
 MAX_RATED: Final = 65_536
-"""Pairs of a twin and an entity whose rates are known at a time, for each policy."""
+"""Maximum number of pairs of twin and entity whose rates are tracked, for each policy."""
 
 LINK_TWINS: Final = "twins"
 LINK_COMMANDS: Final = "commands"
 LINK_SERVES: Final = "serves"
-"""Keys of a link's values, each a list with commas: twins that the actor may call and that may call
-it, commands that it may call, and commands of the bridge's twin that it answers."""
+"""Keys of a link's values, each a comma-separated list: `twins`, the twins that the actor may call
+and that may call it; `commands`, the commands that it may call; `serves`, the commands of the
+bridge's twin that it answers.
+"""
 
 
 class Direction(StrEnum):
-    """Who calls whom."""
+    """Direction of a call over the bridge."""
 
     TO_TWIN = "to_twin"
     TO_LATTICE = "to_lattice"
 
 
 class Refusal(StrEnum):
-    """Why the bridge does not pass a call on."""
+    """Reasons for which the bridge refuses a call."""
 
     NO_POLICY = "no_policy"
     LINK = "link"
@@ -57,7 +59,7 @@ class Refusal(StrEnum):
 
 
 class PolicyError(ValueError):
-    """A field that cannot be: `field` names it, the text gives the bound."""
+    """A field is invalid: `field` is its name, and the text states what is allowed."""
 
     def __init__(self, field: str, text: str) -> None:
         super().__init__(f"{field}: {text}")
@@ -66,7 +68,7 @@ class PolicyError(ValueError):
 
 
 class RefusedError(Exception):
-    """The bridge does not pass a call on."""
+    """The bridge refuses a call."""
 
     def __init__(self, reason: Refusal, text: str) -> None:
         super().__init__(text)
@@ -85,17 +87,17 @@ class Twins:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What may pass in one direction.
+    """Rules for calls in one direction.
 
     Attributes:
-        name: of the policy.
-        direction: who calls whom.
-        twins: which twins.
-        entities: patterns of public keys, or of call aliases where twins call.
+        name: name of the policy.
+        direction: direction of the calls.
+        twins: twins that call or are called.
+        entities: patterns of public keys, or of call aliases if twins call.
         names: patterns of commands to a twin, or of operations of the lattice.
-        per_s: calls a second of each pair of a twin and an entity; 0: no limit.
-        max_bytes: largest payload of a call and of its answer.
-        timeout_ms: longest wait for an answer.
+        per_s: calls per second of each pair of a twin and an entity; 0: no limit.
+        max_bytes: maximum size of the payload of a call, and of its answer.
+        timeout_ms: maximum time to wait for an answer.
     """
 
     name: str
@@ -109,14 +111,14 @@ class Policy:
 
 
 class LinkRules(NamedTuple):
-    """What the values of a link say."""
+    """The rules in the values of a link."""
 
     twins: Twins
     commands: tuple[str, ...]
     serves: tuple[str, ...]
 
     def check(self, twin: int, command: str) -> None:
-        """Check a call of the linked actor.
+        """Check whether the linked actor may make a call.
 
         Raises:
             RefusedError: the link does not allow the twin or the command.
@@ -128,7 +130,7 @@ class LinkRules(NamedTuple):
 
 
 class Policies:
-    """All policies, and how much of each rate is used."""
+    """All policies, and how much of each rate limit is used."""
 
     def __init__(self, policies: Iterable[Policy]) -> None:
         self._by_direction: dict[Direction, list[Policy]] = {each: [] for each in Direction}
@@ -152,19 +154,20 @@ class Policies:
         now: float,
         alias: str = "",
     ) -> Policy:
-        """Return the policy that lets a call pass.
+        """Return the policy that allows a call, and count the call against its rate.
 
         Args:
-            direction: who calls whom.
-            twin: that calls or is called.
+            direction: direction of the call.
+            twin: twin that calls or is called.
             entity: public key of the actor or provider.
             name: command to the twin, or operation of the lattice.
-            size: of the payload, in bytes.
-            now: seconds of any clock that never goes back.
-            alias: by which a twin calls an actor.
+            size: size of the payload, in bytes.
+            now: seconds of a monotonic clock.
+            alias: alias by which a twin calls an actor.
 
         Raises:
-            RefusedError: none lets it pass, it is too large, or too many came before.
+            RefusedError: no policy allows the call, the payload is too large, or the rate is
+                exceeded.
         """
         for policy in self._by_direction[direction]:
             if (
@@ -194,7 +197,7 @@ class Policies:
         return policy
 
     def keep_rates_of(self, former: Policies) -> None:
-        """Take over how much is used of the rates that are what they were."""
+        """Take over the used part of each rate limit that has not changed."""
         for name, rate in former._rates.items():
             mine = self._rates.get(name)
             if mine is not None and mine.rate_per_s == rate.rate_per_s:
@@ -205,7 +208,7 @@ _SIDES: Final = {Direction.TO_TWIN: "to be called by", Direction.TO_LATTICE: "to
 
 
 def matches(patterns: Iterable[str], text: str) -> bool:
-    """Whether one of some patterns is that of a text."""
+    """Return whether at least one of the patterns matches a text."""
     return any(pattern == "*" or _compiled(pattern).fullmatch(text) for pattern in patterns)
 
 
@@ -218,7 +221,7 @@ def read_twins(text: str, field: str = LINK_TWINS) -> Twins:
     """Read a list of twins: `*`, or ids and ranges such as `7, 10-19`.
 
     Raises:
-        PolicyError: it is none.
+        PolicyError: the text is not such a list.
     """
     parts = _split(text, field)
     ranges = []
@@ -237,10 +240,10 @@ def read_twins(text: str, field: str = LINK_TWINS) -> Twins:
 
 
 def read_patterns(text: str, field: str) -> tuple[str, ...]:
-    """Read a list of patterns with commas.
+    """Read a comma-separated list of patterns.
 
     Raises:
-        PolicyError: there are too many, or one is too long.
+        PolicyError: there are too many patterns, or one is too long or otherwise invalid.
     """
     patterns = _split(text, field)
     for pattern in patterns:
@@ -257,7 +260,7 @@ def read_link(values: Mapping[str, str]) -> LinkRules:
     """Read the values of a link with the bridge; what they do not name is not allowed.
 
     Raises:
-        PolicyError: one of them cannot be.
+        PolicyError: a value is invalid.
     """
     return LinkRules(
         read_twins(values.get(LINK_TWINS, "")),
@@ -270,7 +273,7 @@ def read_policy(value: Mapping[str, Any]) -> Policy:
     """Read a policy from a JSON object with the fields of `Policy`; lists are texts with commas.
 
     Raises:
-        PolicyError: a field is missing or out of bounds.
+        PolicyError: a field is missing or invalid.
     """
     name = _text(value, "name")
     if not 1 <= len(name) <= MAX_NAME_CHARS or not name.isprintable():

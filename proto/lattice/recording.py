@@ -1,12 +1,12 @@
 """Events of invocations, on their way from the processes of a lattice to the lake of the relay.
 
-A process adds a row for each invocation that it makes, answers or sees, and hands rows over in
-batches, each an entry of the stream `STREAM`. The compactor of the lake makes files of them and
-removes them from the stream. What rows have in common stands once in a batch:
+A process adds a row for each invocation that it makes, answers or sees, and sends rows in batches,
+each of which is one entry of the stream `STREAM`. The compactor of the lake writes them to files
+and removes them from the stream. Fields that rows have in common occur once in a batch:
 
     shapes  JSON: a list of `Shape`s
     rows    `ROW`s, one after the other
-    lost    rows that the process could not keep since the batch before
+    lost    number of rows that the process had to discard since the batch before
 """
 
 from __future__ import annotations
@@ -23,29 +23,35 @@ from proto.lattice.json_text import read_json
 
 STREAM: Final = "relay:lattice:events"
 MAX_BATCHES: Final = 60
-"""In the stream; while there are so many, processes keep their rows and count those they lose."""
+"""Maximum number of batches in the stream; while it is full, processes keep their rows, and count
+those that they lose.
+"""
 MAX_ROWS: Final = 20_000
 MAX_SHAPES: Final = 2_000
-"""Of a batch, and as many more with `OTHERS` as there are kinds and reasons."""
+"""Maximum number of shapes of a batch; shapes with `OTHERS` come on top, one for each kind and
+reason.
+"""
 MAX_OTHERS: Final = 500
 MAX_TEXT_CHARS: Final = 128
 MAX_SHAPES_CHARS: Final = 16 * 1024 * 1024
 OTHERS: Final = "(others)"
-"""In place of names, when there are too many."""
+"""Text that replaces names when there are too many."""
 
 ROW: Final = Struct("<qqqIIII")
-"""at_us, uid, latency_us, size_bytes, answer_bytes, twin, number of the shape; little-endian."""
+"""Fields: at_us, uid, latency_us, size_bytes, answer_bytes, twin, number of the shape; little-
+endian.
+"""
 NO_LATENCY: Final = -1
 NO_SIZE: Final = 2**32 - 1
-"""Of an answer that there is not."""
+"""Value of `answer_bytes` if the call has no answer."""
 NO_TWIN: Final = 0
 
 OK: Final = "none"
-"""The reason of an invocation that went well, or that nothing is wrong with."""
+"""Reason of an invocation that succeeded, or with which nothing is wrong."""
 
 
 class EventKind(StrEnum):
-    """What happened."""
+    """Kind of an event."""
 
     OUT = "lattice_out"
     """The bridge called an actor or a provider for a twin."""
@@ -56,17 +62,17 @@ class EventKind(StrEnum):
 
 
 class Shape(NamedTuple):
-    """What many rows have in common; a text is empty where it is not known.
+    """Fields that many rows have in common; a text is empty if it is unknown.
 
     Attributes:
         kind: an `EventKind`.
         origin: public key of the caller.
-        target: public key of what is called.
+        target: public key of the called entity.
         link: name of the link between an actor and a provider.
-        contract: of the provider.
-        operation: of the target.
-        host_id: of the origin, as the invocation says.
-        reason: `OK`, how the call failed, or what is wrong with the invocation.
+        contract: contract of the provider.
+        operation: operation of the target.
+        host_id: host id of the origin, as the invocation claims.
+        reason: `OK`, why the call failed, or what is wrong with the invocation.
     """
 
     kind: str
@@ -79,11 +85,11 @@ class Shape(NamedTuple):
     reason: str = OK
 
     def cut(self) -> Shape:
-        """Return the shape with texts of bounded length."""
+        """Return the shape with each text cut to `MAX_TEXT_CHARS`."""
         return Shape._make(text[:MAX_TEXT_CHARS] for text in self)
 
     def without_names(self) -> Shape:
-        """Return the shape with `OTHERS` in place of the names."""
+        """Return the shape with its names replaced by `OTHERS`."""
         return Shape._make([self.kind, *[OTHERS] * 6, self.reason])
 
 
@@ -91,9 +97,9 @@ class Batch(NamedTuple):
     """One entry of the stream.
 
     Attributes:
-        shapes: by their numbers.
-        rows: `ROW`s.
-        lost: rows that were lost before.
+        shapes: shapes in the order of their numbers.
+        rows: the packed `ROW`s.
+        lost: number of rows that were lost before this batch.
     """
 
     shapes: Sequence[Shape]
@@ -107,10 +113,10 @@ class Batch(NamedTuple):
 
 
 def decode_batch(fields: Mapping[bytes, bytes]) -> Batch:
-    """Read the fields of an entry; numbers of shapes in rows are unchecked.
+    """Read the fields of an entry; the shape numbers in rows are not checked.
 
     Raises:
-        FormatError: malformed, or beyond a bound.
+        FormatError: the entry is malformed, or exceeds a limit.
     """
     rows = fields.get(b"rows", b"")
     if len(rows) % ROW.size or len(rows) > MAX_ROWS * ROW.size:
@@ -130,7 +136,7 @@ def decode_batch(fields: Mapping[bytes, bytes]) -> Batch:
 
 
 def uid_of(invocation_id: str) -> int:
-    """Return the number by which rows of one invocation are known; 0 where there is no id."""
+    """Return the number that identifies an invocation in rows; 0 if there is no id."""
     if not invocation_id:
         return 0
     digest = blake2b(invocation_id.encode(errors="replace"), digest_size=8).digest()

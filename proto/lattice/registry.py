@@ -1,6 +1,6 @@
 """The registry of links and claims: a key-value bucket with JSON values (sheet section 9).
 
-Nothing in it is signed: it says who is known, and proves nothing.
+Its entries are not signed: it lists known actors and providers, but proves nothing.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _CLAIMS: Final = "claims"
 
 @dataclass(frozen=True, slots=True)
 class ActorClaims:
-    """What the registry says about an actor.
+    """The registry entry of an actor.
 
     Attributes:
-        subject: `M...`
-        name: for people.
-        issuer: `A...` that signed the actor.
+        subject: public key of the actor (`M...`).
+        name: name for people.
+        issuer: account key (`A...`) that signed the actor.
         call_alias: another name for calls; empty: none.
         capabilities: contracts that it may use.
-        tags: of the actor.
-        revision: a number.
-        version: for people.
+        tags: tags of the actor.
+        revision: revision, a number.
+        version: version for people.
     """
 
     subject: str
@@ -63,16 +63,16 @@ class ActorClaims:
 
 @dataclass(frozen=True, slots=True)
 class ProviderClaims:
-    """What the registry says about a provider: hosts refuse calls of one that it lacks.
+    """The registry entry of a provider, without which hosts refuse the provider's calls.
 
     Attributes:
-        subject: `V...`
-        name: for people.
-        contract_id: it serves.
-        issuer: `A...` that signed the provider.
-        revision: a number.
-        version: for people.
-        config_schema: of its settings; None: none.
+        subject: public key of the provider (`V...`).
+        name: name for people.
+        contract_id: contract that it serves.
+        issuer: account key (`A...`) that signed the provider.
+        revision: revision, a number.
+        version: version for people.
+        config_schema: schema of its settings; None: none.
     """
 
     subject: str
@@ -101,7 +101,7 @@ def bucket_name(lattice: str) -> str:
     """Return the name of the bucket.
 
     Raises:
-        FormatError: not a lattice id.
+        FormatError: `lattice` is not a lattice id.
     """
     return f"LATTICEDATA_{check_lattice_id(lattice)}"
 
@@ -118,10 +118,10 @@ def link_key(actor_id: str, contract_id: str, link_name: str) -> str:
 
 
 def decode_claims(key: str, data: bytes) -> ActorClaims | ProviderClaims:
-    """Read the claims under a key; as hosts do, as an actor's first.
+    """Read the claims under a key: those of an actor if all fields of one are there, as hosts do.
 
     Raises:
-        FormatError: malformed, or about another subject than the key.
+        FormatError: the entry is malformed, or its subject does not match the key.
     """
     record = read_object(data, _CLAIMS, MAX_REGISTRY_BYTES)
     claims: ActorClaims | ProviderClaims

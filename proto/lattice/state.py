@@ -1,19 +1,20 @@
-"""What the processes of a lattice and the operator site tell each other in Redis: names and JSON.
+"""Data that the processes of a lattice and the operator site exchange in Redis: names and JSON.
 
-The site writes the policies and requests; the bridge and the monitor write all else. Each value
-below is one JSON object, by `encode` and `decode`: unknown fields are ignored and missing ones have
-their defaults, so that processes of two versions understand each other.
+The site writes policies and requests; the bridge and the monitor write everything else. Each value
+below is one JSON object, written by `encode` and read by `decode`. Unknown fields are ignored, and
+missing ones get their defaults, so that processes of two versions understand each other.
 
     relay:lattice:policies         string: all policies; changes are published
-    relay:lattice:process:<id>     hash of JSON values; gone `PROCESS_TTL_S` after its process ended
+    relay:lattice:process:<id>     hash of JSON values; expires `PROCESS_TTL_S` after the last
+    report
     relay:lattice:processes        sorted set: ids of processes by their last report
     relay:lattice:totals           hash: counts of all processes since the first, by `total_field`
     relay:lattice:hosts, :actors, :providers, :links
-                                   hashes: JSON rows by their key, of what the lattice runs
+                                   hashes: JSON rows by key, of the contents of the lattice
     relay:lattice:calls:<minute>   hash: counts of one minute, kept for `CALLS_TTL_S`
     relay:lattice:findings         stream: field `finding`, the newest `MAX_FINDINGS`
-    relay:lattice:requests         list: what operators ask the bridge to do
-    relay:lattice:answers:<id>     list of one answer, gone after `ANSWER_TTL_S`
+    relay:lattice:requests         list: requests of operators to the bridge
+    relay:lattice:answers:<id>     list of one answer; expires after `ANSWER_TTL_S`
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from proto.lattice.json_text import read_json, read_object
 
 POLICIES: Final = "relay:lattice:policies"
 POLICIES_CHANGED: Final = "relay:lattice:policies:changed"
-"""Channel: each message is the new version."""
+"""Channel on which the new version is published at each change."""
 PROCESSES: Final = "relay:lattice:processes"
 TOTALS: Final = "relay:lattice:totals"
 FINDINGS: Final = "relay:lattice:findings"
@@ -37,21 +38,21 @@ REQUESTS: Final = "relay:lattice:requests"
 
 PROCESS_TTL_S: Final = 15
 PROCESS_LISTED_S: Final = 3_600
-"""How long the id of a process stays in the set; longer than clocks of machines differ."""
+"""Seconds that a process's id stays in the set; longer than the clocks of machines differ."""
 REPORT_EVERY_S: Final = 1.0
 SEEN_TTL_S: Final = 120
 CALLS_TTL_S: Final = 3_900
-"""An hour of minutes, and the one that is being counted."""
+"""Seconds that counts are kept: an hour of minutes, and the minute that is being counted."""
 ANSWER_TTL_S: Final = 60
 REQUEST_TIMEOUT_S: Final = 10.0
 MAX_REQUESTS: Final = 1_000
-"""Waiting at once; further ones are refused."""
+"""Maximum number of waiting requests; further ones are refused."""
 MAX_FINDINGS: Final = 10_000
 MAX_JSON_CHARS: Final = 1024 * 1024
 
 
 class Seen(StrEnum):
-    """What a lattice runs; the value is the key of its hash."""
+    """Contents of a lattice; the value is the key of their hash."""
 
     HOSTS = "relay:lattice:hosts"
     ACTORS = "relay:lattice:actors"
@@ -60,7 +61,7 @@ class Seen(StrEnum):
 
 
 class ProcessKind(StrEnum):
-    """What a process is."""
+    """Kind of a process."""
 
     BRIDGE = "bridge"
     MONITOR = "monitor"
@@ -68,24 +69,24 @@ class ProcessKind(StrEnum):
 
 
 class Total(StrEnum):
-    """What is counted since the first process, and the labels of its fields."""
+    """Counts since the first process; each docstring names the labels of the count's fields."""
 
     CALLS = "calls"
-    """Over the bridge; direction and outcome: `ok`, `refused`, or why it failed."""
+    """Calls over the bridge, by direction and outcome: `ok`, `refused`, or why the call failed."""
     REFUSED = "refused"
-    """By the bridge; direction and reason."""
+    """Calls that the bridge refused, by direction and reason."""
     JUDGED = "judged"
     """Invocations that a monitor checked."""
     UNJUDGED = "unjudged"
-    """Invocations that came faster than a monitor could check them."""
+    """Invocations that arrived faster than a monitor could check them."""
     FOUND = "found"
-    """Findings of monitors; reason."""
+    """Findings of monitors, by reason."""
     UNRECORDED = "unrecorded"
-    """Invocations that are missing in the lake, which did not keep up."""
+    """Invocations that are missing in the lake, because it did not keep up."""
 
 
 class Verb(StrEnum):
-    """What operators ask of the bridge."""
+    """Kinds of requests that operators send to the bridge."""
 
     PUT_LINK = "put_link"
     DEL_LINK = "del_link"
@@ -97,15 +98,15 @@ class HostRow:
     """A host, by its id.
 
     Attributes:
-        id: `N...`
+        id: public key of the host (`N...`).
         name: friendly name.
-        issuer: `C...` that signs its calls.
-        version: of its software.
-        uptime_s: since its start.
-        labels: of the host.
-        actors: how many kinds of actors it runs.
-        providers: how many it runs.
-        seen_at: when it answered last, in seconds.
+        issuer: cluster key (`C...`) that signs its calls.
+        version: version of its software.
+        uptime_s: seconds since its start.
+        labels: labels of the host.
+        actors: number of different actors that it runs.
+        providers: number of providers that it runs.
+        seen_at: time of its last answer, in seconds since 1970.
     """
 
     id: str = ""
@@ -124,13 +125,13 @@ class ActorRow:
     """An actor on a host, by `row_key(id, host_id)`.
 
     Attributes:
-        id: `M...`
-        name: from its claims.
-        host_id: where it runs.
-        image: reference it was started from.
-        instances: at most at once.
-        revision: from its claims.
-        seen_at: when the host reported it last, in seconds.
+        id: public key of the actor (`M...`).
+        name: name from its claims.
+        host_id: id of the host that runs it.
+        image: image from which it was started.
+        instances: maximum number of instances at once.
+        revision: revision from its claims.
+        seen_at: time of the host's last report, in seconds since 1970.
     """
 
     id: str = ""
@@ -144,19 +145,19 @@ class ActorRow:
 
 @dataclass(frozen=True, slots=True)
 class ProviderRow:
-    """A provider on a host, by `row_key(id, link_name, host_id)`.
+    """A provider, by `row_key(id, link_name, host_id)`.
 
     Attributes:
-        id: `V...`
-        name: from its claims.
-        host_id: where it runs; empty: without a host.
-        link_name: it serves.
-        contract_id: it serves.
-        image: reference it was started from.
-        revision: from its claims.
-        health: `passed`, `failed`, or empty: unknown.
-        health_text: what is wrong; empty: nothing, or not known.
-        seen_at: when it was reported last, in seconds.
+        id: public key of the provider (`V...`).
+        name: name from its claims.
+        host_id: id of the host that runs it; empty: it runs without a host.
+        link_name: link name that it serves.
+        contract_id: contract that it serves.
+        image: image from which it was started.
+        revision: revision from its claims.
+        health: `passed`, `failed`, or empty if unknown.
+        health_text: what is wrong; empty: nothing, or unknown.
+        seen_at: time of the last report, in seconds since 1970.
     """
 
     id: str = ""
@@ -173,15 +174,15 @@ class ProviderRow:
 
 @dataclass(frozen=True, slots=True)
 class LinkRow:
-    """A link, by `row_key(actor_id, contract_id, link_name)`; its values may hold secrets.
+    """A link, by `row_key(actor_id, contract_id, link_name)`; its values may contain secrets.
 
     Attributes:
-        actor_id: `M...`
-        provider_id: `V...`
-        link_name: of the provider.
-        contract_id: of the provider.
-        values: settings.
-        seen_at: when it was reported last, in seconds.
+        actor_id: public key of the actor (`M...`).
+        provider_id: public key of the provider (`V...`).
+        link_name: link name of the provider.
+        contract_id: contract of the provider.
+        values: settings by name.
+        seen_at: time of the last report, in seconds since 1970.
     """
 
     actor_id: str = ""
@@ -194,24 +195,24 @@ class LinkRow:
 
 @dataclass(frozen=True, slots=True)
 class FindingRow:
-    """What the monitor found wrong with one invocation; texts are cut, and no payload is in it.
+    """What the monitor found wrong with one invocation. Texts are cut, and contain no payload.
 
     In a flood, one row stands for all further findings of a reason within a second: it has a
-    count, and nothing of the messages.
+    count, but no details of the messages.
 
     Attributes:
         reason: a `Reason`.
         text: what is wrong.
-        at: when it was seen, in seconds.
-        subject: where it was seen.
-        size: of the message, in bytes.
-        origin: URL, as claimed.
-        target: URL.
-        operation: of the call.
-        host_id: as claimed.
-        issuer: whose signature it has; empty: none that fits.
-        id: of the invocation.
-        count: invocations that the row stands for.
+        at: time at which the message was seen, in seconds since 1970.
+        subject: subject on which it was seen.
+        size: size of the message, in bytes.
+        origin: URL of the origin, as claimed.
+        target: URL of the target.
+        operation: operation that is called.
+        host_id: host id, as claimed.
+        issuer: cluster key that signed it; empty: it has no valid signature.
+        id: id of the invocation.
+        count: number of invocations that the row stands for.
     """
 
     reason: str = ""
@@ -230,13 +231,13 @@ class FindingRow:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What an operator asks for.
+    """A request of an operator.
 
     Attributes:
-        id: names the answer.
+        id: id of the request, which names the answer.
         verb: a `Verb`.
-        arguments: of the verb.
-        deadline: after which nothing is done any more, in seconds.
+        arguments: arguments of the verb.
+        deadline: time after which the request is ignored, in seconds since 1970.
     """
 
     id: str = ""
@@ -247,11 +248,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a request.
+    """The answer to a request.
 
     Attributes:
-        error: why it failed; empty: it did not.
-        result: of the verb.
+        error: why it failed; empty: it succeeded.
+        result: result of the verb.
     """
 
     error: str = ""
@@ -259,14 +260,15 @@ class Answer:
 
 
 class CallField(NamedTuple):
-    """A field of the counts of a minute.
+    """A field in the counts of a minute.
 
     Attributes:
-        direction: who calls whom.
+        direction: direction of the call.
         entity: public key of the actor or provider.
-        contract: of the provider; empty for calls of actors.
-        operation: of the call.
-        what: an outcome, `ms` for the sum of latencies, or `<n` for calls of at most n ms.
+        contract: contract of the provider; empty for calls of actors.
+        operation: operation that is called.
+        what: an outcome, `ms` for the sum of latencies, or `<n` for a class of calls that took at
+            most n ms.
     """
 
     direction: str
@@ -276,7 +278,7 @@ class CallField(NamedTuple):
     what: str
 
     def encode(self) -> str:
-        """Return the field's name."""
+        """Return the name of the field."""
         return json.dumps(list(self))
 
 
@@ -284,7 +286,7 @@ Row = TypeVar("Row", HostRow, ActorRow, ProviderRow, LinkRow, FindingRow, Reques
 
 
 def process_key(process_id: str) -> str:
-    """Return the key of a process."""
+    """Return the key of a process's report."""
     return f"relay:lattice:process:{process_id}"
 
 
@@ -317,7 +319,7 @@ def decode(kind: type[Row], data: str | bytes) -> Row:
     """Read the JSON of a value.
 
     Raises:
-        FormatError: malformed, too long, or a field of another type.
+        FormatError: the value is malformed or too long, or a field is of another type.
     """
     what = kind.__name__
     record = read_object(data, what, MAX_JSON_CHARS)
@@ -335,10 +337,10 @@ def decode(kind: type[Row], data: str | bytes) -> Row:
 
 
 def decode_call_field(data: str | bytes) -> CallField:
-    """Read a field of the counts of a minute.
+    """Read the name of a field in the counts of a minute.
 
     Raises:
-        FormatError: malformed.
+        FormatError: the name is malformed.
     """
     parts = read_json(data, "CallField", MAX_JSON_CHARS)
     if type(parts) is not list or len(parts) != len(CallField._fields):

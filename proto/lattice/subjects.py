@@ -1,4 +1,4 @@
-"""Subjects and queue groups of NATS (sheet sections 1 and 9)."""
+"""NATS subjects and queue groups of the lattice (sheet sections 1 and 9)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ RPC_PREFIX: Final = "wasmbus.rpc"
 CONTROL_PREFIX: Final = "wasmbus.ctl"
 EVENT_PREFIX: Final = "wasmbus.evt"
 PROVIDER_GROUP: Final = "rpc"
-"""The queue group of all instances of a provider."""
+"""Queue group of all instances of a provider."""
 
 _LATTICE_ID: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_LATTICE_ID_CHARS}}}")
-# What a subject cannot hold: blanks and control characters end it on the wire, wildcards widen a
-# subscription, empty tokens are illegal.
+# Characters that a subject must not contain: blanks and control characters end it on the wire,
+# and wildcards widen a subscription.
 _UNSENDABLE: Final = re.compile(r"[\s\x00-\x20\x7f*>]")
 
 
 class SubjectKind(StrEnum):
-    """What a message on a subject of RPC is; the value is the end of a provider's subject."""
+    """Kind of a message on an RPC subject; the value is the end of a provider's subject."""
 
     CALL = ""
     LINK_PUT = "linkdefs.put"
@@ -34,13 +34,13 @@ class SubjectKind(StrEnum):
 
 
 class RpcSubject(NamedTuple):
-    """A subject of RPC, taken apart.
+    """The parts of an RPC subject.
 
     Attributes:
-        lattice: its id.
-        public_key: of the actor or provider.
-        link_name: of a provider; empty: an actor.
-        kind: of message.
+        lattice: id of the lattice.
+        public_key: public key of the actor or provider.
+        link_name: link name of a provider; empty for an actor.
+        kind: kind of the message.
     """
 
     lattice: str
@@ -50,10 +50,11 @@ class RpcSubject(NamedTuple):
 
 
 def check_lattice_id(lattice: str) -> str:
-    """Return a lattice id that can name subjects and buckets.
+    """Return the lattice id if it can name subjects and buckets.
 
     Raises:
-        FormatError: other characters than letters, digits, `_` and `-`, or too many.
+        FormatError: it is empty or too long, or has characters other than letters, digits, `_`
+            and `-`.
     """
     if not _LATTICE_ID.fullmatch(lattice):
         raise FormatError(
@@ -65,11 +66,11 @@ def check_lattice_id(lattice: str) -> str:
 
 
 def check_link_name(link_name: str) -> str:
-    """Return a link name that can be part of a provider's subject.
+    """Return the link name if it can be part of a provider's subject.
 
     Raises:
-        FormatError: empty, too long, blanks, wildcards, empty tokens, or the end of another
-            subject of providers.
+        FormatError: it is empty or too long, contains blanks, wildcards or empty tokens, or ends
+            like another subject of providers.
     """
     if not link_name or len(link_name) > MAX_NAME_CHARS:
         raise FormatError(
@@ -88,7 +89,7 @@ def check_link_name(link_name: str) -> str:
 
 @lru_cache(maxsize=CACHED_KEYS)
 def rpc_subject(lattice: str, entity: Entity) -> str:
-    """Return the subject of calls to an entity; the link name goes in verbatim.
+    """Return the subject of calls to an entity, with the link name unchanged.
 
     Raises:
         FormatError: NATS cannot carry the key or the link name.
@@ -110,7 +111,7 @@ def actor_subject(lattice: str, actor: str) -> str:
 def provider_subject(
     lattice: str, provider: str, link_name: str, kind: SubjectKind = SubjectKind.CALL
 ) -> str:
-    """Return a subject of a provider.
+    """Return the subject of a provider for a kind of message.
 
     Raises:
         FormatError: NATS cannot carry the key or the link name.
@@ -123,15 +124,18 @@ def provider_subject(
 
 
 def queue_group(lattice: str, entity: Entity) -> str:
-    """Return the queue group of calls to an entity: another one would get its own copies."""
+    """Return the queue group of calls to an entity, which all its instances share.
+
+    Members of another group would receive copies of the same calls.
+    """
     return PROVIDER_GROUP if entity.link_name else actor_subject(lattice, entity.public_key)
 
 
 def parse_rpc_subject(subject: str) -> RpcSubject:
-    """Take a subject of RPC apart.
+    """Split an RPC subject into its parts.
 
     Raises:
-        FormatError: another subject.
+        FormatError: the subject is not an RPC subject.
     """
     parts = subject.split(".", 4)
     if len(parts) < 4 or f"{parts[0]}.{parts[1]}" != RPC_PREFIX or not all(parts):
@@ -151,12 +155,12 @@ def parse_rpc_subject(subject: str) -> RpcSubject:
 
 
 def control_subject(lattice: str, *parts: str, prefix: str = CONTROL_PREFIX) -> str:
-    """Return a subject of the control interface, such as `("get", "links")`.
+    """Return a subject of the control interface.
 
     Args:
-        lattice: its id.
-        parts: after the lattice.
-        prefix: hosts may have another.
+        lattice: id of the lattice.
+        parts: parts after the lattice, such as `"get", "links"`.
+        prefix: prefix of the subjects; hosts may be set up with another than the default.
 
     Raises:
         FormatError: NATS cannot carry a part.
@@ -167,7 +171,7 @@ def control_subject(lattice: str, *parts: str, prefix: str = CONTROL_PREFIX) -> 
 
 
 def event_subject(lattice: str, name: str = "*") -> str:
-    """Return the subject of an event; by default of all events by name."""
+    """Return the subject of an event; without a name, one that matches all events."""
     if name != "*":
         _check_token(name, "event name", "subject")
     return f"{EVENT_PREFIX}.{check_lattice_id(lattice)}.{name}"

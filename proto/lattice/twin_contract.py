@@ -1,11 +1,11 @@
-"""Payloads of the contract `rmb:twin`, by which actors and twins call each other over the bridge.
+"""Payloads of the contract `rmb:twin`, with which actors and twins call each other over the bridge.
 
-    Twin.Call                  TwinRequest -> TwinReply      an actor asks a twin
-    Twin.Send                  TwinRequest -> uid            an actor tells a twin something
-    TwinHandler.HandleRequest  TwinRequest -> TwinReply      a twin asks the linked actor
+    Twin.Call                  TwinRequest -> TwinReply      an actor sends a request to a twin
+    Twin.Send                  TwinRequest -> uid            an actor sends a message to a twin
+    TwinHandler.HandleRequest  TwinRequest -> TwinReply      a twin sends a request to an actor
 
-All are msgpack maps with the keys in brackets; optional ones may be nil or missing, unknown ones
-are ignored. `data` is `bin`; text and arrays of integers are accepted too.
+All are msgpack maps with the keys in brackets; optional ones may be nil or missing, and unknown
+ones are ignored. `data` is `bin`; text and arrays of integers are accepted too.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class TwinRequest(NamedTuple):
     """A request to or from a twin.
 
     Attributes:
-        twin: that is asked, or that asks (`twin`).
-        command: of RMB (`command`).
+        twin: number of the called twin, or of the calling one (`twin`).
+        command: RMB command (`command`).
         data: payload (`data`).
-        session: of the twin; None: the one without an id (`session`).
+        session: session of the twin; None: the one without an id (`session`).
         schema: content type of the payload (`schema`).
-        timeout_ms: how long the asker waits (`timeoutMs`); 0: not said.
+        timeout_ms: time-out of the caller (`timeoutMs`); 0: not given.
     """
 
     twin: int
@@ -50,7 +50,7 @@ class TwinRequest(NamedTuple):
 
 
 class TwinReply(NamedTuple):
-    """A good answer: payload (`data`) and its content type (`schema`)."""
+    """A successful answer: payload (`data`) and its content type (`schema`)."""
 
     data: bytes = b""
     schema: str | None = None
@@ -74,7 +74,7 @@ def decode_request(data: bytes) -> TwinRequest:
     """Decode a request.
 
     Raises:
-        FormatError: it is none, or a field is out of bounds.
+        FormatError: the data is not a request, or a field is out of bounds.
     """
     found = _unpack(data)
     return TwinRequest(
@@ -93,10 +93,10 @@ def encode_reply(reply: TwinReply) -> bytes:
 
 
 def decode_reply(data: bytes) -> TwinReply:
-    """Decode an answer; nothing at all, or nil, is an empty one.
+    """Decode an answer; no data at all, or nil, is an empty one.
 
     Raises:
-        FormatError: it is none, or a field is out of bounds.
+        FormatError: the data is not an answer, or a field is out of bounds.
     """
     if data in (b"", b"\xc0"):
         return TwinReply()

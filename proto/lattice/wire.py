@@ -1,9 +1,9 @@
-"""Records of msgpack: maps with string keys, or arrays in field order (sheet section 2).
+"""Msgpack records: maps with string keys, or arrays in field order (sheet section 2).
 
-Most messages are decoded in one step of the library, with bounds on arrays and maps: a few nested
-headers could otherwise announce more memory than there is. What that step refuses is walked field
-by field, which finds byte fields written as arrays of integers, bytes after the record, and the
-name of the field that is wrong.
+Most messages are decoded in one step of the library, with limits on arrays and maps: otherwise a
+few nested headers could announce more memory than exists. A message that this step refuses is
+decoded field by field, which handles byte fields written as arrays of integers and bytes after the
+record, and finds the name of a malformed field.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from proto.lattice.bounds import MAX_FIELDS, MAX_LINK_VALUES, MAX_MESSAGE_BYTES,
 from proto.lattice.errors import FormatError
 
 _MAX_ARRAY: Final = 16
-"""Elements of an array other than bytes: the fields of the longest record are nine."""
+"""Maximum number of elements of an array other than bytes; the longest record has nine fields."""
 _MAX_MAP: Final = MAX_LINK_VALUES
 _REQUIRED: Final = object()
 _SHOWN_CHARS: Final = 64
@@ -30,13 +30,13 @@ def unpack_record(data: bytes, what: str, names: tuple[str, ...], blobs: Collect
     """Return the fields of a record, unchecked.
 
     Args:
-        data: of a whole message; bytes after the record are ignored.
-        what: it is, for errors.
-        names: of its fields in order.
-        blobs: fields of bytes.
+        data: bytes of a whole message; bytes after the record are ignored.
+        what: name of the record, for errors.
+        names: names of its fields in order.
+        blobs: names of the fields that contain bytes.
 
     Raises:
-        FormatError: not a record, or above a bound.
+        FormatError: the data is not a record, or exceeds a limit.
     """
     if len(data) > MAX_MESSAGE_BYTES:
         raise FormatError(f"{what} of {len(data)} bytes, limit: {MAX_MESSAGE_BYTES} bytes")
@@ -137,10 +137,11 @@ def _check_fields(size: int, limit: int, what: str) -> None:
 
 
 def text_of(record: Record, what: str, name: str, limit: int, default: object = "") -> str:
-    """Return a text.
+    """Return a text field.
 
     Raises:
-        FormatError: missing without a default, another type, too long, or not UTF-8.
+        FormatError: the field is missing without a default, of another type, too long, or not
+            UTF-8.
     """
     value = record.get(name, default)
     if type(value) is not str:
@@ -153,10 +154,10 @@ def text_of(record: Record, what: str, name: str, limit: int, default: object = 
 
 
 def bytes_of(record: Record, what: str, name: str, limit: int) -> bytes:
-    """Return bytes, which may have come as text; empty when missing.
+    """Return a field of bytes, which may be encoded as text; empty if the field is missing.
 
     Raises:
-        FormatError: another type, or too many.
+        FormatError: the field is of another type, or too long.
     """
     value = record.get(name, b"")
     if type(value) is str:
@@ -174,10 +175,10 @@ def bytes_of(record: Record, what: str, name: str, limit: int) -> bytes:
 
 
 def uint_of(record: Record, what: str, name: str) -> int:
-    """Return a required integer that is not negative.
+    """Return a required integer field that is not negative.
 
     Raises:
-        FormatError: missing, or another type.
+        FormatError: the field is missing, or of another type.
     """
     value = record.get(name, _REQUIRED)
     if type(value) is not int or not 0 <= value <= MAX_UINT:
@@ -186,10 +187,10 @@ def uint_of(record: Record, what: str, name: str) -> int:
 
 
 def bool_of(record: Record, what: str, name: str) -> bool:
-    """Return a boolean; False when missing.
+    """Return a boolean field; False if it is missing.
 
     Raises:
-        FormatError: another type.
+        FormatError: the field is of another type.
     """
     value = record.get(name, False)
     if type(value) is not bool:
@@ -200,10 +201,11 @@ def bool_of(record: Record, what: str, name: str) -> bool:
 def texts_of(
     record: Record, what: str, name: str, entries: int, chars: int, default: object = _REQUIRED
 ) -> dict[str, str]:
-    """Return a map of texts.
+    """Return a field that is a map of texts.
 
     Raises:
-        FormatError: missing without a default, another type, too many or too long entries.
+        FormatError: the field is missing without a default, of another type, or has too many or
+            too long entries.
     """
     value = record.get(name, default)
     if type(value) is not dict:
@@ -223,10 +225,10 @@ def texts_of(
 
 
 def check_utf8(what: str, name: str, value: str) -> None:
-    """Refuse a text that was made of other bytes than UTF-8.
+    """Check that a decoded text was valid UTF-8.
 
     Raises:
-        FormatError: it was.
+        FormatError: the text contains bytes that are not UTF-8.
     """
     try:
         value.encode()
@@ -235,14 +237,14 @@ def check_utf8(what: str, name: str, value: str) -> None:
 
 
 def wrong(what: str, name: str, value: object, expected: str) -> FormatError:
-    """Return the error of a missing field, or of a value of another type."""
+    """Return the error for a missing field, or for a value of another type."""
     if value is _REQUIRED:
         return FormatError(f"{what}: field {name!r} is missing, expected {expected}", name)
     return FormatError(f"{what}: field {name!r} is {_kind(value)}, expected {expected}", name)
 
 
 def too_long(what: str, name: str, size: int, limit: int, unit: str) -> FormatError:
-    """Return the error of a value above its bound."""
+    """Return the error for a value that exceeds its limit."""
     return FormatError(f"{what}: field {name!r} has {size} {unit}, limit: {limit}", name)
 
 

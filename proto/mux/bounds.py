@@ -1,4 +1,4 @@
-"""Numbers of the protocol, and the bounds of a connection (sheet sections 2, 3 and 11)."""
+"""Constants of the protocol, and limits of a connection (sheet sections 2, 3 and 11)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from typing import Final, NamedTuple
 from proto.mux.varint import MAX_VARINT
 
 MAX_HEADER_BYTES: Final = 10
-"""Of a frame: an id of 8 bytes and the type."""
+"""Maximum size of a frame's header: an id of 8 bytes, and the type."""
 MAX_GRANT: Final = (1 << 32) - 1
-"""Bytes that one ACK can grant."""
+"""Maximum number of bytes that one ACK can grant."""
 MAX_CREDIT: Final = 1 << 62
-"""Bytes that all ACKs of a stream may grant together."""
+"""Maximum number of bytes that all ACKs of a stream may grant together."""
 MAX_STREAM_ID: Final = MAX_VARINT
 MAX_CODE: Final = MAX_VARINT
 MAX_LATE: Final = 1_000
-"""Streams that were not accepted in time and may still be: the other side is told then that they
-are over. It is bounded for those that it will never accept."""
+"""Maximum number of remembered streams whose opening timed out. If the other side accepts one of
+them
+later, the stream is reset. The limit is for streams that the other side never accepts.
+"""
 MAX_REASON_BYTES: Final = 123
-"""Of the text of a close frame (RFC 6455)."""
+"""Maximum size of the text in a close frame (RFC 6455)."""
 
 NANOS_PER_MS: Final = 1_000_000
 
@@ -27,22 +29,23 @@ PROTOCOL_ERROR: Final = 1002
 
 
 class MuxBounds(NamedTuple):
-    """The bounds of one connection.
+    """The limits of one connection.
 
     Attributes:
-        stream_bytes: that a stream holds for its reader, granted to the other side when it opens.
-            With a header it must fit into a message of the websocket.
-        piece_bytes: of a stream in one message; then it is the next stream's turn.
-        max_streams: open at once that the other side opened; more are refused.
-        max_held_bytes: granted to all streams together; streams beyond it are refused.
-        open_timeout_ms: for the other side to accept a stream.
-        ack_delay_ms: within which bytes that were read are acknowledged, if they are less than half
-            of what a stream holds; 0: at once.
-        close_linger_ms: after the last bytes of a stream; then its end is sent though they are not
-            acknowledged.
-        first_frame_ms: for which the accepting side opens no stream, unless a frame came before.
-        ping_interval_ms: of silence after which a ping is due; 0 sends none.
-        ping_timeout_ms: of silence that ends the connection; 0 waits for ever.
+        stream_bytes: bytes that a stream buffers for its reader, granted to the other side when it
+            opens. With a header, they must fit into one message of the websocket.
+        piece_bytes: bytes of a stream in one message; then the next stream gets its turn.
+        max_streams: open streams that the other side opened; further ones are refused.
+        max_held_bytes: bytes granted to all streams together; streams beyond it are refused.
+        open_timeout_ms: time for the other side to accept a stream.
+        ack_delay_ms: maximum delay before read bytes are acknowledged, if they are less than half
+            of `stream_bytes`; 0: no delay.
+        close_linger_ms: time after the last bytes of a stream, after which its end is sent even if
+            the bytes are not acknowledged.
+        first_frame_ms: time for which the accepting side opens no stream, unless it receives a
+            frame before.
+        ping_interval_ms: silence after which a ping is due; 0: no pings.
+        ping_timeout_ms: silence that ends the connection; 0: never.
     """
 
     stream_bytes: int = 256 * 1024
@@ -58,10 +61,10 @@ class MuxBounds(NamedTuple):
 
 
 def bounds_ns(milliseconds: int) -> int:
-    """Return a time of the bounds in nanoseconds."""
+    """Convert a time of the bounds to nanoseconds."""
     return milliseconds * NANOS_PER_MS
 
 
 def cut_reason(text: str) -> str:
-    """Return what a close frame can hold of a text."""
+    """Return the beginning of a text that fits into a close frame."""
     return text.encode()[:MAX_REASON_BYTES].decode(errors="ignore")

@@ -1,8 +1,8 @@
 """A connection of many streams, without IO (sheet sections 3 to 10).
 
-Feed it with the messages of a websocket (`receive_data`); then take what is to be sent
-(`data_to_send`), and events for the owner (`next_event`). Times are nanoseconds of a clock that
-never goes back; `next_timer` says when `handle_timer` is to be called.
+Pass it the messages of a websocket (`receive_data`), then take messages to send (`data_to_send`)
+and
+events (`next_event`). Times are of a monotonic clock, in nanoseconds; see also `next_timer`.
 
     opener                       the other side
     open_stream()    ACK n  -->  StreamOpened
@@ -10,9 +10,9 @@ never goes back; `next_timer` says when `handle_timer` is to be called.
     write(), end()     DATA -->  Readable, ReadEnded
                    <--  ACK k    read()
 
-Either side opens streams: the one that dialled, under even ids; the other, under odd ones. What is
-not read is not granted again, so nobody is sent more than it asked for. Take frames to be sent once
-for all messages of a read: the other side's opening and its end may be among them.
+Both sides open streams: the dialling side under even ids, the other side under odd ones. Only read
+bytes are granted again, so neither side receives more than it granted. Call `data_to_send` once for
+all messages of one read: they may contain both a stream's opening and its end.
 """
 
 from __future__ import annotations
@@ -52,74 +52,74 @@ from proto.mux.frames import Half
 from proto.mux.stream import Stream, check_code
 
 REFUSED: Final = 0
-"""The code that refuses a stream beyond the bounds: the protocol reserves none."""
+"""The code that refuses a stream beyond the limits: the protocol reserves none."""
 PINGS_HEARD: Final = {True: 1, False: 2}
-"""By whether this side dialled: pings of the other side after which it is left to that one, as the
-reference has it."""
+"""Pings received after which this side sends none, by whether it dialled; as in the reference."""
 
 
 class MuxConnection:
     """One side of a connection.
 
     Attributes:
-        bounds: of it.
-        counts: of what passed.
-        is_closed: it has ended, and nothing can be done with it any more.
+        bounds: limits of the connection.
+        counts: counts of the connection.
+        is_closed: whether it has ended, and cannot be used any more.
     """
 
     def __init__(self, is_client: bool, now_ns: int, bounds: MuxBounds | None = None) -> None:
-        """
+        """Create a side of a connection whose websocket is open from now on.
+
         Args:
             is_client: whether this side dialled.
-            now_ns: the clock; the websocket is open from now on.
+            now_ns: current time.
         """
         self.bounds = bounds or MuxBounds()
         self.counts = MuxCounts()
         self.is_closed = False
         self._is_client = is_client
         self._next_id = 0 if is_client else 1
-        self._highest = -1  # id of the other side
+        self._highest = -1  # highest stream id of the other side
         self._streams: dict[int, Stream] = {}
-        self._theirs = 0  # of these, those that the other side opened
-        self._asking: dict[int, Stream] = {}  # of the other side, to be accepted
-        self._openings: list[Stream] = []  # not to be opened before a frame came
+        self._theirs = 0  # number of streams that the other side opened
+        self._asking: dict[int, Stream] = {}  # opened by the other side, not accepted yet
+        self._openings: list[Stream] = []  # not opened before a frame is received
         self._may_open_ns = None if is_client else now_ns + bounds_ns(self.bounds.first_frame_ms)
         self._frames: list[bytes] = []
-        self._ready: deque[Stream] = deque()  # those that have bytes which may be sent
-        self._opened: deque[tuple[int, Stream]] = deque()  # due, one to be accepted until then
-        self._timers: list[tuple[int, int]] = []  # due, id of a stream that lingers
+        self._ready: deque[Stream] = deque()  # streams with bytes that may be sent
+        self._opened: deque[tuple[int, Stream]] = deque()  # deadline, stream to be accepted by then
+        self._timers: list[tuple[int, int]] = []  # due time, id of a lingering stream
         self._granting: dict[int, Stream] = {}  # with bytes to be acknowledged...
-        self._grants_due_ns = 0  # ... by then
+        self._grants_due_ns = 0  # ... by this time
         self._late: deque[int] = deque(maxlen=MAX_LATE)  # ids that were not accepted in time
         self._events: deque[Event] = deque()
         self._heard_ns = self._pinged_ns = now_ns
-        self._pings = 0  # of the other side
+        self._pings = 0  # received from the other side
 
     def __len__(self) -> int:
-        """How many streams there are."""
+        """Return the number of streams."""
         return len(self._streams)
 
     def __iter__(self) -> Iterator[Stream]:
-        """The streams there are."""
+        """Iterate over the streams."""
         return iter(self._streams.values())
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes of all streams that were written and not sent."""
+        """Bytes of all streams that were written but not sent yet."""
         return sum(stream.queued_bytes for stream in self._streams.values())
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of all streams that came and were not read."""
+        """Bytes of all streams that were received but not read yet."""
         return sum(stream.held_bytes for stream in self._streams.values())
 
     # --- what the owner does ----------------------------------------------------------------------
 
     def open_stream(self, now_ns: int) -> int:
-        """Open a stream; what is written to it waits until the other side has accepted it.
+        """Open a stream; what is written to it waits until the other side accepts it.
 
         Returns:
-            Its id.
+            The id of the stream.
 
         Raises:
             StreamStateError: the connection has ended.
@@ -140,11 +140,11 @@ class MuxConnection:
         return stream.id
 
     def refuse(self, stream_id: int, code: int = REFUSED) -> None:
-        """Refuse a stream that was just opened by the other side.
+        """Refuse a stream that the other side has just opened.
 
         Raises:
-            StreamStateError: it has been accepted.
-            ValueError: there is no such code.
+            StreamStateError: the stream has been accepted already.
+            ValueError: the code is out of range.
         """
         check_code(code)
         stream = self.stream(stream_id)
@@ -155,38 +155,38 @@ class MuxConnection:
         self.settle(stream)
 
     def write(self, stream_id: int, data: bytes) -> None:
-        """Queue bytes of a stream; `Drained` tells when all have been taken to be sent.
+        """Queue bytes of a stream; the event `Drained` follows when all were taken to be sent.
 
         Raises:
-            StreamStateError: its writing half has ended.
+            StreamStateError: the stream's writing half has ended.
         """
         self.stream(stream_id).write(data)
 
     def read(self, stream_id: int, size: int) -> bytes:
-        """Take at most `size` of the bytes that came; returns b"" if none are there.
+        """Return at most `size` of the received bytes, or b"" if there are none.
 
         Raises:
-            StreamStateError: it has ended, and all was read.
+            StreamStateError: the stream has ended, and all was read.
         """
         data = (stream := self.stream(stream_id)).read(size)
         self.settle(stream)
         return data
 
     def end(self, stream_id: int, now_ns: int) -> None:
-        """End the writing half of a stream after what was written.
+        """End the writing half of a stream after the bytes that are queued.
 
         Raises:
-            StreamStateError: it has ended otherwise.
+            StreamStateError: it has ended already.
         """
         stream = self.stream(stream_id)
         stream.end(now_ns)
         self.settle(stream)
 
     def abort(self, stream_id: int, code: int = 0) -> None:
-        """Give the writing half of a stream up.
+        """Abort the writing half of a stream.
 
         Raises:
-            ValueError: there is no such code.
+            ValueError: the code is out of range.
         """
         stream = self._streams.get(stream_id)
         if stream is not None:
@@ -194,10 +194,10 @@ class MuxConnection:
             self.settle(stream)
 
     def cancel(self, stream_id: int, code: int = 0) -> None:
-        """Give the reading half of a stream up.
+        """Cancel the reading half of a stream.
 
         Raises:
-            ValueError: there is no such code.
+            ValueError: the code is out of range.
         """
         stream = self._streams.get(stream_id)
         if stream is not None:
@@ -205,18 +205,18 @@ class MuxConnection:
             self.settle(stream)
 
     def tell_acknowledged(self, stream_id: int) -> None:
-        """Have `Acknowledged` told when the other side has read all that was written so far.
+        """Request the event `Acknowledged` for when the other side has read all that was written.
 
         Raises:
-            StreamStateError: it has ended.
+            StreamStateError: the stream has ended.
         """
         self.stream(stream_id).wants_acknowledgement = True
 
     def stream(self, stream_id: int) -> Stream:
-        """Return a stream, whose figures stay right after its end; `settle` it after changes.
+        """Return a stream, whose figures stay valid after its end; call `settle` after changing it.
 
         Raises:
-            StreamStateError: it has ended.
+            StreamStateError: the stream has ended.
         """
         stream = self._streams.get(stream_id)
         if stream is None:
@@ -224,25 +224,25 @@ class MuxConnection:
         return stream
 
     def queued_of(self, stream_id: int) -> int:
-        """Return how many bytes of a stream wait to be sent."""
+        """Return the number of bytes of a stream that wait to be sent."""
         return self._streams[stream_id].queued_bytes if stream_id in self._streams else 0
 
     def close(self, code: int = NORMAL_CLOSURE, text: str = "") -> None:
-        """End the connection: all streams fail, and the websocket is to be closed."""
+        """End the connection: all streams fail, and an event asks to close the websocket."""
         self._close(CloseDue(code, cut_reason(text)))
 
     def connection_lost(self) -> None:
-        """Note that the websocket has ended: all streams fail."""
+        """Record that the websocket has ended: all streams fail."""
         self._close(None)
 
     # --- what the other side does -----------------------------------------------------------------
 
     def receive_data(self, message: bytes | str, now_ns: int) -> None:
-        """Take one message of the websocket."""
+        """Handle one message of the websocket."""
         self.receive_messages((message,), now_ns)
 
     def receive_messages(self, messages: Iterable[bytes | str], now_ns: int) -> None:
-        """Take the messages of one read."""
+        """Handle the messages of one read."""
         if self.is_closed:
             return
         self._heard_ns = now_ns
@@ -257,20 +257,19 @@ class MuxConnection:
             self._open_all(now_ns)
 
     def receive_ping(self, now_ns: int) -> None:
-        """Note a websocket ping of the other side: one side is enough to send them."""
+        """Record a websocket ping of the other side: it is enough that one side sends them."""
         self._heard_ns = now_ns
         self._pings += 1
 
     def receive_pong(self, now_ns: int) -> None:
-        """Note a websocket pong."""
+        """Record a websocket pong."""
         self._heard_ns = now_ns
 
     def data_to_send(self, now_ns: int, size: int | None = None) -> list[bytes]:
-        """Take messages to be sent, in order: one piece of each stream in turn.
+        """Return the messages to send, in order: one piece of each stream in turn.
 
         Args:
-            size: bytes after which no more are taken, of streams; all that may be sent unless
-                given.
+            size: bytes of streams after which no more are taken; None: all that may be sent.
         """
         if self._asking:
             asking, self._asking = self._asking, {}
@@ -298,20 +297,20 @@ class MuxConnection:
 
     @property
     def has_data_to_send(self) -> bool:
-        """Whether there are messages to be sent."""
+        """Whether there are messages to send."""
         return bool(self._frames or self._ready or self._asking)
 
     @property
     def waiting_frames(self) -> int:
-        """Frames to be sent that are no bytes of streams, which only what we answer bounds."""
+        """Number of frames to send that carry no stream bytes; no limit applies to them."""
         return len(self._frames)
 
     def next_event(self) -> Event | None:
-        """Return what happened next."""
+        """Return the next event, or None."""
         return self._events.popleft() if self._events else None
 
     def next_timer(self) -> int | None:
-        """Return when `handle_timer` is to be called; None: not before something happens."""
+        """Return when to call `handle_timer`; None: not before something else happens."""
         if self.is_closed:
             return None
         dues = []
@@ -333,7 +332,7 @@ class MuxConnection:
         return min(dues, default=None)
 
     def handle_timer(self, now_ns: int) -> None:
-        """Do what is due; taking messages to be sent comes after it."""
+        """Do what is due; call `data_to_send` afterwards."""
         if self.is_closed:
             return
         timeout_ms = self.bounds.ping_timeout_ms
@@ -361,28 +360,28 @@ class MuxConnection:
     # --- for streams ------------------------------------------------------------------------------
 
     def send(self, frame: bytes) -> None:
-        """Send a frame before the bytes of streams that wait."""
+        """Queue a frame to be sent before the waiting bytes of streams."""
         self._frames.append(frame)
 
     def tell(self, event: Event) -> None:
-        """Tell the owner."""
+        """Queue an event for the owner."""
         self._events.append(event)
 
     def tell_failed(self, event: HalfFailed) -> None:
-        """Tell the owner of a half that failed."""
+        """Count a failed half, and queue its event for the owner."""
         self.counts.failed[event.reason] += 1
         self._events.append(event)
 
     def has_data(self, stream: Stream) -> None:
-        """Give a stream its turn."""
+        """Queue a stream for its turn to send."""
         self._ready.append(stream)
 
     def linger(self, stream: Stream, due_ns: int) -> None:
-        """Look at a stream again at a time."""
+        """Schedule a stream's `handle_linger`."""
         heapq.heappush(self._timers, (due_ns, stream.id))
 
     def grant_later(self, stream: Stream) -> None:
-        """Acknowledge what a stream has read in a while, together with others."""
+        """Acknowledge what a stream has read after `ack_delay_ms`, together with other streams."""
         if not self._granting:
             self._grants_due_ns = self._heard_ns + bounds_ns(self.bounds.ack_delay_ms)
         self._granting[stream.id] = stream
@@ -418,10 +417,11 @@ class MuxConnection:
         self.settle(stream)
 
     def _receive_for_none(self, stream_id: int, message: bytes, at: int) -> None:
-        """Take a frame for a stream that there is not, not any more or not yet.
+        """Handle a frame for a stream that does not exist, any more or yet.
 
-        Ids of the other side only grow, so the highest one is all that has to be remembered. A
-        first frame that asks for nothing burns the id, as it does in the reference.
+        Ids of the other side only increase, so only the highest one must be remembered. If the
+        first
+        frame of a stream is not an ACK, it uses up the id, as in the reference.
         """
         if stream_id % 2 == self._next_id % 2:
             if stream_id >= self._next_id:
@@ -453,7 +453,7 @@ class MuxConnection:
         stream.receive(opening, 0)
 
     def _grant_due(self, now_ns: int) -> None:
-        """Acknowledge what was read, if it is time."""
+        """Acknowledge what was read, if the delay has passed."""
         if now_ns >= self._grants_due_ns:
             granting, self._granting = self._granting, {}
             for stream in granting.values():
@@ -464,14 +464,14 @@ class MuxConnection:
         self._opened.append((now_ns + bounds_ns(self.bounds.open_timeout_ms), stream))
 
     def _open_all(self, now_ns: int) -> None:
-        """Open the streams that waited for the other side to listen (G4)."""
+        """Open the streams that waited until the other side listens (G4)."""
         self._may_open_ns = None
         for stream in self._openings:
             self._open(stream, now_ns)
         self._openings.clear()
 
     def settle(self, stream: Stream) -> None:
-        """Forget a stream that is over; what came for it stays until it is read."""
+        """Forget a stream that is over, once all its received bytes are read."""
         if stream.is_over and not stream.held_bytes and stream.id in self._streams:
             self._forget(stream)
             self.tell(StreamEnded(stream.id))

@@ -1,4 +1,4 @@
-"""What a connection counts, for its owner and for operators."""
+"""Counts of a connection, for its owner and for operators."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from proto.mux.events import FailReason
 
 @dataclass(slots=True)
 class MuxCounts:
-    """What one connection counted since it began.
+    """Counts of one connection since it began.
 
     Attributes:
-        opened: streams, by this side.
-        accepted: streams of the other side.
-        refused: streams of the other side.
-        ignored: frames for streams that have ended.
-        failed: halves of streams, by reason.
-        sent_bytes, received_bytes: of streams.
-        stalls: times that a stream had bytes to send and no credit left.
-        violation: of the protocol by the other side, which ended the connection.
+        opened: streams that this side opened.
+        accepted: streams of the other side that were accepted.
+        refused: streams of the other side that were refused.
+        ignored: frames for streams that do not exist, for example because they have ended.
+        failed: failed halves of streams, by reason.
+        sent_bytes, received_bytes: bytes of streams.
+        stalls: times that a stream had bytes to send but no credit left.
+        violation: violation of the protocol by the other side that ended the connection.
     """
 
     opened: int = 0

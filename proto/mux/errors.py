@@ -1,9 +1,8 @@
-"""What is wrong with input, and with what an application asks for.
+"""Errors of received input, and of invalid use by an application.
 
 MuxError
-├── ViolationError         the other side broke the protocol
-├── FrameError             a message is no frame
-├── StreamStateError       the stream, or the connection, cannot do this any more
+├── FrameError             a message is not a valid frame
+├── StreamStateError       the stream or the connection has ended, so the operation is impossible
 └── StreamIdsUsedUpError   no id is left
 """
 
@@ -13,28 +12,28 @@ from enum import StrEnum
 
 
 class Violation(StrEnum):
-    """How the other side broke the protocol: the connection is closed with 1002."""
+    """Violations of the protocol by the other side; the connection is closed with code 1002."""
 
     TEXT = "text"
     EMPTY = "empty"
     BAD_ID = "bad_id"
     MALFORMED = "malformed"
     UNKNOWN_ID = "unknown_id"
-    """An id of our parity that we never gave out."""
+    """An id of this side's parity that this side never used."""
     CREDIT = "credit"
-    """All grants of a stream are above 2^62 bytes."""
+    """The grants of a stream exceed 2^62 bytes in total."""
     DATA_AFTER_END = "data_after_end"
 
 
 class MuxError(Exception):
-    """The root of this package's errors."""
+    """Base class of this package's errors."""
 
 
 class FrameError(MuxError):
     """A message is not a frame, or the frame is malformed.
 
     Attributes:
-        violation: of the protocol.
+        violation: kind of the violation.
     """
 
     def __init__(self, violation: Violation, text: str) -> None:

@@ -1,4 +1,4 @@
-"""What happened on a connection, for its owner."""
+"""Events of a connection, for its owner."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from proto.mux.frames import Half
 
 
 class FailReason(StrEnum):
-    """Why a half of a stream failed."""
+    """Reasons why a half of a stream failed."""
 
     PEER = "peer"
-    """The other side gave it up, with a code."""
+    """The other side aborted or cancelled it, with a code."""
     MISUSE = "misuse"
-    """The other side confirmed an end that was not sent."""
+    """The other side confirmed an end that had not been sent."""
     OVERFLOW = "overflow"
     """The other side sent more than was granted."""
     OPEN_TIMEOUT = "open_timeout"
@@ -26,53 +26,53 @@ class FailReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StreamOpened:
-    """The other side opened a stream. It may be refused until frames are taken to be sent."""
+    """The other side opened a stream. It can be refused until `data_to_send` is called."""
 
     stream_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class StreamAccepted:
-    """The other side accepted a stream that was opened here."""
+    """The other side accepted a stream that this side opened."""
 
     stream_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """There are bytes to read; told again only after all of them were read."""
+    """There are bytes to read; not repeated until all of them are read."""
 
     stream_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReadEnded:
-    """The other side writes no more; what came before can be read."""
+    """The other side has ended its writing; bytes received before can still be read."""
 
     stream_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """All that was written has been taken to be sent."""
+    """All written bytes have been taken to be sent."""
 
     stream_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """The other side has read all that was sent; told only when it was asked for."""
+    """The other side has read all that was sent; occurs only on request."""
 
     stream_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class HalfFailed:
-    """A half of a stream ended before its end, as seen from here.
+    """A half of a stream of this side ended early.
 
     Attributes:
-        half: READ: what was not read is discarded. WRITE: what was not sent is.
-        code: of the other side; 0 for other reasons.
+        half: READ: unread bytes are discarded. WRITE: unsent bytes are discarded.
+        code: code of the other side; 0 for other reasons.
     """
 
     stream_id: int
@@ -83,24 +83,24 @@ class HalfFailed:
 
 @dataclass(frozen=True, slots=True)
 class StreamEnded:
-    """Both halves have ended: no more frames pass. Bytes that came can still be read."""
+    """Both halves have ended, and no more frames follow. Received bytes can still be read."""
 
     stream_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class PingDue:
-    """A websocket ping is to be sent."""
+    """The owner must send a websocket ping."""
 
 
 @dataclass(frozen=True, slots=True)
 class CloseDue:
-    """The websocket is to be closed.
+    """The owner must close the websocket.
 
     Attributes:
-        code: of the close frame.
-        text: of the close frame.
-        violation: what the other side did; None, it did nothing wrong.
+        code: code of the close frame.
+        text: text of the close frame.
+        violation: violation by the other side; None: there was none.
     """
 
     code: int

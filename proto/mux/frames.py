@@ -1,4 +1,4 @@
-"""Frames: one binary websocket message each (sheet section 2).
+"""Frames, each of which is one binary websocket message (sheet section 2).
 
     stream id (varint) type (2 bytes) payload
         0000 DATA    bytes of the stream
@@ -6,8 +6,8 @@
         0002 ERROR   half, code (varint)
         0003 CLOSE   half
 
-The half is the receiver's: 00, its reading half (the sender writes no more), or 01, its writing
-half (the sender reads no more). Bytes behind what a type needs are ignored.
+The half is that of the receiver: 00, its reading half (the sender writes no more), or 01, its
+writing half (the sender reads no more). Bytes after those that a type needs are ignored.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ACK_BYTES: Final = 4
 
 
 class Half(IntEnum):
-    """Which half of its receiver a frame is about."""
+    """Half of the receiver's stream that a frame is about."""
 
     READ = 0
     WRITE = 1
@@ -41,20 +41,20 @@ class Data(NamedTuple):
 
 
 class Ack(NamedTuple):
-    """So many more bytes may be sent."""
+    """Permission to send more bytes, `grant` of them."""
 
     grant: int
 
 
 class Error(NamedTuple):
-    """A half was given up."""
+    """A half was aborted or cancelled."""
 
     half: Half
     code: int
 
 
 class Close(NamedTuple):
-    """A half has ended well, or (the writing half) its end is confirmed."""
+    """A half ended cleanly, or (writing half) the receiver's end is confirmed."""
 
     half: Half
 
@@ -63,13 +63,13 @@ Frame = Data | Ack | Error | Close
 
 
 def parse_id(message: bytes) -> tuple[int, int]:
-    """Read the id of a frame's stream.
+    """Read the stream id of a frame.
 
     Returns:
-        The id, and the position behind it.
+        The id, and the position after it.
 
     Raises:
-        FrameError
+        FrameError: the message is empty, or the id is cut off.
     """
     if not message:
         raise FrameError(Violation.EMPTY, "a message is empty")
@@ -82,14 +82,14 @@ def parse_id(message: bytes) -> tuple[int, int]:
 
 
 def parse_frame(message: bytes, start: int) -> Frame:
-    """Read what follows the id.
+    """Read the rest of a frame, after the id.
 
     Args:
         message: a frame.
-        start: position behind the id.
+        start: position after the id.
 
     Raises:
-        FrameError
+        FrameError: the frame is malformed, or its type is unknown.
     """
     kind, at = message[start : start + 2], start + 2
     if kind == DATA:
@@ -109,10 +109,10 @@ def parse_frame(message: bytes, start: int) -> Frame:
 
 
 def parse_grant(message: bytes, at: int) -> int:
-    """Read what follows the type of an ACK.
+    """Read the grant of an ACK, which follows the type.
 
     Raises:
-        FrameError
+        FrameError: the grant is cut off.
     """
     grant = message[at : at + _ACK_BYTES]
     if len(grant) < _ACK_BYTES:
@@ -121,12 +121,12 @@ def parse_grant(message: bytes, at: int) -> int:
 
 
 def is_ack(message: bytes, start: int) -> bool:
-    """Whether a frame is an ACK, well-formed or not."""
+    """Return whether a frame is an ACK, well-formed or not."""
     return message[start : start + 2] == ACK
 
 
 def data(prefix: bytes, payload: bytes | memoryview) -> bytes:
-    """Return a DATA frame of the stream with this id as a varint."""
+    """Return a DATA frame; the prefix is the stream's id as a varint."""
     return b"".join((prefix, DATA, payload))
 
 

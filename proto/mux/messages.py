@@ -1,6 +1,6 @@
-"""Messages in the bytes of a stream: each has its length as a varint in front.
+"""Messages in the bytes of a stream: each is preceded by its length as a varint.
 
-A stream has no borders: what one side reads at a time may hold many messages, or a piece of one.
+A stream has no message boundaries: one read may return many messages, or a part of one.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from proto.mux.errors import MuxError
 
 
 class MessageTooLargeError(MuxError):
-    """A message is announced that is longer than allowed: the stream cannot be read on.
+    """A message is longer than allowed, according to its length; the stream cannot be read further.
 
     Attributes:
-        size_bytes: as announced.
-        limit_bytes: what is allowed.
-        messages: that came whole with the same bytes, before it.
+        size_bytes: announced size.
+        limit_bytes: maximum size.
+        messages: complete messages that the same data contained before it.
     """
 
     def __init__(self, size_bytes: int, limit_bytes: int, messages: list[bytes]) -> None:
@@ -28,30 +28,30 @@ class MessageTooLargeError(MuxError):
 
 
 class MessageReader:
-    """Cuts the bytes of a stream into messages.
+    """Splits the bytes of a stream into messages.
 
     Args:
-        max_bytes: of one message.
+        max_bytes: maximum size of one message.
     """
 
     __slots__ = ("_body", "_held", "_needed", "max_bytes")
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
-        self._held = bytearray()  # of a message that is not whole, its length included
-        self._needed = 0  # so many bytes are to be held for the next step
-        self._body = 0  # where the message begins in them; 0: its length is not known yet
+        self._held = bytearray()  # start of an incomplete message, with its length
+        self._needed = 0  # size of `_held` needed for the next step
+        self._body = 0  # where the message begins in `_held`; 0: its length is unknown
 
     @property
     def held_bytes(self) -> int:
-        """Bytes kept of a message that is not whole; at the end of a stream they are its cut."""
+        """Size of the incomplete message; not 0 at the end of a stream if a message was cut off."""
         return len(self._held)
 
     def receive_data(self, data: bytes) -> list[bytes]:
-        """Return the messages that are whole now.
+        """Return the messages that are complete after some more data.
 
         Raises:
-            MessageTooLargeError: nothing more is to be passed to this reader.
+            MessageTooLargeError: a message is too long; this reader must not be used any more.
         """
         messages: list[bytes] = []
         position = self._complete(data, messages) if self._held else 0
@@ -65,7 +65,7 @@ class MessageReader:
                 if start > size:
                     self._hold(data, position, start, 0)
                     break
-                if length < 2 << 6:  # most are
+                if length < 2 << 6:  # the common case
                     length = (length & 0x3F) << 8 | data[position + 1]
                 else:
                     length, _ = varint.decode(data, position)
@@ -85,7 +85,7 @@ class MessageReader:
         self._body = body
 
     def _complete(self, data: bytes, messages: list[bytes]) -> int:
-        """Complete the message that is held; return the position behind what was taken."""
+        """Complete the held message, and return the position in the data after what was used."""
         held = self._held
         position = 0
         while True:
@@ -105,7 +105,7 @@ class MessageReader:
 
 
 def framed(payloads: Iterable[bytes]) -> bytes:
-    """Return the bytes of a stream that carry these messages."""
+    """Return the bytes of a stream that carry the given messages."""
     parts: list[bytes] = []
     for payload in payloads:
         size = len(payload)

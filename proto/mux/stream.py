@@ -1,8 +1,8 @@
 """One stream: two halves, each a small state machine (sheet section 6).
 
-Frames that a stream wants to send and what its owner is told go through its `Outlet`, which is the
-connection. What the other side misunderstands if it comes too early or together with something else
-is explained where it is avoided (sheet section 10).
+A stream sends frames and notifies its owner through its `Outlet`, which is the connection. Where it
+delays or avoids a frame that the other side would misunderstand, a docstring gives the reason
+(sheet section 10).
 """
 
 from __future__ import annotations
@@ -27,26 +27,28 @@ from proto.mux.events import (
 from proto.mux.frames import Half
 
 JOINED_BYTES: Final = 1024
-"""Pieces of less are joined while they wait for the reader: alone they would take many times
-their bytes."""
+"""Size below which received pieces are joined while they wait for the reader: a separate small
+piece
+takes many times its size in memory.
+"""
 
 
 class ReadState(Enum):
-    """Of the reading half."""
+    """State of the reading half."""
 
     OPEN = "open"
     ENDED = "ended"
-    """The other side ended it, or failed it: more bytes break the protocol."""
+    """The other side ended or aborted it: further bytes break the protocol."""
     CANCELLED = "cancelled"
-    """Given up here: bytes may be on their way."""
+    """This side cancelled it: bytes may still arrive."""
 
 
 class WriteState(Enum):
-    """Of the writing half."""
+    """State of the writing half."""
 
     OPEN = "open"
     CLOSING = "closing"
-    """Its end waits behind what was written."""
+    """Its end waits until the written bytes are sent."""
     ENDED = "ended"
 
 
@@ -55,7 +57,7 @@ _ENDED: Final = WriteState.ENDED
 
 
 class Outlet(Protocol):
-    """What a stream may ask of its connection."""
+    """Operations of the connection that a stream uses."""
 
     bounds: MuxBounds
 
@@ -63,36 +65,36 @@ class Outlet(Protocol):
         """Send a frame."""
 
     def tell(self, event: Event) -> None:
-        """Tell the owner."""
+        """Queue an event for the owner."""
 
     def has_data(self, stream: Stream) -> None:
-        """The stream has bytes that may be sent."""
+        """Record that the stream has bytes that may be sent."""
 
     def tell_failed(self, event: HalfFailed) -> None:
-        """Tell the owner of a half that failed."""
+        """Queue the event of a failed half for the owner."""
 
     def linger(self, stream: Stream, due_ns: int) -> None:
-        """Call `handle_linger` of the stream at a time."""
+        """Schedule a call of the stream's `handle_linger`."""
 
     def grant_later(self, stream: Stream) -> None:
-        """Call `grant` of the stream within the time for it."""
+        """Schedule a call of the stream's `grant`, within the acknowledgement delay."""
 
 
 class Stream:
     """One stream of a connection.
 
     Attributes:
-        id: of it.
-        is_ours: it was opened on this side.
-        accepted: the other side knows of it and has accepted it; if not, all frames are held.
-        credit: bytes that may be sent.
-        wants_acknowledgement: the owner is to be told once when all that was sent has been read.
-        queued_bytes: written and not sent.
-        held_bytes: received and not read.
-        has_turn: it waits for its turn to send.
+        id: id of the stream.
+        is_ours: whether this side opened it.
+        accepted: whether the other side has accepted it; until then, all frames are held back.
+        credit: number of bytes that may be sent.
+        wants_acknowledgement: whether to notify the owner once when all that was sent is read.
+        queued_bytes: number of bytes that were written but not sent.
+        held_bytes: number of bytes that were received but not read.
+        has_turn: whether it is queued for its turn to send.
     """
 
-    # Most streams are idle most of the time: what only a busy one needs is made when it is.
+    # Most streams are idle most of the time, so queues are created only when they are needed.
     __slots__ = ("_consumed", "_first_grant", "_granted", "_held", "_is_lingering", "_is_told",
                  "_kept", "_outlet", "_prefix", "_queue", "_refusals", "_sent", "_sent_ns",
                  "_window", "accepted", "credit", "has_turn", "held_bytes", "id", "is_ours",
@@ -111,20 +113,20 @@ class Stream:
         self.has_turn = False
         self._outlet = outlet
         self._prefix = varint.encode(stream_id)
-        self._window = outlet.bounds.stream_bytes  # that the other side may still send
+        self._window = outlet.bounds.stream_bytes  # bytes that the other side may still send
         self._consumed = 0  # read and not granted again
         self._kept: deque[bytes | memoryview] | None = None  # received and not read
-        self._is_told = False  # that there is something to read
+        self._is_told = False  # whether `Readable` was queued
         self._queue: deque[bytes | memoryview] | None = None  # written and not sent
         self._granted = self._first_grant = self._sent = 0
-        self._sent_ns = 0  # when the last bytes were
-        self._is_lingering = False  # a look at whether the end may be sent is due
-        self._held: list[bytes] | None = None  # frames that wait for it to be accepted
-        self._refusals = 0  # halves that failed at the other side before that
+        self._sent_ns = 0  # when the last bytes were sent
+        self._is_lingering = False  # whether `handle_linger` is scheduled
+        self._held: list[bytes] | None = None  # frames that wait until the stream is accepted
+        self._refusals = 0  # halves that the other side refused before that
 
     @property
     def is_over(self) -> bool:
-        """Whether both halves have ended, and no frame waits for the other side to accept it."""
+        """Whether both halves have ended, and no frame waits until the stream is accepted."""
         return (
             self.writing is _ENDED
             and self.reading is not _READING
@@ -133,20 +135,20 @@ class Stream:
 
     @property
     def acknowledged_bytes(self) -> int:
-        """Bytes that the other side has read, of those that were written."""
+        """Number of written bytes that the other side has read."""
         return self._granted - self._first_grant
 
     # --- what the owner does ----------------------------------------------------------------------
 
     def ask(self) -> None:
-        """Ask the other side to accept the stream; only this frame is sent before it has."""
+        """Ask the other side to accept the stream; no other frame is sent before it does."""
         self._outlet.send(frames.ack(self._prefix, self._outlet.bounds.stream_bytes))
 
     def accept(self) -> None:
         """Accept a stream of the other side.
 
-        If it writes no more, it is not told how much it may write: an ACK for a stream that it has
-        forgotten would make it open another (G1).
+        If the other side has ended its writing already, it gets no ACK: if it has forgotten the
+        stream, it would take the ACK for the opening of a new one (G1).
         """
         if self.reading is not ReadState.ENDED:
             self._outlet.send(frames.ack(self._prefix, self._outlet.bounds.stream_bytes))
@@ -162,7 +164,7 @@ class Stream:
         """Queue bytes.
 
         Raises:
-            StreamStateError: the writing half has ended, or its end waits.
+            StreamStateError: the writing half has ended, or its end is queued.
         """
         if self.writing is not WriteState.OPEN:
             raise StreamStateError(f"stream {self.id} is not open for writing")
@@ -174,10 +176,10 @@ class Stream:
             self._offer()
 
     def end(self, now_ns: int) -> None:
-        """End the writing half after what was written.
+        """End the writing half after the queued bytes.
 
         Raises:
-            StreamStateError: it has ended otherwise.
+            StreamStateError: it has ended already.
         """
         if self.writing is not WriteState.OPEN:
             raise StreamStateError(f"stream {self.id} is not open for writing")
@@ -185,10 +187,10 @@ class Stream:
         self._end_if_acknowledged(now_ns)
 
     def abort(self, code: int) -> None:
-        """Give the writing half up; what was not sent is discarded. Does nothing to an ended one.
+        """Abort the writing half, and discard unsent bytes; do nothing if it has ended.
 
         Raises:
-            ValueError: there is no such code.
+            ValueError: the code is out of range.
         """
         check_code(code)
         if self.writing is not _ENDED:
@@ -196,10 +198,10 @@ class Stream:
             self._send(frames.error(self._prefix, Half.READ, code))
 
     def cancel(self, code: int) -> None:
-        """Give the reading half up; what was not read is discarded. Does nothing to an ended one.
+        """Cancel the reading half, and discard unread bytes, even if it has ended.
 
         Raises:
-            ValueError: there is no such code.
+            ValueError: the code is out of range.
         """
         check_code(code)
         if self.reading is _READING:
@@ -209,7 +211,7 @@ class Stream:
             self._discard(self.reading)
 
     def read(self, size: int) -> bytes:
-        """Take up to so many of the bytes that came; the other side may send as many more."""
+        """Return at most `size` received bytes; the other side may then send as many more."""
         kept = self._kept
         if kept is None:
             return b""
@@ -233,17 +235,17 @@ class Stream:
         return taken if type(taken) is bytes else bytes(taken)
 
     def grant(self) -> None:
-        """Grant again what was read, as far as it is of use."""
+        """Grant the bytes that were read again, if the other side may still send any."""
         if self._consumed and self.reading is _READING:
             self._grant()
 
     # --- what the other side does -----------------------------------------------------------------
 
     def receive(self, frame: frames.Frame, now_ns: int) -> None:
-        """Take a frame.
+        """Handle a frame.
 
         Raises:
-            FrameError: it breaks the protocol.
+            FrameError: the frame breaks the protocol.
         """
         match frame:
             case frames.Data(payload):
@@ -264,10 +266,10 @@ class Stream:
                 self._receive_error(half, code)
 
     def receive_data(self, payload: bytes) -> None:
-        """Take bytes.
+        """Handle received bytes.
 
         Raises:
-            FrameError: the other side has ended them.
+            FrameError: the other side had ended its writing.
         """
         if self.reading is not _READING:
             if self.reading is ReadState.CANCELLED:
@@ -294,10 +296,10 @@ class Stream:
                 self._outlet.tell(Readable(self.id))
 
     def receive_grant(self, grant: int, now_ns: int) -> None:
-        """Take an ACK.
+        """Handle an ACK.
 
         Raises:
-            FrameError: all of them grant too much.
+            FrameError: the total of all grants is too large.
         """
         self._granted += grant
         if self._granted > MAX_CREDIT:
@@ -321,13 +323,13 @@ class Stream:
             self._end_if_acknowledged(now_ns)
 
     def fail(self, reason: FailReason) -> None:
-        """End both halves without a frame: the other side is not there, or never was."""
+        """End both halves without sending a frame: the other side is gone, or never answered."""
         self.accepted = True
         for half in Half:
             self._fail(half, 0, reason)
 
     def take(self, now_ns: int) -> bytes | None:
-        """Return the next bytes to send as a frame; None if nothing may be sent."""
+        """Return a frame with the next bytes to send, or None if nothing may be sent."""
         queue = self._queue
         if queue is None or not self.credit or not self.accepted:
             return None
@@ -356,7 +358,7 @@ class Stream:
         return frames.data(self._prefix, payload)
 
     def handle_linger(self, now_ns: int) -> None:
-        """Send the end that waits, as the other side does not acknowledge what came before."""
+        """Send the end, if it still waits for the other side to acknowledge the bytes before it."""
         self._is_lingering = False
         if self.writing is WriteState.CLOSING:
             self._end_if_acknowledged(now_ns)
@@ -400,10 +402,10 @@ class Stream:
             self._outlet.has_data(self)
 
     def _grant(self) -> None:
-        """Grant again what was read.
+        """Grant the bytes that were read again.
 
-        A stream of the other side that was ended from here may be forgotten there: the end once
-        more keeps the ACK from opening another (G1).
+        If the other side opened the stream and this side has ended it, the other side may have
+        forgotten it. Sending the end again keeps the ACK from opening a new stream (G1).
         """
         if self.writing is _ENDED and not self.is_ours:
             self._outlet.send(frames.close(self._prefix, Half.READ))
@@ -412,9 +414,9 @@ class Stream:
         self._consumed = 0
 
     def _end_if_acknowledged(self, now_ns: int) -> None:
-        """Send the end if the other side has read all, or does not for a while.
+        """Send the end if the other side has read all, or has not done so for a while.
 
-        It loses bytes that come together with the end (G2).
+        The other side loses bytes that arrive together with the end (G2).
         """
         if self._queue or not self.accepted:
             return
@@ -438,8 +440,11 @@ class Stream:
             self._outlet.linger(self, self._due_ns)
 
     def _send(self, frame: bytes) -> None:
-        """Send a frame, which waits until the stream is accepted: one that comes before the other
-        side has done so leaves the stream open there for good (G3)."""
+        """Send a frame, or hold it until the stream is accepted.
+
+        A frame that arrives before the other side has accepted the stream leaves it open there for
+        good (G3).
+        """
         if self.accepted:
             self._outlet.send(frame)
         elif self._held is None:
@@ -449,7 +454,7 @@ class Stream:
 
 
 def _taken(kept: deque[bytes | memoryview], size: int) -> bytes:
-    """Take so many of the bytes, which are more."""
+    """Remove and return `size` bytes of a queue that holds more."""
     parts: list[bytes | memoryview] = []
     while size:
         part = kept[0]
@@ -464,7 +469,7 @@ def _taken(kept: deque[bytes | memoryview], size: int) -> bytes:
 
 
 def _gathered(first: bytes | memoryview, queue: deque[bytes | memoryview], limit: int) -> bytes:
-    """Join small writes, up to a size."""
+    """Join small writes, up to a total size."""
     parts, missing = [first], limit - len(first)
     while queue and missing:
         part = queue[0]
@@ -479,10 +484,10 @@ def _gathered(first: bytes | memoryview, queue: deque[bytes | memoryview], limit
 
 
 def check_code(code: int) -> None:
-    """Refuse a code that no frame can carry.
+    """Check that a frame can carry an error code.
 
     Raises:
-        ValueError
+        ValueError: the code is out of range.
     """
     if not 0 <= code <= MAX_CODE:
         raise ValueError(f"error code {code} is not between 0 and 2^62 - 1")

@@ -1,6 +1,6 @@
-"""Integers of variable length as QUIC has them (RFC 9000 section 16; sheet section 1).
+"""Variable-length integers as in QUIC (RFC 9000 section 16; sheet section 1).
 
-The two top bits of the first byte say how long it is: 1, 2, 4 or 8 bytes; the rest is the value,
+The two top bits of the first byte give the length: 1, 2, 4 or 8 bytes. The rest is the value,
 big-endian.
 """
 
@@ -14,7 +14,7 @@ _SIZES: Final = tuple((size, (1 << (8 * size - 2)) - 1) for size in (1, 2, 4, 8)
 
 
 def encode(value: int) -> bytes:
-    """Return the shortest encoding.
+    """Return the shortest encoding of a value.
 
     Raises:
         ValueError: the value is negative or above 2^62 - 1.
@@ -34,7 +34,7 @@ def decode(data: bytes, start: int = 0) -> tuple[int, int]:
     """Read a value, which need not be in its shortest form.
 
     Returns:
-        The value, and the position behind it.
+        The value, and the position after it.
 
     Raises:
         ValueError: the data ends before the value does.

@@ -1,4 +1,4 @@
-"""What both sides of a call have in common: kinds, what is to be done with the stream, its gate."""
+"""Parts that both sides of a call share: kinds of calls, and queued actions on its stream."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from enum import Enum, auto
 
 
 class Kind(Enum):
-    """Of a call: how many messages its caller and its handler send."""
+    """Kind of a call: how many messages its caller and its handler send."""
 
     UNARY = auto()
     SERVER_STREAM = auto()
     CLIENT_STREAM = auto()
     DUPLEX = auto()
     RAW = auto()
-    """A header and its answer, then bytes both ways."""
+    """A header and its answer, followed by bytes in both directions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,9 @@ class Write:
     """Write to the stream.
 
     Attributes:
-        data: to write.
-        is_alone: nothing more is done before the other side has read it; then `acknowledged` is to
-            be called.
+        data: bytes to write.
+        is_alone: whether to wait until the other side has read them before anything else is done;
+            then `acknowledged` must be called.
     """
 
     data: bytes
@@ -39,14 +39,14 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """Give the writing half up."""
+    """Abort the writing half."""
 
     code: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Give the reading half up."""
+    """Cancel the reading half."""
 
     code: int = 0
 
@@ -55,41 +55,41 @@ Action = Write | End | Abort | Cancel
 
 
 class Outbox:
-    """What is to be done with a stream, in order.
+    """Queue of actions on a stream.
 
-    The first message of a call goes alone (R1): a handler of the reference loses what comes
-    together with it.
+    The first message of a call is sent alone (R1): a handler of the reference loses bytes that
+    arrive together with it.
     """
 
     def __init__(self) -> None:
         self._actions: deque[Action] = deque()
-        self._is_waiting = False  # for the first message to be read
+        self._is_waiting = False  # until the other side has read the first message
         self._has_ended = False
 
     def write(self, data: bytes, is_alone: bool = False) -> None:
-        """Write, unless the writing half has ended."""
+        """Queue a write, unless the writing half has ended."""
         if not self._has_ended:
             self._actions.append(Write(data, is_alone))
 
     def end(self) -> None:
-        """End the writing half."""
+        """Queue the end of the writing half."""
         if not self._has_ended:
             self._has_ended = True
             self._actions.append(End())
 
     def cancel(self) -> None:
-        """Give the reading half up."""
+        """Queue the cancellation of the reading half."""
         self._actions.append(Cancel())
 
     def give_up(self) -> None:
-        """Give both halves up; what waits is not done."""
+        """Cancel and abort both halves; actions that are queued are dropped."""
         self._actions.clear()
         self._actions += (Cancel(), Abort())
         self._has_ended = True
         self._is_waiting = False
 
     def stop(self) -> None:
-        """The other side reads no more: nothing is written any more."""
+        """Drop all writes, because the other side reads no more."""
         self._has_ended = True
         kept = [action for action in self._actions if isinstance(action, Cancel)]
         self._actions.clear()
@@ -97,11 +97,11 @@ class Outbox:
         self._is_waiting = False
 
     def acknowledged(self) -> None:
-        """The other side has read what was written alone."""
+        """Record that the other side has read what was written alone."""
         self._is_waiting = False
 
     def next(self) -> Action | None:
-        """Take what is to be done next; None: nothing for now."""
+        """Return the next action, or None if there is nothing to do for now."""
         if self._is_waiting or not self._actions:
             return None
         action = self._actions.popleft()

@@ -1,7 +1,7 @@
-"""The side of a call that calls (sheet section 12).
+"""The calling side of a call (sheet section 12).
 
-Tell it what came on the stream; then do what `next_action` says, and take what `next_event` tells.
-Times are nanoseconds of a clock that never goes back.
+Pass it what arrives on the stream; then do what `next_action` returns, and handle the events of
+`next_event`. Times are nanoseconds of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ GETS_ONE: Final = frozenset({Kind.UNARY, Kind.CLIENT_STREAM})
 
 @dataclass(frozen=True, slots=True)
 class ResultReceived:
-    """A response came; of a raw call, the answer to its header.
+    """A response was received; for a raw call, the answer to its header.
 
     Attributes:
-        result: of it, with the metadata that it may have.
+        result: result of the response, including any metadata.
     """
 
     result: Any
@@ -35,22 +35,22 @@ class ResultReceived:
 
 @dataclass(frozen=True, slots=True)
 class BytesReceived:
-    """Bytes of a raw call came."""
+    """Bytes of a raw call were received."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class CallEnded:
-    """Nothing more comes; the call went well."""
+    """The call succeeded, and nothing more follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallFailed:
-    """The call failed; nothing more comes.
+    """The call failed, and nothing more follows.
 
     Attributes:
-        error: how.
+        error: the failure.
     """
 
     error: RpcError
@@ -63,7 +63,7 @@ class Caller:
     """One call.
 
     Attributes:
-        is_over: it has ended or failed.
+        is_over: whether it has ended or failed.
     """
 
     def __init__(
@@ -75,16 +75,17 @@ class Caller:
         metadata: Json | None = None,
         timeout_ms: float | None = None,
     ) -> None:
-        """
+        """Create a call.
+
         Args:
-            kind: of the call; the handler has to be of the same.
-            method: that is called.
-            now_ns: the clock.
-            metadata: for the handler.
-            timeout_ms: for the first response; the handler is told of it.
+            kind: kind of the call, which must be that of the handler.
+            method: method to call.
+            now_ns: current time.
+            metadata: metadata for the handler.
+            timeout_ms: time-out for the first response, which is also sent to the handler.
 
         Raises:
-            ValueError: the timeout is negative.
+            ValueError: the time-out is negative.
         """
         if timeout_ms is not None and timeout_ms < 0:
             raise ValueError(f"timeout_ms {timeout_ms:g} is negative")
@@ -105,34 +106,35 @@ class Caller:
     # --- what the owner does ----------------------------------------------------------------------
 
     def send(self, params: Json) -> None:
-        """Send a message; of a raw call, its header.
+        """Send a message; for a raw call, its header.
 
         Raises:
             TypeError: the parameters are not JSON.
-            ValueError: the call is of a kind with one message, which was sent.
+            ValueError: a call of this kind has one message only, which was sent already.
         """
         if self._sent and (self._kind is Kind.RAW or self._kind in SENDS_ONE):
             raise ValueError(f"a call of the kind {self._kind.name} sends one message")
         is_first = not self._sent
         written = messages.request(self._method, params, self._metadata if is_first else None)
         self._sent += 1
-        # Of a call with one message nothing follows but the end, which its stream holds back (G2).
+        # If the call has one message, only the end follows, which the stream holds back itself
+        # (G2).
         self._outbox.write(written, is_alone=is_first and self._kind not in SENDS_ONE)
         if self._kind is Kind.SERVER_STREAM:
             self._outbox.end()
 
     def send_bytes(self, data: bytes) -> None:
-        """Send bytes of a raw call, behind its header."""
+        """Send bytes of a raw call, after its header."""
         if self._kind is not Kind.RAW or not self._sent:
             raise ValueError("bytes are sent by raw calls, behind their header")
         self._outbox.write(data)
 
     def end(self) -> None:
-        """Send nothing more."""
+        """End the writing: nothing more is sent."""
         self._outbox.end()
 
     def give_up(self) -> None:
-        """End the call, whatever it has come to."""
+        """Abandon the call in any state."""
         if not self.is_over:
             self.is_over = True
             self._outbox.give_up()
@@ -140,7 +142,7 @@ class Caller:
     # --- what comes -------------------------------------------------------------------------------
 
     def receive_data(self, data: bytes) -> None:
-        """Take bytes of the stream."""
+        """Handle bytes of the stream."""
         if self.is_over:
             return
         if self._kind is Kind.RAW and self._results:
@@ -157,7 +159,7 @@ class Caller:
             self._fail(error)
 
     def receive_end(self) -> None:
-        """The handler writes no more."""
+        """Record that the handler writes no more."""
         if self.is_over:
             return
         if self._reader.is_within and not (self._kind is Kind.RAW and self._results):
@@ -168,13 +170,14 @@ class Caller:
             self._finish()
 
     def receive_failure(self, half: Half, code: int, text: str) -> None:
-        """A half of the stream failed.
+        """Record that a half of the stream failed.
 
-        That the handler reads no more is no failure (R2, R3): what it writes decides.
+        It is not a failure of the call if the handler reads no more (R2, R3): what the handler
+        writes decides.
 
         Args:
-            half: of the stream, as seen from here.
-            code: of the other side.
+            half: half of the stream of this side.
+            code: code of the other side.
             text: what happened.
         """
         if half is Half.WRITE:
@@ -185,23 +188,23 @@ class Caller:
             self._events.append(CallFailed(RpcStreamError(text, code)))
 
     def acknowledged(self) -> None:
-        """The handler has read what was written alone."""
+        """Record that the handler has read what was written alone."""
         self._outbox.acknowledged()
 
     def next_action(self) -> Action | None:
-        """Return what is to be done with the stream."""
+        """Return the next action on the stream, or None."""
         return self._outbox.next()
 
     def next_event(self) -> CallerEvent | None:
-        """Return what happened next."""
+        """Return the next event, or None."""
         return self._events.popleft() if self._events else None
 
     def next_timer(self) -> int | None:
-        """Return when `handle_timer` is to be called."""
+        """Return when to call `handle_timer`, or None."""
         return None if self.is_over or self._results else self._due_ns
 
     def handle_timer(self, now_ns: int) -> None:
-        """Fail a call without a response in time."""
+        """Fail the call if no response arrived in time."""
         due_ns = self.next_timer()
         if due_ns is not None and now_ns >= due_ns:
             self.is_over = True
@@ -221,7 +224,7 @@ class Caller:
             self._events.append(BytesReceived(rest))
 
     def _receive_result(self, result: Any) -> bool:
-        """Tell the owner; returns whether more may come."""
+        """Queue the result for the owner, and return whether more results may follow."""
         self._results += 1
         self._events.append(ResultReceived(result))
         if self._kind in GETS_ONE:
@@ -235,7 +238,7 @@ class Caller:
         self._events.append(CallEnded())
 
     def _fail(self, error: RpcError) -> None:
-        """Fail as the reference does: read no more, and end (R3)."""
+        """Fail like the reference: stop reading, and end the writing (R3)."""
         self.is_over = True
         if isinstance(error, RpcMessageError):
             self._outbox.give_up()

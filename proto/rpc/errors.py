@@ -1,9 +1,9 @@
-"""What can go wrong with a call, here and as the other side is told (sheet section 12).
+"""Errors of calls, as raised on this side and as sent to the other side (sheet section 12).
 
 RpcError
-├── RpcMessageError      the other side sent what is no message
-├── RpcRemoteError       the handler at the other side failed
-├── RpcTimeoutError      no answer in time
+├── RpcMessageError      the other side sent something that is not a message
+├── RpcRemoteError       the handler of the other side failed
+├── RpcTimeoutError      no answer arrived in time
 └── RpcStreamError       the stream of the call ended too early
 """
 
@@ -14,9 +14,9 @@ from enum import IntEnum
 from typing import Any, Final
 
 MAX_CAUSES: Final = 16
-"""Of an error, one within the other; deeper ones are left out."""
+"""Maximum number of nested causes of an error; deeper ones are omitted."""
 HIDDEN: Final = "the handler failed"
-"""What the other side reads instead of the message of an error that is not meant for it."""
+"""Message that the other side gets in place of an error's own message, unless it is public."""
 
 STANDARD_TYPES: Final = frozenset(
     {"Error", "TypeError", "SyntaxError", "ReferenceError", "EvalError", "RangeError", "URIError"}
@@ -46,14 +46,14 @@ class ErrorCode(IntEnum):
 
 
 class RpcError(Exception):
-    """The root of this package's errors."""
+    """Base class of this package's errors."""
 
 
 class RpcMessageError(RpcError):
-    """The other side sent what is no message of a call.
+    """The other side sent something that is not a message of a call.
 
     Attributes:
-        code: of the error message that answers it.
+        code: code of the error message that answers it.
     """
 
     def __init__(self, code: ErrorCode, text: str) -> None:
@@ -62,14 +62,14 @@ class RpcMessageError(RpcError):
 
 
 class RpcTimeoutError(RpcError):
-    """No answer came in time."""
+    """No answer arrived in time."""
 
 
 class RpcStreamError(RpcError):
     """The stream of the call ended before the call did.
 
     Attributes:
-        code: of the stream's error; 0 for other reasons.
+        code: code of the stream's error; 0 for other reasons.
     """
 
     def __init__(self, text: str, code: int = 0) -> None:
@@ -78,12 +78,12 @@ class RpcStreamError(RpcError):
 
 
 class RpcRemoteError(RpcError):
-    """The handler at the other side failed.
+    """The handler of the other side failed.
 
     Attributes:
-        code: of the error message.
-        type: name of the error there; empty where it was no error but a bare value.
-        data: what came with it.
+        code: code of the error message.
+        type: name of the error's type there; empty if it was a bare value instead of an error.
+        data: data of the error.
     """
 
     def __init__(self, code: int, type: str, message: str, data: Any = None) -> None:
@@ -94,12 +94,12 @@ class RpcRemoteError(RpcError):
 
 
 class PublicError(Exception):
-    """An error whose message handlers mean for the caller; others are hidden.
+    """An error of a handler whose message is sent to the caller; messages of others are hidden.
 
     Attributes:
-        code: of the error message.
+        code: code of the error message.
         type: one of `STANDARD_TYPES`.
-        details: more that the caller is told, as JSON.
+        details: further data for the caller, as JSON.
     """
 
     def __init__(
@@ -120,8 +120,8 @@ class PublicError(Exception):
 def error_member(error: BaseException) -> dict[str, Any]:
     """Return the member `error` of an error message for a failure of a handler.
 
-    It has the `stack` without which the reference takes it for no error, and names nothing of the
-    code that failed.
+    It contains the `stack` without which the reference does not recognise an error, but reveals
+    nothing of the code that failed.
     """
     if isinstance(error, PublicError):
         code, type_, message = error.code, error.type, str(error)

@@ -1,7 +1,7 @@
-"""JSON objects one after another, in chunks of any size (sheet section 12, framing).
+"""A sequence of JSON objects, received in chunks of any size (sheet section 12, framing).
 
-Nothing separates them; white space may. A value is looked through once, for its strings and
-brackets only, and parsed when it is whole.
+Nothing but optional white space separates the objects. The reader scans each object once, for its
+strings and brackets only, and parses it when it is complete.
 """
 
 from __future__ import annotations
@@ -25,35 +25,36 @@ def _no_number(name: str) -> Never:
     raise ValueError(f"{name} is not valid JSON")
 
 
-_DECODER: Final = json.JSONDecoder(parse_constant=_no_number)  # by itself it takes NaN
+_DECODER: Final = json.JSONDecoder(parse_constant=_no_number)  # the default accepts NaN
 
 
 class JsonReader:
     """Splits bytes into JSON objects."""
 
     def __init__(self, max_bytes: int = MAX_MESSAGE_BYTES, max_depth: int = MAX_DEPTH) -> None:
-        """
+        """Create a reader.
+
         Args:
-            max_bytes: of one object.
-            max_depth: of brackets within each other.
+            max_bytes: maximum size of one object.
+            max_depth: maximum nesting of brackets.
         """
         self._max_bytes = max_bytes
         self._max_depth = max_depth
         self._buffer = bytearray()
-        self._at = 0  # up to here it was looked through
+        self._at = 0  # position up to which the buffer was scanned
         self._depth = 0
         self._in_string = False
 
     @property
     def is_within(self) -> bool:
-        """Whether an object has begun that is not whole."""
+        """Whether an object has begun but is not complete."""
         return bool(self._buffer)
 
     def receive(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """Take a chunk, and yield the objects that it completed.
+        """Add a chunk, and yield the objects that it completes.
 
         Raises:
-            RpcMessageError: what follows is not JSON, not an object, too long or too deep.
+            RpcMessageError: the bytes are not JSON, not an object, too long or nested too deeply.
         """
         whole = self._whole(data)
         if whole is not None:
@@ -68,17 +69,17 @@ class JsonReader:
             )
 
     def rest(self) -> bytes:
-        """Take what has not been read: raw calls go on with bytes."""
+        """Remove and return the unread bytes: raw calls continue with bytes."""
         rest = bytes(self._buffer)
         self._buffer.clear()
         self._at = 0
         return rest
 
     def next_of(self, data: bytes) -> dict[str, Any] | None:
-        """Take a chunk, and return the first object if it is whole; `rest` has what follows.
+        """Add a chunk, and return the first object if it is complete; `rest` returns what follows.
 
         Raises:
-            RpcMessageError: as `receive`.
+            RpcMessageError: as for `receive`.
         """
         value = self._whole(data)
         if value is not None:
@@ -92,7 +93,7 @@ class JsonReader:
         return value
 
     def _whole(self, data: bytes) -> dict[str, Any] | None:
-        """Return the object that a chunk is, if it is one and nothing more: the common case."""
+        """Return the object if a chunk is exactly one, which is the common case; else None."""
         if self._buffer or data[:1] != b"{" or len(data) > self._max_bytes:
             return None
         if data.count(b"{") + data.count(b"[") > self._max_depth:
@@ -131,7 +132,7 @@ class JsonReader:
         return value
 
     def _end_of_value(self) -> int | None:
-        """Look on from where it was left, and return the position behind the object."""
+        """Continue the scan; return the position after the object, or None if it is incomplete."""
         buffer = self._buffer
         while True:
             if self._in_string:

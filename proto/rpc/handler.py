@@ -1,8 +1,8 @@
-"""The side of a call that is called (sheet section 12).
+"""The called side of a call (sheet section 12).
 
-Tell it what came on the stream. The first event is `Called`; then the owner says of which kind the
-method is (`accept`), answers (`respond`, `end`) or fails (`fail`), and does with the stream what
-`next_action` says.
+Pass it what arrives on the stream. The first event is `Called`; then the owner states the kind of
+the method (`accept`), answers (`respond`, `end`) or fails (`fail`), and does what `next_action`
+returns.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from proto.rpc.messages import Request
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """The first message came; `accept` or `fail` is next.
+    """The first message was received; the owner calls `accept` or `fail` next.
 
     Attributes:
         request: method, parameters and metadata.
@@ -34,7 +34,7 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class MessageReceived:
-    """Another message of the caller came."""
+    """A message of the caller was received."""
 
     params: dict[str, Any]
 
@@ -46,11 +46,11 @@ class InputEnded:
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """The caller has gone, or waits no longer: the work is to be stopped.
+    """The caller is gone, or waits no longer: the owner must stop its work.
 
     Attributes:
         text: why.
-        timed_out: there was no response in time; it is told so.
+        timed_out: whether there was no response in time; the caller is notified of it.
     """
 
     text: str
@@ -64,15 +64,16 @@ class Handler:
     """One call.
 
     Attributes:
-        is_over: it was answered, has failed or was aborted.
+        is_over: whether it was answered, has failed or was aborted.
     """
 
     def __init__(self, now_ns: int, timeout_ms: float | None = None) -> None:
-        """
+        """Create the handler of a call.
+
         Args:
-            now_ns: the clock.
-            timeout_ms: for the first message, and then for the first response; a method, or the
-                caller, may lower it.
+            now_ns: current time.
+            timeout_ms: time-out for the first message and for the first response, both counted from
+                now; the method or the caller may lower it.
         """
         self.is_over = False
         self._kind: Kind | None = None
@@ -80,7 +81,7 @@ class Handler:
         self._timeout_ms = timeout_ms
         self._has_answered = False
         self._request: Request | None = None
-        self._early: list[bytes] = []  # what came before the kind was known
+        self._early: list[bytes] = []  # bytes received before the kind is known
         self._input_ended = False
         self._reader = JsonReader()
         self._outbox = Outbox()
@@ -92,8 +93,8 @@ class Handler:
         """Serve the call.
 
         Args:
-            kind: of the method.
-            timeout_ms: for its first response; the least of all given ones counts.
+            kind: kind of the method.
+            timeout_ms: time-out of the method for its first response; the lowest of all applies.
         """
         assert self._request is not None
         self._kind = kind
@@ -108,7 +109,7 @@ class Handler:
             self._end_input()
 
     def respond(self, result: Any) -> None:
-        """Send a response; of a raw call, the answer to its header.
+        """Send a response; for a raw call, the answer to its header.
 
         Raises:
             TypeError: the result is not JSON.
@@ -123,22 +124,22 @@ class Handler:
             self.end()
 
     def send_bytes(self, data: bytes) -> None:
-        """Send bytes of a raw call, behind the answer to its header."""
+        """Send bytes of a raw call, after the answer to its header."""
         if not self.is_over:
             self._outbox.write(data)
 
     def end(self) -> None:
-        """Send nothing more: the call is done."""
+        """End the call: nothing more is sent."""
         if not self.is_over:
             self.is_over = True
             self._outbox.end()
-            if not self._input_ended and self._kind is not Kind.UNARY:  # whose caller ends now
+            if not self._input_ended and self._kind is not Kind.UNARY:  # unary callers end now
                 self._outbox.cancel()
 
     def fail(self, error: BaseException) -> None:
-        """Fail: the caller is told what it may know of it.
+        """Fail the call, and send an error that hides what is not public.
 
-        Among the bytes of a raw call there is no room for that: they break off.
+        The bytes of a raw call cannot carry an error: they just break off.
         """
         if self.is_over:
             return
@@ -154,12 +155,12 @@ class Handler:
     # --- what comes -------------------------------------------------------------------------------
 
     def receive_data(self, data: bytes) -> None:
-        """Take bytes of the stream."""
+        """Handle bytes of the stream."""
         if not self.is_over:
             self._receive(data)
 
     def receive_end(self) -> None:
-        """The caller writes no more."""
+        """Record that the caller writes no more."""
         if self._input_ended:
             return
         self._input_ended = True
@@ -171,10 +172,10 @@ class Handler:
             self._end_input()
 
     def receive_failure(self, half: Half, text: str) -> None:
-        """A half of the stream failed: the caller has given the call up.
+        """Record that a half of the stream failed: the caller has abandoned the call.
 
         Args:
-            half: of the stream, as seen from here.
+            half: half of the stream of this side.
             text: what happened.
         """
         if half is Half.WRITE:
@@ -187,25 +188,25 @@ class Handler:
             self._events.append(Aborted(text))
 
     def acknowledged(self) -> None:
-        """The caller has read what was written alone."""
+        """Record that the caller has read what was written alone."""
         self._outbox.acknowledged()
 
     def next_action(self) -> Action | None:
-        """Return what is to be done with the stream."""
+        """Return the next action on the stream, or None."""
         return self._outbox.next()
 
     def next_event(self) -> HandlerEvent | None:
-        """Return what happened next."""
+        """Return the next event, or None."""
         return self._events.popleft() if self._events else None
 
     def next_timer(self) -> int | None:
-        """Return when `handle_timer` is to be called."""
+        """Return when to call `handle_timer`, or None."""
         if self.is_over or self._has_answered or self._timeout_ms is None:
             return None
         return self._began_ns + int(self._timeout_ms * NANOS_PER_MS)
 
     def handle_timer(self, now_ns: int) -> None:
-        """Abort a call without a response in time."""
+        """Abort the call if there is no response in time."""
         due_ns = self.next_timer()
         if due_ns is not None and now_ns >= due_ns:
             text = f"no response within {self._timeout_ms:g} ms"
@@ -239,7 +240,7 @@ class Handler:
             self._early.append(rest)
 
     def _receive_message(self, request: Request) -> None:
-        if self._kind not in SENDS_ONE:  # else there is one too many, which nobody asked for
+        if self._kind not in SENDS_ONE:  # otherwise the message is superfluous, and ignored
             self._events.append(MessageReceived(request.params))
 
     def _end_input(self) -> None:

@@ -4,7 +4,7 @@
     response  {"jsonrpc": "2.0", "result": ..., "id": null}
     error     {"jsonrpc": "2.0", "error": {"code": ..., "message": ..., "data": ...}, "id": null}
 
-Which call a message belongs to says its stream; the id says nothing. `params` and `result` may have
+A message belongs to the call of its stream; the id has no meaning. `params` and `result` may have
 `metadata`, whose `timeout` (of the first request, in milliseconds) lowers that of the handler.
 """
 
@@ -27,9 +27,9 @@ class Request(NamedTuple):
     """A message of a caller.
 
     Attributes:
-        method: of the call; only that of the first message counts.
-        params: without their metadata.
-        metadata: of them.
+        method: method to call; only that of the first message is used.
+        params: parameters, without their metadata.
+        metadata: metadata of the parameters.
     """
 
     method: str
@@ -38,7 +38,7 @@ class Request(NamedTuple):
 
     @property
     def timeout_ms(self) -> float | None:
-        """How long the caller waits; None: it does not say, or for ever."""
+        """Time that the caller waits; None: not given, or without end."""
         value = self.metadata.get(TIMEOUT)
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
@@ -46,7 +46,7 @@ class Request(NamedTuple):
 
 
 def request(method: str, params: Json, metadata: Json | None = None) -> bytes:
-    """Return a request.
+    """Return an encoded request.
 
     Raises:
         TypeError: the parameters are not JSON.
@@ -58,7 +58,7 @@ def request(method: str, params: Json, metadata: Json | None = None) -> bytes:
 
 
 def response(result: Any) -> bytes:
-    """Return a response.
+    """Return an encoded response.
 
     Raises:
         TypeError: the result is not JSON.
@@ -67,7 +67,7 @@ def response(result: Any) -> bytes:
 
 
 def error_response(member: Json) -> bytes:
-    """Return an error message; see `errors.error_member`."""
+    """Return an encoded error message; see `errors.error_member`."""
     return _written({"jsonrpc": "2.0", "error": dict(member), "id": None})
 
 
@@ -75,7 +75,7 @@ def read_request(value: Json) -> Request:
     """Read a request.
 
     Raises:
-        RpcMessageError: it has no method, or parameters that are no object.
+        RpcMessageError: it has no method, or its parameters are not an object.
     """
     method = value.get("method")
     if not isinstance(method, str):
@@ -91,11 +91,11 @@ def read_request(value: Json) -> Request:
 
 
 def read_response(value: Json) -> Any:
-    """Return the result of a response; null where a handler of the reference returned nothing.
+    """Return the result of a response; None if a handler of the reference returned nothing.
 
     Raises:
         RpcRemoteError: the handler failed.
-        RpcMessageError: it is no response.
+        RpcMessageError: the value is not a response.
     """
     error = value.get("error")
     if error is None:
@@ -117,5 +117,5 @@ _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), al
 def _written(value: Json) -> bytes:
     try:
         return _ENCODER.encode(value).encode()
-    except UnicodeEncodeError:  # half a character, as JavaScript has them: escaped it can be sent
+    except UnicodeEncodeError:  # a lone surrogate, as JavaScript allows: escape it
         return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()

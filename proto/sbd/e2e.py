@@ -1,12 +1,12 @@
-"""The encrypted layer inside packets, which servers know nothing of (sheet section 12).
+"""The encrypted layer inside packets, of which servers know nothing (sheet section 12).
 
-Each direction between two keys is a secretstream of its own. The first byte of a payload says what
-it is: a new stream's header, a message, or the request for a new stream from a side that cannot
-open what it gets. Keys depend on the two identities alone, so a server that repeats an old header
-with its messages is not noticed.
+Each direction between two keys is a secretstream of its own. The first byte of a payload gives its
+type: the header of a new stream, a message, or a request for a new stream from a side that cannot
+decrypt what it receives. Keys depend on the two identities alone, so it is not noticed if a server
+replays an old header with its messages.
 
-`send` and `receive_packet` are fed by the owner; payloads to send wait in `data_to_send` and
-messages in `next_event`. Times are nanoseconds of a clock that never goes back.
+The owner calls `send` and `receive_packet`; payloads to send are in `data_to_send`, and received
+messages in `next_event`. Times are nanoseconds of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ StreamState = bindings.crypto_secretstream_xchacha20poly1305_state
 
 @dataclass(frozen=True, slots=True)
 class MessageReceived:
-    """A message came, and was opened.
+    """A message was received and decrypted.
 
     Attributes:
-        key: of the peer.
-        message: its text.
+        key: key of the peer.
+        message: plaintext of the message.
     """
 
     key: bytes
@@ -56,7 +56,7 @@ class _Peer:
     active_ns: int
     sending: StreamState | None = None
     receiving: StreamState | None = None
-    asked_ns: int | None = field(default=None)  # when it was asked for a new stream
+    asked_ns: int | None = field(default=None)  # when a new stream was last requested
 
 
 class EndToEnd:
@@ -71,13 +71,14 @@ class EndToEnd:
         max_peers: int = MAX_PEERS,
         idle_ns: int = PEER_IDLE_NS,
     ) -> None:
-        """
+        """Create the streams of an identity.
+
         Args:
-            secret: libsodium's 64 byte ed25519 secret key: seed and public key.
-            random: returns so many random bytes.
-            listener: whether peers may begin.
-            max_peers: with streams at a time.
-            idle_ns: time without a message either way after which a peer is forgotten.
+            secret: libsodium's 64-byte ed25519 secret key: seed and public key.
+            random: function that returns the given number of random bytes.
+            listener: whether peers may start a conversation.
+            max_peers: maximum number of peers with streams at a time.
+            idle_ns: time without a message in either direction after which a peer is forgotten.
         """
         self._public = bindings.crypto_sign_ed25519_pk_to_curve25519(secret[32:])
         self._secret = bindings.crypto_sign_ed25519_sk_to_curve25519(secret)
@@ -85,22 +86,22 @@ class EndToEnd:
         self._listener = listener
         self._max_peers = max_peers
         self._idle_ns = idle_ns
-        self._peers: dict[bytes, _Peer] = {}  # the one active last is at the end
+        self._peers: dict[bytes, _Peer] = {}  # the most recently active one is last
         self._output: list[tuple[bytes, bytes]] = []
         self._events: deque[MessageReceived] = deque()
 
     def active_peers(self, now_ns: int) -> list[bytes]:
-        """Return the keys of the peers with streams, the longest unused first."""
+        """Return the keys of the peers with streams, the least recently used first."""
         self._forget_idle(now_ns)
         return list(self._peers)
 
     def send(self, key: bytes, message: bytes, now_ns: int) -> None:
-        """Encrypt a message for a peer; a stream begins if there is none.
+        """Encrypt a message for a peer, with a new stream if there is none.
 
         Raises:
             MessageSizeError: the message is longer than `MAX_PLAINTEXT_BYTES`.
-            TooManyPeersError: with as many peers as may be.
-            PeerError: nobody can encrypt for this key.
+            TooManyPeersError: the maximum number of peers have streams.
+            PeerError: it is impossible to encrypt for this key.
         """
         if len(message) > MAX_PLAINTEXT_BYTES:
             raise MessageSizeError(
@@ -111,20 +112,20 @@ class EndToEnd:
         self._output.append((key, bytes((MESSAGE,)) + sealed))
 
     def open(self, key: bytes, now_ns: int) -> None:
-        """Begin a stream to a peer, if there is none.
+        """Start a stream to a peer, if there is none.
 
         Raises:
-            TooManyPeersError: with as many peers as may be.
-            PeerError: nobody can encrypt for this key.
+            TooManyPeersError: the maximum number of peers have streams.
+            PeerError: it is impossible to encrypt for this key.
         """
         self._open(key, now_ns)
 
     def close_peer(self, key: bytes) -> None:
-        """Forget a peer; it is not told."""
+        """Forget a peer, without notifying it."""
         self._peers.pop(key, None)
 
     def receive_packet(self, key: bytes, payload: bytes, now_ns: int) -> None:
-        """Take a packet of a peer; what is malformed is ignored."""
+        """Handle a packet of a peer; malformed ones are ignored."""
         self._forget_idle(now_ns)
         if not payload:
             return
@@ -141,7 +142,7 @@ class EndToEnd:
         elif kind == MESSAGE:
             self._take_message(key, peer, rest, now_ns)
         elif kind == REQUEST_NEW_STREAM and not rest:
-            peer.sending = None  # the new one begins with the next message
+            peer.sending = None  # the next message starts a new one
 
     def data_to_send(self) -> list[tuple[bytes, bytes]]:
         """Return the packets to send, destination and payload, in order."""
@@ -149,7 +150,7 @@ class EndToEnd:
         return output
 
     def next_event(self) -> MessageReceived | None:
-        """Return what happened next."""
+        """Return the next event, or None."""
         return self._events.popleft() if self._events else None
 
     def _open(self, key: bytes, now_ns: int) -> StreamState:
@@ -176,7 +177,7 @@ class EndToEnd:
                     peer.receiving, sealed
                 )
             except CryptoError:
-                pass  # the stream is as it was
+                pass  # the stream's state is unchanged
             else:
                 self._events.append(MessageReceived(key, message))
                 return
@@ -196,7 +197,7 @@ class EndToEnd:
     def _meet(self, key: bytes, now_ns: int) -> _Peer:
         try:
             theirs = bindings.crypto_sign_ed25519_pk_to_curve25519(key)
-            # The smaller key is the client; with oneself both would be the server.
+            # The smaller key is the client; with the own key, both sides would be the server.
             keys = (
                 bindings.crypto_kx_client_session_keys
                 if self._public < theirs
@@ -217,7 +218,7 @@ class EndToEnd:
 
 
 def _stream(header: bytes, key: bytes) -> StreamState:
-    """A stream's state: both ends begin with the same, so a header may come from anywhere."""
+    """Return the state of a stream. Both ends start with the same one, so it suits sending too."""
     state = StreamState()
     bindings.crypto_secretstream_xchacha20poly1305_init_pull(state, header, key)
     return state

@@ -1,11 +1,11 @@
-"""What is wrong with input, and with what an application asks for.
+"""Errors of received input, and of invalid use by an application.
 
 SbdError
 ├── FrameError           the peer broke the protocol
-├── KeyFormatError       text or bytes are not a key
+├── KeyFormatError       a text or some bytes are not a key
 ├── MessageSizeError     a message of the application is too long
 ├── ClosedError          the connection has ended
-└── PeerError            no encrypted stream with this peer
+└── PeerError            there cannot be an encrypted stream with this peer
     └── TooManyPeersError
 """
 
@@ -15,7 +15,7 @@ from enum import StrEnum
 
 
 class DropReason(StrEnum):
-    """Why a server drops a connection without a close frame."""
+    """Reasons for which a server drops a connection without a close frame."""
 
     ILLEGAL_KEY = "illegal_key"
     TOO_SHORT = "too_short"
@@ -31,14 +31,14 @@ class DropReason(StrEnum):
 
 
 class SbdError(Exception):
-    """The root of this package's errors."""
+    """Base class of this package's errors."""
 
 
 class FrameError(SbdError):
-    """A peer sent what the protocol does not allow.
+    """A peer sent something that the protocol does not allow.
 
     Attributes:
-        reason: of the drop.
+        reason: reason for which a server drops the connection.
     """
 
     def __init__(self, reason: DropReason, text: str) -> None:
@@ -47,11 +47,11 @@ class FrameError(SbdError):
 
 
 class KeyFormatError(SbdError):
-    """Not 32 bytes in base64url without padding, or a key that cannot be addressed."""
+    """A key is not 32 bytes in base64url without padding, or cannot be addressed."""
 
 
 class MessageSizeError(SbdError):
-    """A message is longer than fits."""
+    """A message is too long."""
 
 
 class ClosedError(SbdError):
@@ -59,8 +59,8 @@ class ClosedError(SbdError):
 
 
 class PeerError(SbdError):
-    """This peer cannot be talked to."""
+    """There cannot be an encrypted stream with this peer."""
 
 
 class TooManyPeersError(PeerError):
-    """As many peers as may be are being talked to."""
+    """The maximum number of peers have streams already."""

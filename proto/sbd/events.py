@@ -1,4 +1,4 @@
-"""What happened on a connection, for its owner."""
+"""Events of a connection, for its owner."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from proto.sbd.errors import DropReason
 
 @dataclass(frozen=True, slots=True)
 class Authenticated:
-    """The client holds its key; it is reachable once what is there to be sent has been written."""
+    """The client has proved its key; it is reachable once all data to send has been written."""
 
 
 @dataclass(frozen=True, slots=True)
 class PacketReceived:
-    """A packet came.
+    """A packet was received.
 
     Attributes:
-        key: the destination in a server, the source in a client.
-        payload: of it.
+        key: key of the destination in a server, of the source in a client.
+        payload: payload of the packet.
     """
 
     key: bytes
@@ -27,10 +27,10 @@ class PacketReceived:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """The server has to end the connection at once, without a close frame.
+    """The server must end the connection at once, without a close frame.
 
     Attributes:
-        reason: to be counted.
+        reason: reason, for counts.
     """
 
     reason: DropReason
@@ -38,11 +38,11 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """A client may send.
+    """The client may send.
 
     Attributes:
-        byte_nanos: the time each byte takes, in nanoseconds.
-        idle_ms: the silence after which the server drops the connection.
+        byte_nanos: time that each byte takes, in nanoseconds.
+        idle_ms: silence after which the server drops the connection, in milliseconds.
     """
 
     byte_nanos: int
@@ -51,10 +51,10 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A client has to close the connection: its server broke the protocol.
+    """The client must close the connection, because its server broke the protocol.
 
     Attributes:
-        text: what it did.
+        text: what the server did.
     """
 
     text: str

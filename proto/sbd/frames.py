@@ -1,8 +1,8 @@
-"""Messages of SBD between bytes and values; one is one websocket message (sheet section 1).
+"""Encoding and decoding of SBD messages, each of which is one websocket message (sheet section 1).
 
 The first 32 bytes are a public key, or a command: 28 zero bytes and a name of four. Integers are
 signed, 32 bits, big-endian. A server reads with `parse_from_client`, a client with
-`parse_from_server`: each checks the lengths that the reference checks.
+`parse_from_server`; each makes the length checks that the reference makes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Forward(NamedTuple):
     """A packet.
 
     Attributes:
-        key: of the destination on the way to a server, of the source on the way from it.
+        key: key of the destination on the way to a server, of the source on the way from it.
         payload: at most `MAX_PAYLOAD_BYTES`.
     """
 
@@ -55,39 +55,39 @@ class Forward(NamedTuple):
 
 
 class LimitByteNanos(NamedTuple):
-    """The time that each byte takes of its sender, in nanoseconds."""
+    """Time that a client must take to send each byte, in nanoseconds."""
 
     byte_nanos: int
 
 
 class LimitIdle(NamedTuple):
-    """The silence after which the server drops a connection."""
+    """Silence after which the server drops a connection, in milliseconds."""
 
     idle_ms: int
 
 
 class AuthRequest(NamedTuple):
-    """What a client has to sign."""
+    """Nonce that a client must sign."""
 
     nonce: bytes
 
 
 class AuthResponse(NamedTuple):
-    """A nonce's signature."""
+    """Signature of a nonce."""
 
     signature: bytes
 
 
 class Ready(NamedTuple):
-    """The server takes and delivers packets from here on."""
+    """The server accepts and delivers packets from now on."""
 
 
 class KeepAlive(NamedTuple):
-    """A client without anything to say."""
+    """Message that a client sends to keep an idle connection."""
 
 
 class Unknown(NamedTuple):
-    """Another command: to be ignored."""
+    """Another command, which is ignored."""
 
     name: bytes
 
@@ -97,10 +97,11 @@ FromServer = Forward | LimitByteNanos | LimitIdle | AuthRequest | Ready | Unknow
 
 
 def parse_from_client(message: bytes) -> FromClient:
-    """Read a message as a server does: what only servers send is unknown to it.
+    """Read a message as a server does; commands that only servers send are unknown to it.
 
     Raises:
-        FrameError: too short, too long, or an authentication response of a wrong length.
+        FrameError: the message is too short or too long, or is an authentication response of a
+            wrong length.
     """
     header = _header(message)
     if not header.startswith(ZEROS):
@@ -120,7 +121,7 @@ def parse_from_server(message: bytes) -> FromServer:
     """Read a message as a client does.
 
     Raises:
-        FrameError: too short, too long, or a command of a wrong length.
+        FrameError: the message is too short or too long, or is a command of a wrong length.
     """
     header = _header(message)
     if not header.startswith(ZEROS):
@@ -140,7 +141,7 @@ def forward(key: bytes, payload: bytes) -> bytes:
     """Encode a packet.
 
     Args:
-        key: of the destination in a client, of the source in a server.
+        key: key of the destination in a client, of the source in a server.
         payload: at most `MAX_PAYLOAD_BYTES`.
 
     Raises:
@@ -154,17 +155,17 @@ def forward(key: bytes, payload: bytes) -> bytes:
 
 
 def limit_byte_nanos(byte_nanos: int) -> bytes:
-    """Encode the time each byte takes; what is above the largest number becomes that."""
+    """Encode the time that each byte takes; values above `MAX_INT` are reduced to it."""
     return LIMIT_BYTE_NANOS + _INT.pack(min(byte_nanos, MAX_INT))
 
 
 def limit_idle(idle_ms: int) -> bytes:
-    """Encode the silence that ends a connection."""
+    """Encode the silence that ends a connection; values above `MAX_INT` are reduced to it."""
     return LIMIT_IDLE_MS + _INT.pack(min(idle_ms, MAX_INT))
 
 
 def auth_request(nonce: bytes) -> bytes:
-    """Encode the nonce a client has to sign."""
+    """Encode the nonce that a client must sign."""
     return AUTH_REQUEST + nonce
 
 
@@ -174,13 +175,14 @@ def auth_response(signature: bytes) -> bytes:
 
 
 def key_of_path(segment: str) -> bytes:
-    """Return the key that a path names, as strictly as the reference reads it.
+    """Return the key that a path names, read as strictly as the reference does.
 
     Args:
         segment: the path without its slash, percent-decoded.
 
     Raises:
-        KeyFormatError: not base64url without padding, bits set that no key has, or not 32 bytes.
+        KeyFormatError: the segment is not 32 bytes in base64url without padding, or has unused
+            bits set.
     """
     if not _PATH.fullmatch(segment):
         raise KeyFormatError(
@@ -196,21 +198,22 @@ def key_of_path(segment: str) -> bytes:
 
 
 def accept_as_argument(parser: ArgumentParser) -> None:
-    """Let a parser of a command line read a key that begins with a dash, as one in 64 does.
+    """Make a command-line parser accept a key that begins with a dash, as one in 64 does.
 
-    argparse takes what begins with a dash for an option, unless it looks like a number: so does
-    what has the form of a key.
+    argparse takes an argument that begins with a dash for an option, unless it looks like a
+    negative
+    number: make it accept arguments that look like a key instead.
     """
     parser._negative_number_matcher = _DASHED_PATH
 
 
 def path_of_key(key: bytes) -> str:
-    """Return how a path names a key."""
+    """Return the path segment that names a key."""
     return urlsafe_b64encode(key).rstrip(b"=").decode()
 
 
 def is_addressable(key: bytes) -> bool:
-    """Whether packets can be sent to a key: one that begins as a command does is illegal."""
+    """Return whether packets can be sent to a key: it must not begin like a command."""
     return len(key) == KEY_BYTES and not key.startswith(ZEROS)
 
 

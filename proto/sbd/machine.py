@@ -1,9 +1,9 @@
 """Both sides of a connection, without IO (sheet sections 3, 4 and 5.5).
 
-Feed either with whole websocket messages (`receive_data`), then drain two queues: messages to send
-(`data_to_send`) and events for the owner (`next_event`). Times are nanoseconds of a clock that
-never goes back, and are passed to every call; `next_timer` says when `handle_timer` is to be
-called. Nonces and signatures come from the owner.
+Pass either side whole websocket messages (`receive_data`), then take the messages to send
+(`data_to_send`) and the events for the owner (`next_event`). Times are nanoseconds of a monotonic
+clock, and are passed to every call; `next_timer` returns when to call `handle_timer`. Nonces and
+signatures come from the owner.
 
     client                      server
                      <-- lbrt   start()
@@ -14,8 +14,8 @@ called. Nonces and signatures come from the owner.
     send()           -->        PacketReceived; the owner finds the other connection
     PacketReceived   <--        `frames.forward` with the source in it, written by the owner
 
-A server drops a connection at the first thing that is wrong, in the handshake as well: a client
-whose handshake failed never sends a packet under a key it does not hold.
+A server drops a connection at the first error, in the handshake as well: a client whose handshake
+failed never sends a packet under a key that it has not proved.
 """
 
 from __future__ import annotations
@@ -54,11 +54,13 @@ from proto.sbd.events import (
 NANOS_PER_MS: Final = 1_000_000
 
 Charge = Callable[[int, int], bool]
-"""Counts so many bytes of an address at a time, and says whether they may pass."""
+"""Function that counts a number of bytes of an address at a time, and returns whether they may
+pass.
+"""
 
 
 class State(Enum):
-    """Of a connection, on either side."""
+    """State of a connection, on either side."""
 
     HANDSHAKE = "handshake"
     READY = "ready"
@@ -66,12 +68,12 @@ class State(Enum):
 
 
 class ServerSide:
-    """One connection as its server sees it.
+    """The server's side of a connection.
 
     Attributes:
-        charge: counts what its client sends; may be replaced at any time.
-        key: the public key it is opened under.
-        state: of the connection; packets may be delivered while it is READY.
+        charge: function that counts what the client sends; may be replaced at any time.
+        key: public key under which the connection is opened.
+        state: state of the connection; packets may be delivered while it is READY.
     """
 
     __slots__ = ("_byte_nanos", "_deadline_ns", "_events", "_idle_ms", "_nonce", "_output",
@@ -80,29 +82,30 @@ class ServerSide:
     def __init__(
         self, key: bytes, nonce: bytes, charge: Charge, idle_ms: int = DEFAULT_IDLE_MS
     ) -> None:
-        """
+        """Create the server's side of a connection.
+
         Args:
-            key: of the path.
+            key: key from the path.
             nonce: 32 random bytes.
-            charge: counts what its address sends, `ByteRate.charge` of it.
-            idle_ms: silence that ends the connection, and the time of the whole handshake.
+            charge: function that counts what the client's address sends, such as `ByteRate.charge`.
+            idle_ms: silence that ends the connection, and time-out of the whole handshake.
         """
         self.key = key
         self.state = State.HANDSHAKE
         self._nonce = nonce
         self.charge = charge
         self._idle_ms = idle_ms
-        self._byte_nanos = 0  # as the client was told
+        self._byte_nanos = 0  # last value announced to the client
         self._deadline_ns: int | None = None
         self._output: list[bytes] = []
         self._events: deque[ServerEvent] = deque()
 
     def start(self, byte_nanos: int, now_ns: int) -> None:
-        """Begin the handshake; a key that cannot be addressed is dropped with nothing sent.
+        """Begin the handshake, or drop a key that cannot be addressed without sending anything.
 
         Args:
-            byte_nanos: what each byte takes for now.
-            now_ns: the clock.
+            byte_nanos: time that each byte takes for now, in nanoseconds.
+            now_ns: current time.
         """
         if not frames.is_addressable(self.key):
             self._drop(DropReason.ILLEGAL_KEY)
@@ -112,22 +115,23 @@ class ServerSide:
         self._output.append(frames.auth_request(self._nonce))
 
     def announce(self, byte_nanos: int) -> None:
-        """Tell the client what each byte takes, if that has changed."""
+        """Send the client the time that each byte takes, if it has changed."""
         if self.state is not State.ENDED and byte_nanos != self._byte_nanos:
             self._byte_nanos = byte_nanos
             self._output.append(frames.limit_byte_nanos(byte_nanos))
 
     def receive_data(self, message: bytes, now_ns: int) -> None:
-        """Take one message of the client."""
+        """Handle one message of the client."""
         for packet in self.receive_messages([message], now_ns):
             self._events.append(PacketReceived(packet[:HEADER_BYTES], packet[HEADER_BYTES:]))
 
     def receive_messages(self, messages: list[bytes], now_ns: int) -> list[bytes]:
-        """Take what one read brought.
+        """Handle the messages of one read.
 
         Returns:
-            The packets among them as they came, destination first, in order. They are no events:
-            a server under load has thousands in a turn.
+            The packets among them, unchanged and in order; each begins with its destination. No
+            events
+            are queued for them, because a loaded server has thousands in one turn of the loop.
         """
         packets: list[bytes] = []
         for message in messages:
@@ -161,15 +165,15 @@ class ServerSide:
         return output
 
     def next_event(self) -> ServerEvent | None:
-        """Return what happened next."""
+        """Return the next event, or None."""
         return self._events.popleft() if self._events else None
 
     def next_timer(self) -> int | None:
-        """Return when `handle_timer` is to be called."""
+        """Return when to call `handle_timer`, or None."""
         return self._deadline_ns
 
     def handle_timer(self, now_ns: int) -> None:
-        """Drop a client that was silent for too long, or is not done with its handshake."""
+        """Drop a client that was silent for too long, or did not complete its handshake in time."""
         if self._deadline_ns is not None and now_ns >= self._deadline_ns:
             handshake = self.state is State.HANDSHAKE
             self._drop(DropReason.HANDSHAKE_TIMEOUT if handshake else DropReason.IDLE)
@@ -200,43 +204,45 @@ class ServerSide:
 
 
 class ClientSide:
-    """One connection as its client sees it.
+    """The client's side of a connection.
 
-    It sends no faster than the server asks, and says something each half of the time after which
-    silence would end the connection.
+    It keeps to the pace that the server asks for, and sends something whenever half of the idle
+    time
+    has passed.
 
     Attributes:
-        state: of the connection.
+        state: state of the connection.
     """
 
     __slots__ = ("_byte_nanos", "_events", "_idle_ms", "_next_send_ns", "_queue", "_quiet_ns",
                  "_sign", "_urgent", "_waiting_bytes", "state")  # fmt: skip
 
     def __init__(self, sign: Callable[[bytes], bytes], now_ns: int) -> None:
-        """
+        """Create the client's side of a connection.
+
         Args:
-            sign: returns the 64 byte ed25519 signature of a nonce.
-            now_ns: the clock.
+            sign: function that returns the 64-byte ed25519 signature of a nonce.
+            now_ns: current time.
         """
         self.state = State.HANDSHAKE
         self._sign = sign
         self._byte_nanos = DEFAULT_BYTE_NANOS
         self._idle_ms = DEFAULT_IDLE_MS
-        self._urgent: list[bytes] = []  # go out at once, and are accounted
+        self._urgent: list[bytes] = []  # sent at once, but counted for the pace
         self._queue: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._events: deque[ClientEvent] = deque()
         self._next_send_ns = now_ns
-        self._quiet_ns = now_ns  # when it last sent something
+        self._quiet_ns = now_ns  # when something was last sent
 
     @property
     def has_room(self) -> bool:
-        """Whether another packet may wait here for its turn."""
+        """Whether another packet may be queued."""
         return self._waiting_bytes < MAX_WAITING_BYTES
 
     @property
     def waits(self) -> bool:
-        """Whether packets wait here for their turn."""
+        """Whether packets are queued."""
         return bool(self._queue)
 
     def send(self, key: bytes, payload: bytes) -> None:
@@ -253,14 +259,14 @@ class ClientSide:
         self._waiting_bytes += len(message)
 
     def end(self) -> None:
-        """Note that the connection has ended."""
+        """Record that the connection has ended."""
         self.state = State.ENDED
         self._queue.clear()
         self._urgent.clear()
         self._waiting_bytes = 0
 
     def receive_data(self, message: bytes, now_ns: int) -> None:
-        """Take one message of the server."""
+        """Handle one message of the server."""
         if self.state is State.ENDED:
             return
         try:
@@ -300,18 +306,18 @@ class ClientSide:
         return output
 
     def next_event(self) -> ClientEvent | None:
-        """Return what happened next."""
+        """Return the next event, or None."""
         return self._events.popleft() if self._events else None
 
     def next_timer(self) -> int | None:
-        """Return when `handle_timer` is to be called, and `data_to_send` after it."""
+        """Return when to call `handle_timer`, and `data_to_send` after it; or None."""
         if self.state is not State.READY:
             return None
         keep_alive_ns = self._keep_alive_ns()
         return min(self._next_send_ns, keep_alive_ns) if self._queue else keep_alive_ns
 
     def handle_timer(self, now_ns: int) -> None:
-        """Say something if it is time to."""
+        """Queue a keep-alive if it is due."""
         if self.state is State.READY and not self._urgent and now_ns >= self._keep_alive_ns():
             self._urgent.append(frames.KEEP_ALIVE)
 
@@ -335,7 +341,7 @@ class ClientSide:
 
 
 def _is_signed(key: bytes, nonce: bytes, signature: bytes) -> bool:
-    """Whether the holder of a key signed the nonce; false for keys of small order (libsodium)."""
+    """Return whether a key signed the nonce; False for keys of small order (libsodium)."""
     assert len(signature) == SIGNATURE_BYTES
     try:
         crypto_sign_open(signature + nonce, key)

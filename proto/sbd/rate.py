@@ -1,8 +1,8 @@
-"""How much one address may send: virtual scheduling, as the reference does (sheet section 5.1).
+"""Rate limit of one address, by virtual scheduling, as in the reference (sheet section 5.1).
 
-Each byte moves the time by which all that was sent would have come at the allowed rate. A message
-passes while that time is ahead of the clock by no more than the burst. What is refused stays
-charged. Times are nanoseconds of a clock that never goes back.
+Each byte advances the time at which everything sent would have arrived at the allowed rate. A
+message passes if that time is ahead of the clock by no more than the burst. Refused messages stay
+charged. Times are nanoseconds of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from proto.sbd.bounds import (
 )
 
 KBIT_NANOS = 8_000_000
-"""Nanoseconds that a byte takes at one kilobit a second."""
+"""Nanoseconds that a byte takes at one kilobit per second."""
 
 
 def byte_nanos_of(kbit_per_s: int) -> int:
-    """Return the nanoseconds each byte takes; 0, which is no limit, above 8,000,000 kbit/s.
+    """Return the nanoseconds that each byte takes; 0 (no limit) above 8,000,000 kbit/s.
 
     Raises:
         ValueError: the rate is not above 0.
@@ -30,11 +30,11 @@ def byte_nanos_of(kbit_per_s: int) -> int:
 
 
 def announced_byte_nanos(byte_nanos: int, connections: int) -> int:
-    """Return the `lbrt` of each connection of an address: they share what the address may send.
+    """Return the `lbrt` of each connection of an address, which share the rate of the address.
 
     Args:
-        byte_nanos: of the address; 0 for no limit.
-        connections: that are open, authenticated or not.
+        byte_nanos: nanoseconds that each byte of the address takes; 0: no limit.
+        connections: number of open connections, authenticated or not.
     """
     if not byte_nanos:
         return UNLIMITED_BYTE_NANOS
@@ -42,12 +42,12 @@ def announced_byte_nanos(byte_nanos: int, connections: int) -> int:
 
 
 class ByteRate:
-    """What one address has sent, against what it may.
+    """The bytes that one address has sent, measured against its rate.
 
     Attributes:
-        byte_nanos: nanoseconds each byte takes; 0 for no limit.
-        due_ns: the time by which all of it would have come at the allowed rate.
-        charged_bytes: all that was counted.
+        byte_nanos: nanoseconds that each byte takes; 0: no limit.
+        due_ns: time at which all of them would have arrived at the allowed rate.
+        charged_bytes: number of bytes counted so far.
     """
 
     __slots__ = ("_burst_bytes", "_burst_ns", "byte_nanos", "charged_bytes", "due_ns")
@@ -55,10 +55,11 @@ class ByteRate:
     def __init__(
         self, byte_nanos: int = DEFAULT_BYTE_NANOS, burst_bytes: int = DEFAULT_BURST_BYTES
     ) -> None:
-        """
+        """Create the rate of an address that has sent nothing.
+
         Args:
-            byte_nanos: nanoseconds each byte takes; 0 for no limit.
-            burst_bytes: what may come at once after a silence.
+            byte_nanos: nanoseconds that each byte takes; 0: no limit.
+            burst_bytes: bytes that may arrive at once after a silence.
         """
         self.byte_nanos = byte_nanos
         self._burst_bytes = burst_bytes
@@ -66,23 +67,23 @@ class ByteRate:
         self.due_ns = self.charged_bytes = 0
 
     def change(self, byte_nanos: int, now_ns: int) -> None:
-        """Let each byte take another time; bytes that were sent too early stay owed as bytes."""
+        """Change the time that each byte takes; bytes that were sent too early stay owed."""
         owed_bytes = max(0, self.due_ns - now_ns) // self.byte_nanos if self.byte_nanos else 0
         self.byte_nanos = byte_nanos
         self._burst_ns = self._burst_bytes * byte_nanos
         self.due_ns = now_ns + owed_bytes * byte_nanos
 
     def charge(self, size_bytes: int, now_ns: int) -> bool:
-        """Count what was sent, and return whether it may pass."""
+        """Count bytes that were sent, and return whether they may pass."""
         self.charged_bytes += size_bytes
         self.due_ns = max(self.due_ns, now_ns) + size_bytes * self.byte_nanos
         return self.due_ns - now_ns <= self._burst_ns
 
     def fits(self, size_bytes: int, now_ns: int) -> bool:
-        """Whether so much would pass; counts nothing."""
+        """Return whether a number of bytes would pass, without counting them."""
         ahead_ns = max(0, self.due_ns - now_ns) + size_bytes * self.byte_nanos
         return ahead_ns <= self._burst_ns
 
     def is_idle(self, now_ns: int) -> bool:
-        """Whether it may be forgotten: all it was charged has had its time."""
+        """Return whether this rate can be forgotten, because all charged bytes are paid off."""
         return self.due_ns <= now_ns

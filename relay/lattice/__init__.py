@@ -1,4 +1,5 @@
 """The operator's side of the wasmCloud lattice: policies, pages, commands and processes.
 
-The processes are of the package `lattice`; this app starts them and talks to them through Redis.
+The programs of the processes are in the package `lattice`; this app starts them, and communicates
+with them through Redis.
 """

@@ -40,7 +40,7 @@ from relay.resources.values import Choice, Flag, Moment, Number, Real, Text
 
 
 def _key_in(url: str) -> str:
-    """Return the public key with which the URL of an actor or a provider ends."""
+    """Return the public key at the end of the URL of an actor or a provider."""
     return url.rpartition("/")[2]
 
 
@@ -138,7 +138,7 @@ _POLICY_LISTS: Final = (
 
 
 def _form_of(name: str) -> Callable[[str], None]:
-    """Return a check of a list of a policy."""
+    """Return a function that checks a list of a policy."""
     read = read_twins if name == "twins" else read_patterns
 
     def check(text: str) -> None:

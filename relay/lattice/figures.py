@@ -1,4 +1,4 @@
-"""What the processes of the lattice tell in Redis, and the metrics that are made of it."""
+"""Reports of the lattice's processes in Redis, and the metrics that are derived from them."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Process(NamedTuple):
     """A bridge or a monitor that is alive.
 
     Attributes:
-        id: of the process.
-        values: what it says of itself: kind, pid, started, and more by its kind.
+        id: id of the process.
+        values: its report: kind, pid, started, and further values that depend on the kind.
     """
 
     id: str
@@ -42,17 +42,17 @@ class Process(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """A `ProcessKind`."""
+        """Kind of the process, a `ProcessKind`."""
         return str(self.values.get("kind", ""))
 
     @property
     def connected(self) -> bool:
-        """Whether it has a connection to NATS."""
+        """Whether it is connected to NATS."""
         return bool(self.values.get("nats") == CONNECTED)
 
 
 class Totals:
-    """Counts since the first process, of all processes together."""
+    """Counts of all processes together, since the first one."""
 
     def __init__(self, fields: Mapping[Any, Any]) -> None:
         self.counts: dict[tuple[str, ...], float] = {
@@ -60,7 +60,7 @@ class Totals:
         }
 
     def by_label(self, total: Total) -> dict[str, float]:
-        """Return the counts of a total that has one label, or none, by the label."""
+        """Return the counts of a total by its label; the total has one label, or none."""
         return {
             "".join(labels): count
             for (name, *labels), count in self.counts.items()
@@ -69,7 +69,7 @@ class Totals:
 
 
 def processes(redis: Redis) -> list[Process]:
-    """Return the processes that are alive, by their ids.
+    """Return the live processes, in the order of their ids.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -82,7 +82,7 @@ def processes(redis: Redis) -> list[Process]:
 
 
 def totals(redis: Redis) -> Totals:
-    """Return the counts.
+    """Return the totals of all processes.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -92,7 +92,7 @@ def totals(redis: Redis) -> Totals:
 
 
 def findings(redis: Redis, newest: int) -> list[tuple[str, FindingRow]]:
-    """Return what monitors found and the id of each, the newest first.
+    """Return the newest findings of monitors with their ids, the newest first.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -102,7 +102,7 @@ def findings(redis: Redis, newest: int) -> list[tuple[str, FindingRow]]:
 
 
 def decode_findings(entries: Iterable[Any]) -> list[tuple[str, FindingRow]]:
-    """Return ids and rows of entries of the stream; those of an unknown form are skipped."""
+    """Return ids and rows of stream entries; entries that cannot be decoded are skipped."""
     name, found = state.FINDING_FIELD.encode(), []
     for each, row in entries:
         with contextlib.suppress(FormatError, KeyError):
@@ -111,7 +111,7 @@ def decode_findings(entries: Iterable[Any]) -> list[tuple[str, FindingRow]]:
 
 
 def read(redis: Redis) -> dict[str, float]:
-    """Return series and their values.
+    """Return the metrics of the lattice: values by series.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -120,7 +120,7 @@ def read(redis: Redis) -> dict[str, float]:
 
 
 async def read_async(redis: AsyncRedis) -> dict[str, float]:
-    """As `read`, on an event loop."""
+    """Return the same as `read`, from an event loop."""
     ids = _ids(await redis.zrevrange(state.PROCESSES, 0, MAX_PROCESSES - 1))
     async with redis.pipeline(transaction=False) as pipe:
         pipe.hgetall(state.TOTALS)

@@ -1,9 +1,10 @@
-"""Findings of the monitor in the audit log: one entry for each reason and origin in five minutes.
+"""Writes findings of the monitor to the audit log: one entry per reason and origin in five minutes.
 
-    stream in Redis -> counted in one row, with the position -> entries once the time is over
+    stream in Redis -> counts in one row, with the position -> entries at the end of the window
 
-How far the stream was read and what it was counted to are written in one transaction: however a
-reader ends, each finding counts once. What the stream lost before it was read counts not at all.
+The position in the stream and the counts up to it are written in one transaction: however a reader
+ends, each finding is counted once. Findings that the stream drops before they are read are not
+counted at all.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from relay.ops.redis_client import client, text
 ACTION: Final = "lattice.finding"
 WINDOW_S: Final = 300.0
 MAX_ORIGINS: Final = 20
-"""Pairs of a reason and an origin in one window; others are one for each reason: a sender claims
-any origin."""
+"""Maximum number of pairs of reason and origin in one window; further ones are merged into one for
+each reason, because a sender can claim any origin.
+"""
 OTHERS: Final = "(others)"
 BATCH: Final = 1_000
 _SAMPLE: Final = (
@@ -36,13 +38,13 @@ _SAMPLE: Final = (
 
 
 def follow(now: float | None = None) -> int:
-    """Read on to the end of the stream.
+    """Read to the end of the stream, and write entries for windows that are over.
 
     Args:
-        now: in seconds; the clock unless given.
+        now: current time, in seconds since 1970; None: that of the clock.
 
     Returns:
-        How many entries were written.
+        The number of entries that were written.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -58,7 +60,7 @@ def follow(now: float | None = None) -> int:
 
 
 def _step(now: float) -> tuple[int, bool]:
-    """Read a batch; return entries written, and whether there may be more to read."""
+    """Read a batch; return the number of written entries, and whether there may be more to read."""
     seen = FindingsRead.objects.get(pk=FindingsRead.ONLY)
     entries: Any = client().xrange(state.FINDINGS, min=f"({seen.position}", count=BATCH)
     end = text(entries[-1][0]) if entries else _end_before(seen.position)
@@ -87,7 +89,10 @@ def _is_over(row: FindingsRead, now: float) -> bool:
 
 
 def _end_before(position: str) -> str:
-    """Return where to read on: the end of the stream, where Redis lost what was read of it."""
+    """Return the position to continue from.
+
+    It is the old position, or the end of the stream if that is before it because Redis lost data.
+    """
     last: Any = client().xrevrange(state.FINDINGS, count=1)
     end = text(last[0][0]) if last else position
     return min(end, position, key=_order)

@@ -1,4 +1,4 @@
-"""What the hosts of the lattice run, as resources: hosts, actors, providers."""
+"""The contents of the lattice's hosts as resources: hosts, actors, providers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from relay.resources.values import Choice, Moment, Number, Pairs, Text
 
 
 def rows_of(kind: Seen, row: type[Any], fields: tuple[Field, ...]) -> Callable[..., list[Named]]:
-    """Return what fetches the rows of a kind, by filters."""
+    """Return a function that fetches the rows of a kind by filters."""
 
     def items(**filters: str) -> list[Named]:
         return matching(named(listing.seen(kind, row)), fields, filters)
@@ -117,7 +117,7 @@ _OF_BOTH: Final = (
     Related("Calls in the last hour", "lattice_calls", "entity", ("name", "entity")),
     Related("Findings", "lattice_findings", "origin", ("caller",)),
 )
-"""Related to an actor as to a provider."""
+"""Lists related to an actor, and to a provider."""
 
 ACTORS: Final = Resource(
     name="lattice_actors", noun="lattice_actor", path="lattice/actors", word="actors",

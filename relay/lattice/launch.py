@@ -1,8 +1,9 @@
-"""A process of the lattice as a child of a relay: `python -m relay.lattice.launch bridge`.
+"""Starts a process of the lattice as a child of a relay: `python -m relay.lattice.launch bridge`.
 
-The program itself is of the package `lattice`, which knows nothing of this site. This module reads
-the site's settings and the files that they name, and becomes that program, with all of it as one
-JSON document on standard input.
+The program itself is in the package `lattice`, which does not depend on this site. This module
+reads
+the site's settings and the files that they name, and executes that program in its own process, with
+all of them as one JSON document on standard input.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class SettingsError(Exception):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Become a process of the lattice; 2 when a setting is wrong."""
+    """Become a process of the lattice; return 2 if a setting is wrong."""
     parser = argparse.ArgumentParser()
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--lifeline-fd", type=int)
@@ -65,13 +66,13 @@ def become(document: dict[str, Any]) -> None:
 def describe(
     kind: str, *, relay: str | None = None, twins: str | None = None, embedded: bool = False
 ) -> dict[str, Any]:
-    """Return what a process of the lattice has to know.
+    """Return the settings of a process of the lattice.
 
     Args:
-        kind: of `KINDS`.
+        kind: one of `KINDS`.
         relay: URL of the relay that the bridge's twin uses.
-        twins: URL of the operator site; None: the chain of the settings.
-        embedded: whether keys and NATS server are those of the data folder.
+        twins: URL of the operator site, to look twins up; None: the chain of the settings.
+        embedded: whether keys and NATS server default to those of the data folder.
 
     Raises:
         SettingsError: a setting is missing, or names a file that cannot be read.
@@ -133,7 +134,7 @@ def describe(
             "substrate": list(rmb.substrate.urls),
         }
     else:
-        if config.cluster_seed_file or embedded:  # of the bridge, which is trusted
+        if config.cluster_seed_file or embedded:  # the bridge is trusted
             seed = secret("cluster_seed_file", own_keys.CLUSTER_FILE)
             document["options"]["issuers"].append(_public(seed))
         document |= {

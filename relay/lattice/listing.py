@@ -1,4 +1,4 @@
-"""Rows of lists, from what the processes of the lattice tell in Redis (see `lattice.report`).
+"""Rows of lists, from the reports of the lattice's processes in Redis (see `lattice.report`).
 
 All functions raise `relay.access.errors.Away` while Redis does not answer.
 """
@@ -25,7 +25,7 @@ OK: Final = "ok"
 
 
 class CallKey(NamedTuple):
-    """What calls are counted by."""
+    """What calls have in common that are counted together."""
 
     direction: str
     entity: str
@@ -35,16 +35,17 @@ class CallKey(NamedTuple):
 
 @dataclass(slots=True)
 class Calls:
-    """Calls of the last hour that are counted together.
+    """Counts of calls in the last hour with the same key.
 
     Attributes:
-        key: by which they are.
-        calls: all of them.
-        errors: those that failed, or were refused.
-        outcomes: calls by outcome.
-        recent: calls of the last `RATE_MINUTES` whole minutes.
-        total_ms: of their latencies.
-        classes: calls by the upper end of their latency in milliseconds; infinite for the last.
+        key: key under which they are counted.
+        calls: number of all calls.
+        errors: number of calls that failed or were refused.
+        outcomes: number of calls by outcome.
+        recent: number of calls in the last `RATE_MINUTES` whole minutes.
+        total_ms: sum of their latencies.
+        classes: number of calls by the upper bound of their latency class in milliseconds, which is
+            infinite for the last class.
     """
 
     key: CallKey
@@ -57,16 +58,16 @@ class Calls:
 
     @property
     def per_s(self) -> float:
-        """Calls a second, over the last `RATE_MINUTES` whole minutes."""
+        """Calls per second over the last `RATE_MINUTES` whole minutes."""
         return self.recent / (60 * RATE_MINUTES)
 
     @property
     def mean_ms(self) -> float | None:
-        """Mean latency."""
+        """Mean latency; None without calls."""
         return self.total_ms / self.calls if self.calls else None
 
     def quantile_ms(self, share: float) -> float | None:
-        """Return the upper end of the class in which a share of all latencies ends."""
+        """Return the upper bound of the latency class in which a quantile lies."""
         below = 0
         for bound, count in sorted(self.classes.items()):
             below += count
@@ -85,13 +86,13 @@ def _redis_answers() -> Iterator[None]:
 
 @_redis_answers()
 def processes() -> list[figures.Process]:
-    """Return the processes that are alive, by their ids."""
+    """Return the live processes, in the order of their ids."""
     return figures.processes(client())
 
 
 @_redis_answers()
 def seen(what: Seen, kind: type[Row]) -> list[Row]:
-    """Return what the lattice runs, as the processes saw it."""
+    """Return the rows of one kind of lattice contents, such as hosts."""
     found: Any = client().hgetall(what)
     return [state.decode(kind, row) for row in found.values()]
 
@@ -123,7 +124,7 @@ def calls(now: float | None = None) -> list[Calls]:
 
 @_redis_answers()
 def findings(newest: int = state.MAX_FINDINGS) -> list[tuple[str, FindingRow]]:
-    """Return what the monitor found and the id of each, the newest first."""
+    """Return the newest findings of the monitor with their ids, the newest first."""
     return figures.findings(client(), newest)
 
 

@@ -1,4 +1,4 @@
-"""What operators decided about calls between twins and a lattice."""
+"""Policies of operators for calls between twins and a lattice."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ DIRECTIONS = (
 POLICY_FIELDS = (
     "name", "direction", "twins", "entities", "names", "per_s", "max_bytes", "timeout_ms",
 )  # fmt: skip
-"""Of `proto.lattice.policy.Policy`: what the bridge is told."""
+"""Fields of `proto.lattice.policy.Policy`, which the bridge receives."""
 
 
 class LatticePolicy(models.Model):
-    """Calls that the bridge lets pass. The enabled ones count in the order of their names."""
+    """A policy for calls over the bridge. Enabled policies are tried in the order of names."""
 
     name = models.CharField(
         max_length=MAX_NAME_CHARS,
@@ -100,12 +100,12 @@ class LatticePolicy(models.Model):
             raise ValidationError({error.field: f"{error.text}."}) from None
 
     def told(self) -> dict[str, object]:
-        """Return what the bridge is told of it."""
+        """Return the fields that the bridge receives."""
         return {name: getattr(self, name) for name in POLICY_FIELDS}
 
 
 class FindingsRead(models.Model):
-    """How far findings of the monitor were read for the audit log: one row."""
+    """Position up to which findings were read for the audit log, and counts that wait; one row."""
 
     ONLY = 1
 

@@ -1,8 +1,8 @@
-"""Keys and the twin of the bridge in embedded mode, made on first use in the data folder.
+"""Keys and the twin of the bridge in embedded mode, generated on first use in the data folder.
 
 lattice/cluster.seed    signs the bridge's invocations
-lattice/provider.seed   of the bridge as a provider
-lattice/twin.secret     of the bridge's twin, which is in the registry
+lattice/provider.seed   is the key of the bridge as a provider
+lattice/twin.secret     is that of the bridge's twin, which is in the registry
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TWIN_ID: Final = FIRST_ID + len(NAMES)
 
 
 def make(data_dir: Path) -> DemoTwin:
-    """Make what is missing.
+    """Generate the secrets that are missing.
 
     Returns:
         The twin of the bridge.
@@ -39,19 +39,19 @@ def make(data_dir: Path) -> DemoTwin:
 
 
 def register(data_dir: Path, domain: str) -> None:
-    """Enter the twin of the bridge into the registry."""
-    # Not at the top: models exist only once Django is set up, and the processes need none.
+    """Add the twin of the bridge to the registry."""
+    # Imported here: models need Django to be set up, and the lattice's processes need no models.
     from relay.demo import registration
 
     registration.register([make(data_dir)], domain)
 
 
 def key_in(path: Path, kind: KeyKind) -> str:
-    """Return the public key of the seed in a file, which is made if there is none.
+    """Return the public key of the seed in a file, which is generated if it is missing.
 
     Raises:
-        KeyFormatError: the file has something else.
-        OSError: it cannot be read or written.
+        KeyFormatError: the file does not contain a seed of this kind.
+        OSError: the file cannot be read or written.
     """
     _make(path, lambda: _seed(kind))
     return KeyPair.of_seed(path.read_text().strip(), kind).public

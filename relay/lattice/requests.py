@@ -1,4 +1,4 @@
-"""What operators ask of the lattice: a bridge carries it out, and answers through Redis."""
+"""Requests of operators to the lattice: a bridge carries them out, and answers through Redis."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from relay.lattice import listing
 from relay.ops.redis_client import COMMAND_TIMEOUT_S, client
 
 MARGIN_S = 2.0
-"""Longer than the bridge's own deadline: it answers that the time is over."""
+"""Seconds to wait beyond the bridge's own deadline, at which it answers that the time is over."""
 
 
 def ask(verb: Verb, arguments: dict[str, Any], timeout_s: float = state.REQUEST_TIMEOUT_S) -> Any:
-    """Have a bridge do something, and return its result.
+    """Send a request to a bridge, and return its result.
 
     Raises:
-        relay.access.errors.Away: Redis is away, or no answer came in time.
+        relay.access.errors.Away: Redis is unavailable, or no answer arrived in time.
         relay.access.errors.Conflict: no bridge runs, or too many requests wait.
-        relay.access.errors.Invalid: the bridge or the lattice refuses it.
+        relay.access.errors.Invalid: the bridge or the lattice refuses the request.
     """
     request = Request(secrets.token_hex(8), verb, arguments, time.time() + timeout_s)
     try:
@@ -49,7 +49,7 @@ def ask(verb: Verb, arguments: dict[str, Any], timeout_s: float = state.REQUEST_
 
 
 def _answer(request: Request, until_s: float) -> Any:
-    """Wait for the answer, in pieces: the client gives up a command after `COMMAND_TIMEOUT_S`."""
+    """Wait for the answer with several commands, each shorter than `COMMAND_TIMEOUT_S`."""
     found: Any = None
     while found is None and (left_s := until_s - time.monotonic()) > 0:
         found = client().blpop([state.answer_key(request.id)], min(left_s, COMMAND_TIMEOUT_S / 2))

@@ -1,6 +1,6 @@
 """The lattice as resources: hosts, actors, providers, links, calls, findings, policies, processes.
 
-What the lattice runs, its calls and findings are read from Redis, where the bridge and the monitor
+Contents, calls and findings of the lattice are read from Redis, where the bridge and the monitor
 write them each second; policies are in the database.
 """
 
@@ -167,7 +167,7 @@ def _check_json(text: str) -> None:
 
 
 def _short(result: str) -> str:
-    """Return a result as far as a message of the console shows it."""
+    """Return the part of a result that a message of the console shows."""
     return result if len(result) <= MAX_SHOWN_CHARS else f"{result[:MAX_SHOWN_CHARS]}..."
 
 
@@ -216,7 +216,7 @@ def _calls(**filters: str) -> list[Named]:
 
 
 def _counted(name: str, description: str, **more: Any) -> Field:
-    """Return a field of what calls are counted by."""
+    """Return a field that reads a part of the key of counted calls."""
     return text_of(name, description, read=lambda found: getattr(found.row.key, name), **more)
 
 

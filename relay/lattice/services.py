@@ -1,10 +1,11 @@
-"""Changes of policies. Everything that writes a `LatticePolicy` goes through here.
+"""Changes of policies, and requests to the lattice. All writes of `LatticePolicy` go through here.
 
-The database is the record. After the commit all enabled policies are written to Redis as one JSON
-document, and the processes of the lattice are told; they act on it within a second.
+The policies are stored in the database. After the commit, all enabled policies are written to Redis
+as one JSON document, and the processes of the lattice are notified; the policies take effect within
+a second.
 
-What is asked of the lattice itself is in the audit log before a bridge is asked: the log's lock is
-not held while somebody else is waited for.
+A request to the lattice itself is recorded in the audit log before a bridge is asked, so that the
+log's lock is not held while this process waits for an answer.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ from relay.ops.redis_client import client
 DEFAULT_CALL_MS: Final = 5_000
 MAX_CALL_MS: Final = 30_000
 TAKEN_S: Final = 2.0
-"""For a bridge to take a call; its time-out counts from then on."""
+"""Seconds for a bridge to take a call from the queue, added to the time-out of the call."""
 
 _TOLD: Final = (*POLICY_FIELDS, "enabled", "note")
 
 
 def put(policy: LatticePolicy, *, actor: Actor) -> None:
-    """Store a policy as a whole, new or in place of the one with its name.
+    """Store a policy, which replaces an existing one with its name as a whole.
 
     Raises:
         relay.access.errors.Denied, relay.access.errors.Away
         relay.access.errors.Invalid: a field is out of bounds.
-        relay.access.errors.Conflict: there are `MAX_POLICIES` of them.
+        relay.access.errors.Conflict: there are `MAX_POLICIES` policies already.
     """
     with audit.change(actor, "lattice_policy.set", target=policy.name) as change:
         policy.full_clean(validate_unique=False)
@@ -71,7 +72,7 @@ def remove(name: str, *, actor: Actor) -> None:
 
 
 def publish_all() -> None:
-    """Write to Redis what the database says, and tell the processes.
+    """Write the enabled policies to Redis, and notify the processes.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -83,7 +84,7 @@ def publish_all() -> None:
         pipe.set(POLICIES, json.dumps([row.told() for row in rows]))
         pipe.publish(POLICIES_CHANGED, b"")
 
-    # Read again where another one wrote meanwhile: it may know of a later decision.
+    # If another process writes meanwhile, read again: it may have read a later change.
     client().transaction(write, POLICIES)
 
 
@@ -109,8 +110,8 @@ def put_link(
 ) -> None:
     """Put a link through the control interface of the lattice.
 
-    The lattice understands it then, and lists it some seconds later. Values may hold
-    secrets: the audit log has their names only.
+    The lattice accepts the request, and lists the link some seconds later. Values may be
+    secrets, so the audit log has their names only.
 
     Raises:
         relay.access.errors.Denied, relay.access.errors.Away
@@ -130,7 +131,7 @@ def put_link(
 
 
 def remove_link(actor_id: str, contract_id: str, link_name: str, *, actor: Actor) -> None:
-    """Delete a link through the control interface; one that is not there is no error.
+    """Delete a link through the control interface; a missing link is not an error.
 
     Raises:
         relay.access.errors.Denied, relay.access.errors.Away
@@ -157,11 +158,11 @@ def call(
 
     Args:
         target: public key or call alias.
-        operation: `Interface.Method`.
-        data: JSON, sent as msgpack; empty: nothing.
-        link_name: of the link, where the target is a provider.
-        timeout_ms: how long to wait.
-        actor: who wants it.
+        operation: name of the operation, as `Interface.Method`.
+        data: JSON, which is sent as msgpack; empty: nothing.
+        link_name: name of the link, if the target is a provider.
+        timeout_ms: milliseconds to wait for the answer.
+        actor: operator who makes the call.
 
     Returns:
         `result` as JSON text, and `took_ms`.

@@ -1,4 +1,4 @@
-"""What the pages of the lattice have in common."""
+"""Parts that the pages of the lattice share."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from relay.lattice.models import DIRECTIONS
 
 TAG: Final = "lattice"
 VIEW: Final = "lattice.view"
-"""Of the actions: to see all but policies."""
+"""Action (permission) to see everything but policies."""
 
 
 def tabs() -> dict[str, str]:
-    """Return the pages that stand side by side."""
+    """Return the titles of the pages that are shown as tabs, by name."""
     return {
         "lattice_hosts": "Hosts",
         "lattice_actors": "Actors",
@@ -27,10 +27,10 @@ def tabs() -> dict[str, str]:
 
 
 def directions() -> dict[str, str]:
-    """Return what the console calls the directions of calls."""
+    """Return the names of call directions in the console."""
     return {name: text.capitalize() for name, text in DIRECTIONS}
 
 
 def at(seconds: float) -> datetime:
-    """Return the time of seconds since 1970."""
+    """Convert seconds since 1970 to a time."""
     return datetime.fromtimestamp(seconds, UTC)

@@ -1,4 +1,4 @@
-"""The Celery task of the lattice. What it does is in `following`."""
+"""The Celery task of the lattice, which calls `following`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name="lattice.follow")  # type: ignore[untyped-decorator]
 def follow() -> None:
-    """Writes what the monitor found to the audit log."""
+    """Write findings of the monitor to the audit log."""
     try:
         following.follow()
     except (RedisError, DatabaseError, Away) as error:

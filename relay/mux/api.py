@@ -1,4 +1,4 @@
-"""Connections that carry sessions on streams over REST: the list, one with its streams, its end."""
+"""REST operations for connections with streams: list them, get one and its streams, end one."""
 
 from __future__ import annotations
 

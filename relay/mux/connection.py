@@ -1,8 +1,9 @@
-"""One connection that carries sessions on its streams: the protocol's machine on a socket.
+"""A connection that carries sessions on its streams: joins the protocol's machine to a socket.
 
-All of one turn of the loop goes out in one write at its end: what several sessions are sent, and
-what the client acknowledges. While the kernel takes nothing more, nothing is taken from the streams
-and nothing is read: what waits is bounded for each session, and the rest stays in its queue.
+Everything to send in one turn of the event loop is written at once at its end: messages of several
+sessions, and acknowledgements. While the client's kernel accepts nothing more, nothing is taken
+from the streams and nothing is read. The waiting bytes of each session are limited; further
+messages stay in its queue.
 """
 
 from __future__ import annotations
@@ -40,22 +41,22 @@ if TYPE_CHECKING:
     from relay.server.socket import RelaySocket
 
 TAKE_BYTES: Final = 128 * 1024
-"""Of streams that are handed to the socket between two looks at whether it is full."""
+"""Bytes of streams that are passed to the socket between two checks whether it is full."""
 
 
 class Connection:
     """A client's connection; a `relay.server.socket.Receiver`.
 
     Attributes:
-        number: of the connection, at this worker.
-        address: of the client, without a port.
-        user_agent: of the client.
-        opened_at: unix time.
-        mux: the machine.
-        sockets: of the streams, by their ids.
-        has_signed_in: a stream of it has.
+        number: number of the connection at this worker.
+        address: address of the client, without a port.
+        user_agent: User-Agent header of the client.
+        opened_at: Unix time at which it was opened.
+        mux: machine of the protocol.
+        sockets: sockets of the streams, by stream id.
+        has_signed_in: whether a stream of it has ever signed in.
         empty_since: loop time since which it has no streams, if it has none.
-        is_over_bounds: more waits for its sessions, or for all, than may.
+        is_over_bounds: whether more bytes wait for its sessions, or for all, than allowed.
     """
 
     def __init__(
@@ -84,34 +85,34 @@ class Connection:
         self._is_flushing = False
         self._timer: asyncio.TimerHandle | None = None
         self._due_ns: int | None = None
-        self._waiting: set[StreamSocket] = set()  # written to, and not known to be sent
-        self._reason = ""  # why it ends
+        self._waiting: set[StreamSocket] = set()  # written to, not yet known to have room
+        self._reason = ""  # why the connection ends
 
     # --- for the server ---------------------------------------------------------------------------
 
     @property
     def last_received(self) -> float:
-        """See `RelaySocket`."""
+        """Loop time at which data was last received; see `RelaySocket`."""
         return self._socket.last_received
 
     @property
     def is_full(self) -> bool:
-        """Whether the client's kernel takes nothing more."""
+        """Whether too many bytes wait because the client's kernel accepts nothing more."""
         return self._socket.buffered_bytes() > HIGH_WATER_BYTES
 
     @property
     def unsent_bytes(self) -> int:
-        """What the client's kernel has not taken yet."""
+        """Number of bytes that the client's kernel has not accepted yet."""
         return self._socket.buffered_bytes()
 
     @property
     def buffered_bytes(self) -> int:
-        """What waits for its sessions, both ways, and in its socket."""
+        """Number of bytes that wait for its sessions, in both directions, and in its socket."""
         waiting = sum(each.waiting_bytes for each in self.sockets.values())
         return waiting + self._socket.buffered_bytes()
 
     def end(self, reason: str, code: int = NORMAL_CLOSURE) -> None:
-        """End it, and so its sessions, which their clients may open elsewhere at once."""
+        """End the connection and its sessions, which clients may open again elsewhere at once."""
         if not self.mux.is_closed:
             self._reason = reason
             self.mux.close(code, reason)
@@ -140,11 +141,11 @@ class Connection:
     # --- for its sockets --------------------------------------------------------------------------
 
     def soon(self, call: Callable[..., object], *arguments: Any) -> None:
-        """Call something in the next turn of the loop."""
+        """Call a function in the next turn of the loop."""
         self._loop.call_soon(call, *arguments)
 
     def read(self, stream_id: int) -> bytes:
-        """Take what came on a stream; nothing if it has ended since it was told of."""
+        """Return the bytes received on a stream; none if it has ended meanwhile."""
         try:
             data = self.mux.read(stream_id, self.options.bounds.stream_bytes)
         except StreamStateError:
@@ -154,19 +155,19 @@ class Connection:
         return data
 
     def written_to(self, socket: StreamSocket) -> None:
-        """Bytes were written to a stream."""
+        """Record that bytes were written to a stream."""
         self._waiting.add(socket)
         self.flush_soon()
 
     def end_stream(self, socket: StreamSocket) -> None:
-        """End a stream after what was written, and read nothing more."""
+        """End a stream after the written bytes, and read nothing more."""
         if socket.stream.writing is WriteState.OPEN:
             self.mux.end(socket.id, time.monotonic_ns())
         self.mux.cancel(socket.id)
         self.flush_soon()
 
     def finish(self, socket: StreamSocket, code: int) -> None:
-        """End a stream with a close code; what waits to be sent is discarded."""
+        """End a stream with a close code, and discard what waits to be sent."""
         self._server.finished(self, socket, code)
         if code == NORMAL_CLOSURE and socket.drained():
             self.end_stream(socket)
@@ -176,12 +177,12 @@ class Connection:
             self.flush_soon()
 
     def linger(self, socket: StreamSocket) -> None:
-        """Tell a socket when all was acknowledged, or has had its time."""
+        """Notify a socket when all is acknowledged, or when the time for it is over."""
         socket.stream.wants_acknowledgement = True
         self._server.lingering.add(socket, socket.finish_closing, self._loop)
 
     def flush_soon(self) -> None:
-        """Hand over what may be sent at the end of this turn of the loop."""
+        """Schedule a flush at the end of this turn of the loop."""
         if not self._is_flushing:
             self._is_flushing = True
             self._loop.call_soon(self._flush)
@@ -194,7 +195,7 @@ class Connection:
         mux, socket = self.mux, self._socket
         while not mux.is_closed and mux.has_data_to_send:
             if socket.buffered_bytes() > HIGH_WATER_BYTES:
-                socket.pause_reading()  # what is read would have to be answered
+                socket.pause_reading()  # answers to what is read would pile up
                 break
             if messages := mux.data_to_send(now_ns, TAKE_BYTES):
                 socket.send_messages(messages)
@@ -228,7 +229,7 @@ class Connection:
     def _take(self, event: Event) -> None:
         match event:
             case StreamOpened(stream_id):
-                with contextlib.suppress(StreamStateError):  # ended by what came with it
+                with contextlib.suppress(StreamStateError):  # ended by the same read
                     socket = StreamSocket(self, self.mux.stream(stream_id))
                     self.sockets[stream_id] = socket
                     self._server.opened(self, socket)
@@ -236,7 +237,7 @@ class Connection:
                 self._reason = self._reason or (violation or "protocol_error")
                 self._socket.close(code, text)
             case PingDue():
-                pass  # the client sends them
+                pass  # the client sends pings
             case _:
                 if (known := self.sockets.get(event.stream_id)) is not None:
                     self._tell(known, event)

@@ -1,4 +1,4 @@
-"""The endpoint of streams: which websockets carry them, and their handshake."""
+"""The endpoint of streams: decides which websockets carry streams, and makes their handshake."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class MuxEndpoint:
-    """Which websockets carry streams.
+    """Endpoint of the websockets that carry streams.
 
-    On a listener of its own that is all of them; on the public one those of a path without a query
-    string, and those that offer the subprotocol.
+    On a listener of its own, these are all websockets; on the public listener, those with a certain
+    path without a query string, and those that offer the subprotocol.
     """
 
     def __init__(self, path: str, places: frozenset[int | str]) -> None:
-        """
+        """Create the endpoint.
+
         Args:
-            path: on the public listener.
+            path: path on the public listener.
             places: ports and paths of its own listeners.
         """
         self._path = path
@@ -36,7 +37,7 @@ class MuxEndpoint:
         self._consumer = MuxConsumer.as_asgi()
 
     def takes(self, scope: dict[str, Any]) -> bool:
-        """Whether a websocket carries streams."""
+        """Return whether a websocket carries streams."""
         return (
             (scope["path"] == self._path and not has_query(scope))
             or SUBPROTOCOL in scope["subprotocols"]

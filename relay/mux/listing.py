@@ -1,6 +1,7 @@
 """Connections that carry sessions on streams, as operators list them.
 
-Workers publish them every 2 s (`relay.mux.report`); this reads what those with a heartbeat did.
+Workers publish them every 2 s (`relay.mux.report`); this module reads the reports of workers that
+have a heartbeat.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _ORDERS: Final[dict[str, Callable[[Connection], float]]] = {
 }
 ORDERS: Final = tuple(_ORDERS)
 MAX_TOLD: Final = 5
-"""Connections that an error names."""
+"""Maximum number of connections that an error message names."""
 _STREAM_ORDERS: Final[dict[str, Callable[[Stream], float]]] = {
     "id": lambda each: each.id,
     "credit": lambda each: each.credit,
@@ -49,7 +50,7 @@ class Connection:
     """A connection that is open now; its figures are those of `ConnectionFigures`.
 
     Attributes:
-        id: `<worker>/<number>`.
+        id: id, as `<worker>/<number>`.
         worker: boot id of the worker that serves it.
     """
 
@@ -80,15 +81,15 @@ def live(
     limit: int = 100,
     cursor: str = "",
 ) -> Page[Connection]:
-    """One page of the connections that are open now.
+    """Return one page of the connections that are open now.
 
     Args:
-        worker: those of the worker with this boot id.
-        address: those from this address, with its port or without.
+        worker: boot id of a worker, to list its connections only.
+        address: address of clients, with or without the port.
         order: one of `ORDERS`, with a minus for the largest or newest first.
 
     Raises:
-        Invalid: order, limit or cursor are none.
+        Invalid: order, limit or cursor is invalid.
         Away: Redis does not answer.
     """
     value = _ORDERS[paging.one_of(order, ORDERS)[0]]
@@ -97,10 +98,11 @@ def live(
 
 
 def get(worker: str, number: int) -> Connection:
-    """One of them.
+    """Return one open connection.
 
     Raises:
-        NotFound, Away
+        NotFound: there is no such connection.
+        Away: Redis does not answer.
     """
     for each in _read(worker):
         if each.number == number:
@@ -117,14 +119,14 @@ def streams(
     limit: int = 100,
     cursor: str = "",
 ) -> Page[Stream]:
-    """One page of the streams of a connection that its worker describes.
+    """Return one page of the streams that a worker describes of a connection.
 
     Args:
-        stream: only that one.
+        stream: id of a stream, to list only this one.
         order: one of `STREAM_ORDERS`, with a minus for the largest first.
 
     Raises:
-        Invalid: order, limit or cursor are none.
+        Invalid: order, limit or cursor is invalid.
         Away: Redis does not answer.
     """
     value = _STREAM_ORDERS[paging.one_of(order, STREAM_ORDERS)[0]]
@@ -151,7 +153,7 @@ def _members() -> Any:
 
 
 def _document(name: str) -> Any:
-    """What stands in a string of JSON; None if somebody else wrote it."""
+    """Return the JSON value of a string in Redis; None if it is not JSON."""
     try:
         value: Any = client().get(name)
     except RedisError as error:
@@ -163,7 +165,7 @@ def _document(name: str) -> Any:
 
 
 def _figures(kind: Any, rows: Any) -> list[Any]:
-    """Rows of a report, without those of another release."""
+    """Return the rows of a report; rows in the form of another release are skipped."""
     types = list(get_type_hints(kind).values())
     return [kind(*row) for row in rows if _fits(row, types)] if isinstance(rows, list) else []
 

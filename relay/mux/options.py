@@ -1,4 +1,4 @@
-"""What the server of streams is told when it is made, and what it counts."""
+"""Options and counts of the server of streams."""
 
 from __future__ import annotations
 
@@ -9,26 +9,33 @@ from typing import Any, Final, NamedTuple
 from proto.mux.bounds import MuxBounds
 
 SUBPROTOCOL: Final = "rmb-streams.v1"
-"""Of websockets on any path that carry streams."""
+"""Subprotocol of websockets that carry streams, on any path."""
 ACK_DELAY_MS: Final = 20
-"""Clients need no acknowledgement but to go on: several messages of a session share one."""
+"""Milliseconds by which acknowledgements are delayed: clients need them only for credit, so several
+messages of a session can share one.
+"""
 LINGER_S: Final = 0.25
-"""For a client to acknowledge what was sent to a session before it ends with an error code."""
+"""Seconds for a client to acknowledge what was sent to a session, before the stream ends with an
+error code.
+"""
 MAX_TOKEN_BYTES: Final = 8 * 1024
-"""Of the first message of a stream: the bound of a request line, where a token stands otherwise."""
+"""Maximum size of the first message of a stream, which holds the token: that of a request line,
+which holds it otherwise.
+"""
 
 
 class MuxOptions(NamedTuple):
-    """The bounds of the server.
+    """The limits of the server.
 
     Attributes:
-        max_connections: of one worker.
-        connection_bytes: that may wait, both ways, for the sessions of one connection.
-        buffered_bytes: that may wait for all sessions on streams of one worker.
-        sign_in_s: for a stream to sign in, and for a connection to open its first session.
-        idle_s: of silence that ends a connection without sessions; 0: never.
-        max_message_bytes: of an envelope.
-        bounds: of a connection.
+        max_connections: maximum number of connections of one worker.
+        connection_bytes: bytes that may wait, in both directions, for the sessions of one
+            connection.
+        buffered_bytes: bytes that may wait for all sessions on streams of one worker.
+        sign_in_s: seconds for a stream to sign in, and for a connection to open its first session.
+        idle_s: seconds of silence that end a connection without sessions; 0: never.
+        max_message_bytes: maximum size of an envelope.
+        bounds: limits of a connection.
     """
 
     max_connections: int
@@ -42,18 +49,18 @@ class MuxOptions(NamedTuple):
 
 @dataclass(slots=True)
 class MuxServerCounts:
-    """What one worker counted since it started, of connections that have ended too.
+    """Counts of one worker since it started, including connections that have ended.
 
     Attributes:
-        opened: connections.
-        refused: connections, by reason.
-        ended: connections, by reason.
-        streams: that clients opened.
-        refused_streams: of these, by the reason.
+        opened: connections that were opened.
+        refused: refused connections, by reason.
+        ended: ended connections, by reason.
+        streams: streams that clients opened.
+        refused_streams: refused streams, by reason.
         resets: streams that the relay ended with an error code, and halves of streams that clients
-            reset; by who did and the code.
-        received_bytes, sent_bytes: of streams.
-        stalls: times that a stream had bytes to send and its client had not granted any.
+            reset; by side and code.
+        received_bytes, sent_bytes: bytes of streams.
+        stalls: times that a stream had bytes to send but no credit from its client.
     """
 
     opened: int = 0
@@ -68,10 +75,10 @@ class MuxServerCounts:
 
 
 def mux_options(config: Any) -> MuxOptions:
-    """The bounds that the settings ask for.
+    """Return the limits that the settings define.
 
     Args:
-        config: `rmbsite.config.Config`.
+        config: an `rmbsite.config.Config`.
     """
     mux, relay = config.mux, config.relay
     return MuxOptions(

@@ -1,8 +1,9 @@
-"""What a worker publishes of its connections and their streams, for operators.
+"""Reports of a worker's connections and streams, for operators.
 
-Every `PERIOD_S` a worker that has connections writes two strings of JSON with an expiry:
-`relay:connections:<boot id>` lists them, and `relay:streams:<boot id>` has the details of some of
-their streams, by the number of the connection. Both are bounded, whatever clients open.
+Every `PERIOD_S`, a worker that has connections writes two JSON strings with an expiry:
+`relay:connections:<boot id>` lists the connections, and `relay:streams:<boot id>` has details of
+some of their streams, by the number of the connection. The size of both is limited, whatever
+clients open.
 """
 
 from __future__ import annotations
@@ -29,28 +30,29 @@ log = logging.getLogger(__name__)
 
 PERIOD_S: Final = 2.0
 LIFE_S: Final = 10
-"""Figures of a worker that died disappear."""
+"""Seconds until a report expires, so that figures of a dead worker disappear."""
 MAX_CONNECTIONS: Final = 500
-"""Those with the most streams."""
+"""Maximum number of listed connections: those with the most streams."""
 MAX_STREAMS: Final = 2_000
-"""Of all these connections, each of which gets an equal share: those with the most bytes that wait,
-then those that were opened first."""
+"""Maximum number of described streams. All listed connections get an equal share of it, for the
+streams with the most waiting bytes, then for those opened first.
+"""
 
 
 class ConnectionFigures(NamedTuple):
-    """One connection.
+    """Figures of one connection.
 
     Attributes:
-        number: of the connection, at its worker.
-        address: of the client, with its port if it is known.
-        opened_at: unix time.
-        streams: that are open.
-        sessions: streams whose clients have signed in.
-        queued_bytes: that wait until the client grants them.
-        held_bytes: that came and wait to be processed.
-        unsent_bytes: that the client's TCP connection has not taken.
-        stalls: times that the client granted a stream no more bytes.
-        bytes_in, bytes_out: of streams.
+        number: number of the connection at its worker.
+        address: address of the client, with its port if it is known.
+        opened_at: Unix time at which it was opened.
+        streams: number of open streams.
+        sessions: number of streams whose clients have signed in.
+        queued_bytes: bytes that wait until the client grants credit.
+        held_bytes: received bytes that wait to be processed.
+        unsent_bytes: bytes that the client's TCP connection has not accepted.
+        stalls: times that a stream had to wait for the client's credit.
+        bytes_in, bytes_out: bytes of streams.
     """
 
     number: int
@@ -68,14 +70,14 @@ class ConnectionFigures(NamedTuple):
 
 
 class StreamFigures(NamedTuple):
-    """One stream.
+    """Figures of one stream.
 
     Attributes:
-        id: of the stream in its connection.
+        id: id of the stream in its connection.
         session: key of the session; empty before the sign-in.
-        state: of `relay.mux.stream_socket.State`.
+        state: value of a `relay.mux.stream_socket.State`.
         credit: bytes that the client has granted and that were not sent.
-        queued_bytes, held_bytes: as of a connection.
+        queued_bytes, held_bytes: as for a connection.
     """
 
     id: int
@@ -87,12 +89,13 @@ class StreamFigures(NamedTuple):
 
 
 class ConnectionReports:
-    """Publishes the connections of one worker."""
+    """Publishes reports of one worker's connections."""
 
     def __init__(self, connections: Iterable[Connection], worker: Worker) -> None:
-        """
+        """Create the reports of a worker.
+
         Args:
-            connections: that are open, at any time.
+            connections: live collection of the open connections.
         """
         self._connections = connections
         self._worker = worker
@@ -100,7 +103,7 @@ class ConnectionReports:
         self._is_published = False
 
     async def run(self) -> None:
-        """Publish until cancelled."""
+        """Publish a report every `PERIOD_S`, until cancelled."""
         while True:
             await asyncio.sleep(PERIOD_S)
             try:
@@ -109,7 +112,7 @@ class ConnectionReports:
                 log.exception("report of connections")
 
     def publish(self) -> None:
-        """Publish the connections as they are."""
+        """Publish a report now."""
         chosen = heapq.nlargest(
             MAX_CONNECTIONS, self._connections, key=lambda each: len(each.sockets)
         )
@@ -122,7 +125,7 @@ class ConnectionReports:
         details: dict[int, list[StreamFigures]] = {}
         left = MAX_STREAMS
         listed = []
-        for place, connection in enumerate(reversed(chosen)):  # what one leaves, larger ones get
+        for place, connection in enumerate(reversed(chosen)):  # unused shares go to larger ones
             share = left // (len(chosen) - place)
             figures, streams = describe(connection, share)
             left -= len(streams)
@@ -137,10 +140,10 @@ class ConnectionReports:
 
 
 def describe(connection: Connection, most: int) -> tuple[ConnectionFigures, list[StreamFigures]]:
-    """The figures of a connection and of some of its streams.
+    """Return the figures of a connection, and of some of its streams.
 
     Args:
-        most: streams that are described.
+        most: maximum number of streams to describe.
     """
     sessions = queued_bytes = held_bytes = 0
     waiting: list[StreamSocket] = []
@@ -171,4 +174,4 @@ def describe(connection: Connection, most: int) -> tuple[ConnectionFigures, list
 
 
 def _answered(reply: Any) -> None:
-    """Nothing depends on it: the next report comes soon."""
+    """Ignore the reply: the next report follows soon."""

@@ -1,4 +1,4 @@
-"""The server of streams of a worker: its connections, sign-ins on their streams, and bounds."""
+"""The server of streams in a worker: its connections, the sign-ins on their streams, and limits."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ logger = logging.getLogger(__name__)
 CHECK_S: Final = 1.0
 REQUEST_TIMEOUT: Final = 408
 MAX_STREAMS: Final = "max_streams"
-"""Why a stream above `mux.max_streams` is refused."""
+"""Reason for which a stream above `mux.max_streams` is refused."""
 FAILURE: Final = "failure"
-"""Why a stream is refused whose sign-in met a defect."""
+"""Reason for which a stream is refused if its sign-in raised an unexpected exception."""
 OTHER: Final = "other"
 _CODES: Final = {0, *(end.close_code for end in SESSIONS.values())}
-"""Codes that are counted one by one."""
+"""Codes that are counted separately."""
 
 
 class MuxServer:
-    """What a worker starts and stops.
+    """The server of streams of a worker, which the worker starts and stops.
 
     Attributes:
-        options: the bounds.
-        counts: of connections and streams.
-        budget: for envelopes that are not complete.
+        options: limits of the server.
+        counts: counts of connections and streams.
+        budget: memory budget for incomplete envelopes.
         lingering: sockets that wait for acknowledgements before they end.
-        connections: that are open.
+        connections: open connections.
     """
 
     def __init__(self, config: Any, worker: Worker, admission: Admission) -> None:
@@ -64,17 +64,17 @@ class MuxServer:
         self._loop = asyncio.get_running_loop()
         self._signing_in = Deadlines(self.options.sign_in_s)
         self._numbers = itertools.count(1)
-        self._ended = MuxCounts()  # of connections that have ended
+        self._ended = MuxCounts()  # counts of ended connections
         self._stuck: dict[Connection, tuple[int, float]] = {}  # unsent bytes, and since when
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin to check the connections, and to publish them."""
+        """Start to check the connections, and to publish reports of them."""
         reports = ConnectionReports(self.connections, self._worker)
         self._tasks = [self._loop.create_task(each) for each in (self._check(), reports.run())]
 
     async def stop(self) -> None:
-        """End all connections; their sessions have ended before."""
+        """End all connections, whose sessions have ended before."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -84,10 +84,10 @@ class MuxServer:
     # --- connections ------------------------------------------------------------------------------
 
     def open(self, socket: RelaySocket, address: str, user_agent: str) -> Connection:
-        """Take a connection in.
+        """Admit a connection.
 
         Raises:
-            Refusal: with the answer to give.
+            Refusal: the connection is refused; it contains the answer to send.
         """
         try:
             self._admission.admit_connection(address)
@@ -103,7 +103,7 @@ class MuxServer:
         return connection
 
     def left(self, connection: Connection, reason: str) -> None:
-        """A connection has ended."""
+        """Record that a connection has ended."""
         if connection in self.connections:
             del self.connections[connection]
             self._stuck.pop(connection, None)
@@ -114,7 +114,7 @@ class MuxServer:
         """End the connections that operators kicked.
 
         Args:
-            fields: all of `relay:control`.
+            fields: all fields of `relay:control`.
         """
         own = f"{KICK_CONNECTION_PREFIX}{self._worker.boot_id}:"
         kicked = {name.removeprefix(own) for name in fields if name.startswith(own)}
@@ -123,8 +123,10 @@ class MuxServer:
                 self._kick(connection)
 
     def _kick(self, connection: Connection, is_last: bool = False) -> None:
-        """End the sessions of a connection; then the connection, when their clients have had time
-        to acknowledge what they were sent."""
+        """End the sessions of a connection, and then the connection itself.
+
+        There is a delay between both, in which clients can acknowledge what they were sent.
+        """
         own = [
             session
             for session in self._worker.sessions
@@ -140,13 +142,13 @@ class MuxServer:
     # --- streams ----------------------------------------------------------------------------------
 
     def opened(self, connection: Connection, socket: StreamSocket) -> None:
-        """A client opened a stream: it has to sign in."""
+        """Record that a client opened a stream, which must sign in now."""
         self.counts.streams += 1
         late = partial(self._refuse_late, connection, socket)
         self._signing_in.add(socket, late, self._loop)
 
     def sign_in(self, connection: Connection, socket: StreamSocket, token: bytes) -> None:
-        """A stream brought its token."""
+        """Sign a stream in with its token."""
         self._signing_in.remove(socket)
         self._worker.spawn(self._sign_in(connection, socket, token))
 
@@ -157,20 +159,20 @@ class MuxServer:
         socket.refuse(status, text)
 
     def finished(self, connection: Connection, socket: StreamSocket, code: int) -> None:
-        """A stream ends."""
+        """Record that a stream ends."""
         self._signing_in.remove(socket)
         self.lingering.remove(socket)
         if code != NORMAL_CLOSURE:
             self.reset("relay", code)
 
     def reset(self, by: str, code: int) -> None:
-        """Count a reset; clients choose their codes."""
+        """Count a reset; unusual codes are counted together, since clients can choose any code."""
         self.counts.resets[by, str(code) if code in _CODES else OTHER] += 1
 
     # --- for operators ----------------------------------------------------------------------------
 
     def figures(self) -> dict[str, float]:
-        """What the worker counted, for `/metrics`."""
+        """Return the counts of the worker, for `/metrics`."""
         total = MuxCounts()
         for each in (self._ended, *(connection.mux.counts for connection in self.connections)):
             _add(total, each)
@@ -210,7 +212,7 @@ class MuxServer:
             self.refuse(socket, 500, FAILED, FAILURE)
             return
         if socket.state is not State.SIGNING_IN:
-            return  # the client has gone
+            return  # the client is gone
         connection.has_signed_in = True
         opening = Opening()
         key = admitted.key
@@ -245,7 +247,7 @@ class MuxServer:
                     self._end(connection, reason)
 
     def why_end(self, connection: Connection) -> SessionReason | None:
-        """Why a connection is to end; None: it may stay."""
+        """Return why a connection must end, or None if it may stay."""
         now = self._loop.time()
         worker = self._worker
         unsent, since = self._stuck.get(connection, (0, now))

@@ -1,7 +1,7 @@
-"""Ending connections that carry sessions on streams.
+"""Lets operators end connections that carry sessions on streams.
 
-A kick is an order in Redis that names the connection by its worker and its number there, which no
-other one ever has: the worker ends it within a second.
+A kick is an order in Redis that names the connection by its worker and its number there, which is
+never reused. The worker ends the connection within a second.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from relay.mux.listing import Connection
 from relay.ops import control
 
 MAX_DIGITS: Final = 19
-"""Of the number of a connection."""
+"""Maximum number of digits in the number of a connection."""
 
 
 def kick(worker: str, number: int, *, actor: Actor, reason: str = "") -> Connection:
@@ -24,16 +24,16 @@ def kick(worker: str, number: int, *, actor: Actor, reason: str = "") -> Connect
 
     Args:
         worker: boot id of the worker that serves it.
-        number: of the connection there.
-        actor: who wants it.
-        reason: for the audit log.
+        number: number of the connection at the worker.
+        actor: operator who ends it.
+        reason: reason for the audit log.
 
     Returns:
-        The connection, as it was at the last look.
+        The connection, as last reported.
 
     Raises:
         Denied, Away
-        NotFound: it is not open, or not among those that its worker publishes.
+        NotFound: it is not open, or not among those that its worker reports.
     """
     with audit.change(actor, "session.kick", target=f"{worker}/{number}") as change:
         found = listing.get(worker, number)
@@ -46,14 +46,14 @@ def kick(worker: str, number: int, *, actor: Actor, reason: str = "") -> Connect
 
 
 def find(text: str) -> Connection:
-    """The connection that an operator means.
+    """Return the connection that an operator names.
 
     Args:
-        text: its id, or an address that only one connection has.
+        text: id of the connection, or an address that only one connection has.
 
     Raises:
         Away
-        NotFound: there is none.
+        NotFound: there is no such connection.
         Conflict: there are several.
     """
     worker, slash, number = text.rpartition("/")

@@ -1,12 +1,12 @@
-"""One session on a stream of a connection: a `RelaySocket`, as an own websocket would be.
+"""A session on a stream of a connection: a `RelaySocket`, like that of a websocket of its own.
 
     client --> length, token           length, envelope   length, envelope ...
            <-- length, "101"           length, envelope ...
 
-Lengths are varints. A message has arrived when the client's application has read it: the client
-acknowledges bytes of a stream then, and what is not acknowledged when the session ends stays in the
-session's queue. Positions are counted as on a websocket (`RelaySocket`), whose frame headers the
-session reckons with.
+Lengths are varints. A message is delivered when the client's application has read it, since the
+client acknowledges bytes of a stream at that time. Messages that are not acknowledged when the
+session ends stay in the session's queue. Positions are counted as on a websocket (`RelaySocket`),
+including the frame headers, because the session expects that.
 """
 
 from __future__ import annotations
@@ -32,17 +32,19 @@ if TYPE_CHECKING:
 
 LOW_WATER_BYTES: Final = 16 * 1024
 FULL_BYTES: Final = 1 << 40
-"""Told of a stream with bytes that wait while its connection has too many: it gets no more."""
+"""Value that a stream with waiting bytes reports if its connection has too many, so that it gets no
+more.
+"""
 
 SIGNED_IN: Final = b"101"
-"""The answer to a sign-in that succeeded: of a websocket it would be this status."""
+"""Answer to a successful sign-in: the status that a websocket handshake would have."""
 
 
 class State(Enum):
     SIGNING_IN = "signing_in"
     OPEN = "open"
     CLOSING = "closing"
-    """Nothing more is taken or sent; what was sent may be acknowledged for a moment."""
+    """Nothing more is received or sent; for a moment, the client may acknowledge what was sent."""
     CLOSED = "closed"
 
 
@@ -50,9 +52,9 @@ class StreamSocket:
     """A `relay.server.socket.RelaySocket` on a stream.
 
     Attributes:
-        id: of the stream.
-        stream: the machine.
-        state: of the session.
+        id: id of the stream.
+        stream: machine of the stream.
+        state: state of the session.
         session_text: key of the session; empty before the sign-in.
         written: see `RelaySocket`.
         account, charged_bytes: see `proto.websocket.budget.Holder`.
@@ -74,18 +76,19 @@ class StreamSocket:
         self.stream = stream
         self._receiver: Receiver | None = None
         self._reader: MessageReader | None = None
-        self._early = b""  # of the token; then what came behind it
+        self._early = b""  # part of the token; later, bytes after it
         self._is_paused = False
-        self._is_full = False  # above the high-water mark since `writable` was told
-        self._sent = 0  # bytes of the stream
+        self._is_full = False  # above the high-water mark since `writable` was called
+        self._sent = 0  # bytes written to the stream
         self._unconfirmed: deque[tuple[int, list[int]]] = deque()
-        """Of each write that is not acknowledged: where it ends on the stream, and the sizes of its
-        messages."""
-        self._acknowledged = 0  # of `written`
-        self._at = 0  # the same place on the stream
-        self._seen = 0  # bytes of the stream that were acknowledged at the last look
-        self._code = int(CloseCode.NORMAL)  # that the receiver is told
-        self._told_code = int(CloseCode.NORMAL)  # that the client is told
+        """For each write that is not acknowledged: where it ends on the stream, and the sizes of
+        its messages.
+        """
+        self._acknowledged = 0  # acknowledged part of `written`
+        self._at = 0  # the same position on the stream
+        self._seen = 0  # acknowledged bytes of the stream at the last check
+        self._code = int(CloseCode.NORMAL)  # close code for the receiver
+        self._told_code = int(CloseCode.NORMAL)  # close code for the client
         self._detail: str | None = None
         self._ends_on_accept = False
 
@@ -95,7 +98,7 @@ class StreamSocket:
         """Return the first message of the stream; None while it is not complete.
 
         Raises:
-            ValueError: it is too long.
+            ValueError: the message is too long.
         """
         self._early += self._read()
         try:
@@ -111,7 +114,7 @@ class StreamSocket:
         return token
 
     def accept(self) -> None:
-        """Answer that the client is signed in."""
+        """Answer that the sign-in succeeded."""
         if self.state is State.SIGNING_IN:
             self.state = State.OPEN
             self._write(framed([SIGNED_IN]))
@@ -120,7 +123,7 @@ class StreamSocket:
                 self._begin_close()
 
     def refuse(self, status: int, text: str) -> None:
-        """Answer that it is not, and end the stream."""
+        """Answer that the sign-in failed, and end the stream."""
         if self.state is State.SIGNING_IN:
             self.state = State.CLOSED
             self._write(framed([f"{status} {text}".encode()]))
@@ -134,7 +137,7 @@ class StreamSocket:
 
     @property
     def connection(self) -> Connection:
-        """The connection that it is a stream of."""
+        """Connection to which the stream belongs."""
         return self._connection
 
     @property
@@ -183,7 +186,7 @@ class StreamSocket:
             self._connection.soon(self.readable)
 
     def close(self, code: int, reason: str) -> None:
-        """See `RelaySocket`. The client is told the code; the reason is in the list of them."""
+        """Close the session; see `RelaySocket`. The client gets the code, but not the reason."""
         if self.state is State.SIGNING_IN or self.state is State.OPEN:
             self._code = self._told_code = code
             if self.state is State.OPEN:
@@ -199,7 +202,7 @@ class StreamSocket:
     # --- told by the connection -------------------------------------------------------------------
 
     def readable(self) -> None:
-        """Bytes came, or reading goes on."""
+        """Read the bytes that were received, after new ones arrived or reading was resumed."""
         reader = self._reader
         if self._is_paused or reader is None or self.state is not State.OPEN:
             return
@@ -223,7 +226,7 @@ class StreamSocket:
             self._receiver.messages_received(messages)
 
     def has_room(self) -> bool:
-        """Tell the receiver of room, unless there is none yet; returns whether there is."""
+        """Notify the receiver if there is room to write again, and return whether there is."""
         if self._is_full:
             if self.stream.queued_bytes > LOW_WATER_BYTES:
                 return False
@@ -234,16 +237,16 @@ class StreamSocket:
 
     @property
     def queued_bytes(self) -> int:
-        """What waits to be sent."""
+        """Number of bytes that wait to be sent."""
         return self.stream.queued_bytes
 
     @property
     def waiting_bytes(self) -> int:
-        """What waits, both ways."""
+        """Number of bytes that wait, in both directions."""
         return self.stream.queued_bytes + self.stream.held_bytes + self.charged_bytes
 
     def read_ended(self) -> None:
-        """The client sends nothing more: it signs out."""
+        """Begin to close the session, because the client sends nothing more: it signs out."""
         self._is_paused = False
         self.readable()
         if self.state is State.OPEN:
@@ -252,7 +255,7 @@ class StreamSocket:
             self._finish()
 
     def failed(self, half: Half, code: int, reason: FailReason) -> None:
-        """The client gave a half of the stream up, or the connection has ended."""
+        """End the session, because a half of the stream failed or the connection has ended."""
         if reason is FailReason.CONNECTION:
             self._code = int(CloseCode.ABNORMAL)
         elif reason is not FailReason.PEER:
@@ -261,12 +264,12 @@ class StreamSocket:
         self._finish()
 
     def finish_closing(self) -> None:
-        """All was acknowledged, or has had its time."""
+        """Finish closing: all was acknowledged, or the time for it is over."""
         if self.state is State.CLOSING:
             self._finish()
 
     def give_up(self) -> None:
-        """Another connection needs the memory of what is incomplete here."""
+        """End the session soon, because another needs the memory of its incomplete message."""
         self._connection.soon(self._refuse_input, Fault.TOO_MUCH_INCOMPLETE)
 
     # --- details ----------------------------------------------------------------------------------
@@ -283,7 +286,7 @@ class StreamSocket:
         return True
 
     def _move_to(self, read: int) -> None:
-        """Move `_acknowledged` to what is complete of the bytes that the client has read."""
+        """Advance `_acknowledged` by the messages that the client has read completely."""
         self._seen = read
         while self._unconfirmed and self._at < read:
             end, sizes = self._unconfirmed[0]
@@ -307,7 +310,7 @@ class StreamSocket:
             self._finish()
 
     def _begin_close(self) -> None:
-        """Let the client acknowledge what it was sent, for a moment."""
+        """Let the client acknowledge what it was sent for a moment, then finish."""
         if self.drained():
             self._finish()
         else:
@@ -331,10 +334,10 @@ class StreamSocket:
 
 
 def _on_stream(size: int) -> int:
-    """Bytes that a message takes on a stream, its length included."""
+    """Return the bytes that a message takes on a stream, including its length."""
     return size + len(varint.encode(size))
 
 
 def _on_websocket(size: int) -> int:
-    """Bytes that a message would take on a websocket, its header included."""
+    """Return the bytes that a message would take on a websocket, including its header."""
     return size + len(frame_header(size))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def input_rules(bounds: MuxBounds) -> InputRules:
-    """Return what a websocket of streams takes: all that breaks the protocol ends it alike."""
+    """Return the input rules of a websocket of streams: all violations have the same close code."""
     max_message_bytes = bounds.stream_bytes + MAX_HEADER_BYTES
     return InputRules(max_message_bytes, text_code=CloseCode.PROTOCOL_ERROR)
 
@@ -33,9 +33,10 @@ def input_rules(bounds: MuxBounds) -> InputRules:
 class SocketWire:
     """A `peer.mux.session.Wire` and a `relay.server.socket.Receiver`.
 
-    The server answers pings by itself, and the relay sends none: the side that dialled keeps the
-    connection alive. The session hears of no pings, so `MuxBounds.ping_timeout_ms` has to be 0;
-    `RelaySocket.last_received` tells how long a client has been silent.
+    The server answers pings itself, and the relay sends none: the dialling side keeps the
+    connection
+    alive. The session is not notified of pings, so `MuxBounds.ping_timeout_ms` must be 0;
+    `RelaySocket.last_received` shows how long a client has been silent.
     """
 
     def __init__(self, socket: RelaySocket) -> None:
@@ -44,7 +45,7 @@ class SocketWire:
         self._is_closed = False
 
     def start(self, session: MuxSession) -> None:
-        """Hand what comes to a session, from now on; the websocket has been accepted."""
+        """Pass received messages to a session from now on; the websocket has been accepted."""
         self._session = session
         self._socket.start(self)
 
@@ -52,20 +53,20 @@ class SocketWire:
 
     @property
     def is_full(self) -> bool:
-        """Whether the kernel does not take what was handed over."""
+        """Whether the kernel does not accept what was passed to it."""
         return self._is_closed or self._socket.buffered_bytes() > HIGH_WATER_BYTES
 
     def send(self, messages: list[bytes]) -> None:
         """Send binary messages in one write.
 
-        While the kernel does not take them nothing is read: what is read has to be answered.
+        While the kernel does not accept them, nothing is read, because answers would pile up.
         """
         self._socket.send_messages(messages)
         if self.is_full:
             self._socket.pause_reading()
 
     def ping(self) -> None:
-        """Send nothing: see the class."""
+        """Send nothing; the docstring of the class gives the reason."""
 
     def close(self, code: int, text: str) -> None:
         """Close the websocket."""
@@ -74,18 +75,18 @@ class SocketWire:
     # --- Receiver ---------------------------------------------------------------------------------
 
     def messages_received(self, messages: list[bytes]) -> None:
-        """Take the messages of one read."""
+        """Pass the messages of one read to the session."""
         assert self._session is not None
         self._session.messages_received(messages)
 
     def writable(self) -> None:
-        """Go on reading and sending."""
+        """Continue to read and send."""
         self._socket.resume_reading()
         assert self._session is not None
         self._session.writable()
 
     def closed(self, code: int, detail: str | None) -> None:
-        """Tell the session of the end."""
+        """Notify the session of the end."""
         self._is_closed = True
         assert self._session is not None
         self._session.wire_ended(detail or f"closed: {code}")

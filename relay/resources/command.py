@@ -1,4 +1,4 @@
-"""Commands of declared resources: each list and each verb is a sub-command.
+"""Management commands of declared resources: each list and each verb is a sub-command.
 
     class Command(ResourceCommand):
         '''The lattice.'''
@@ -7,10 +7,10 @@
         resources = resources.RESOURCES
 
     rmb_lattice hosts --order=-seen_at    a table; with --json one JSON array
-    rmb_lattice hosts KEY                 all fields of one
-    rmb_lattice put-link ACTOR ...        a verb; asks first where something is lost
+    rmb_lattice hosts KEY                 all fields of one row
+    rmb_lattice put-link ACTOR ...        a verb; asks for confirmation if something is lost
 
-A command that is built in another way, such as one that lists a single resource, calls `add_list`,
+A command with another structure, such as one that lists a single resource, calls `add_list`,
 `write_list`, `add_verb` and `perform` itself.
 """
 
@@ -44,7 +44,7 @@ EXITS: Final = "exit code: 0 done, 1 refused, not found or no answer, 2 usage"
 
 
 class ResourceCommand(RelayCommand):
-    """A command whose sub-commands come from declarations."""
+    """A command whose sub-commands are defined by declarations."""
 
     resources: ClassVar[Sequence[Resource]] = ()
 
@@ -67,7 +67,7 @@ class ResourceCommand(RelayCommand):
         self.add_words(words)
 
     def add_words(self, words: Any) -> None:
-        """Add sub-commands that no declaration has."""
+        """Add sub-commands that are not declared; a hook for subclasses."""
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -79,7 +79,7 @@ class ResourceCommand(RelayCommand):
             raise CommandError(f"Redis does not answer: {error}") from None
 
     def run(self, options: dict[str, Any]) -> None:
-        """Do what the arguments say."""
+        """Carry out the sub-command of the arguments."""
         if options.get("_verb"):
             self.perform(options["_verb"], options)
         elif options.get("_one") is not None:
@@ -88,7 +88,7 @@ class ResourceCommand(RelayCommand):
             self.write_list(options["_resource"], options)
 
     def add_list(self, parser: ArgumentParser, *resources: Resource) -> None:
-        """Add the filters, the order and the form of a list; of several, those that any has."""
+        """Add the arguments of a list, or of several: filters, order and format."""
         filters = {each.name: each for resource in reversed(resources)
                    for each in resource.filters_of(Where.TERMINAL)}  # fmt: skip
         for each in filters.values():
@@ -121,7 +121,7 @@ class ResourceCommand(RelayCommand):
         """Print a page of a resource, as a table or as JSON.
 
         Raises:
-            CommandError: a filter or an order is of another list.
+            CommandError: a filter or an order belongs to another list.
         """
         asked = _asked(resource, options)
         found = resource.fetch(asked)
@@ -160,10 +160,10 @@ class ResourceCommand(RelayCommand):
         parser.add_argument("--json", action="store_true", help=told)
 
     def perform(self, verb: Verb, options: dict[str, Any]) -> None:
-        """Do a verb and tell it.
+        """Run a verb and print its result.
 
         Raises:
-            CommandError: it was not confirmed.
+            CommandError: an argument is invalid, or the verb was not confirmed.
         """
         given = {each.name: options[each.name] for each in verb.arguments}
         for each in verb.arguments:
@@ -201,7 +201,7 @@ class ResourceCommand(RelayCommand):
 
 
 def table(fields: Sequence[Field], rows: Iterable[Any]) -> list[str]:
-    """Return rows as the lines of a table: figures at the right of their columns."""
+    """Return rows as the lines of a table, with numbers aligned to the right."""
     heads = [each.heading or title_of(each).upper() for each in fields]
     lines = [heads, *([cell(each, row) for each in fields] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -216,7 +216,7 @@ def table(fields: Sequence[Field], rows: Iterable[Any]) -> list[str]:
 
 
 def cell(field: Field, row: Any) -> str:
-    """Return what a terminal shows of a row in a column."""
+    """Return the text of a table cell in a terminal."""
     value = field.value(row)
     if value is None:
         return "-"
@@ -264,13 +264,13 @@ def _sub_command(words: Any, word: str, summary: str, details: str) -> ArgumentP
 
 
 def _said(sentence: str) -> str:
-    """Return a sentence as help: without the capital and the full stop."""
+    """Return a sentence as help text: without the first capital and the full stop."""
     first = sentence[:1].lower() if sentence[1:2].islower() else sentence[:1]
     return (first + sentence[1:].rstrip(".")).replace("%", "%%")
 
 
 def _told(argument: Argument) -> str:
-    """Return the help of an argument, with its bounds and its default."""
+    """Return the help text of an argument, with its bounds and its default."""
     bounds = argument.type.bounds if isinstance(argument.type, Text | Number) else ""
     default = str(argument.default).lower() if argument.default not in (None, "", [], {}) else ""
     facts = ", ".join(filter(None, (bounds, default and f"default {default}")))
@@ -282,7 +282,7 @@ def _option(name: str) -> str:
 
 
 def _read(kind: Type) -> dict[str, Any]:
-    """Return how argparse reads a value."""
+    """Return the keyword arguments with which argparse reads a value."""
     if isinstance(kind, Choice):
         return {"choices": kind.options}
     if isinstance(kind, Flag):
@@ -304,5 +304,5 @@ def _reader(kind: Type) -> Callable[[str], Any]:
 
 
 def _quoted(given: dict[str, Any]) -> dict[str, Any]:
-    """Return arguments as a sentence in a terminal has them: texts in quotes."""
+    """Return arguments as a sentence in a terminal shows them: texts in quotes."""
     return {name: repr(value) if isinstance(value, str) else value for name, value in given.items()}

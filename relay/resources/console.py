@@ -1,8 +1,8 @@
-"""Pages of declared resources: the table with its export, one row, and the question of each verb.
+"""Pages of declared resources: table and export, one row, and the confirmation of each verb.
 
     urlpatterns = [..., *console.urls(HOSTS)]
 
-Pages that are made by hand embed the same table with `part`.
+Hand-written pages embed the same table with `part`.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ _LOOKS = {
     Look.STATE: Cell.STATE,
 }
 Known = Callable[[Labels], Mapping[str, str]]
-"""Labels of a page: each is asked for once."""
+"""Function that returns the labels of a page, and reads each mapping once only."""
 
 
 def urls(resource: Resource) -> list[URLPattern]:
-    """Return the addresses of a resource's pages."""
+    """Return the URL patterns of a resource's pages."""
     found = []
     if resource.console:
         view = page(resource.action)(functools.partial(_list, resource))
@@ -79,13 +79,13 @@ def part(
     order: str = "",
     **facts: Any,
 ) -> Table:
-    """Return a short table of a resource for a page that is about something else.
+    """Return a short table of a resource, for a page about something else.
 
     Args:
-        columns: names of its fields.
-        filters: what the page is about.
-        order: of the rows; that of the resource without one.
-        facts: for `Table`: its name, title, prefix and so on.
+        columns: names of the fields to show.
+        filters: values by which the rows are filtered.
+        order: order of the rows; empty: that of the resource.
+        facts: arguments for `Table`: name, title, prefix and so on.
     """
     labels = functools.cache(_labels)
     verbs = _verbs(request, resource)
@@ -99,10 +99,10 @@ def part(
 
 
 def tabs(resource: Resource, current: str = "") -> list[Tab]:
-    """Return the pages that stand beside a resource's.
+    """Return the pages that are shown as tabs with a resource's page.
 
     Args:
-        current: name of the address of the page that is shown, if it is not the resource's.
+        current: URL name of the current page, if it is not the resource's own.
     """
     found = resource.console.tabs() if resource.console and resource.console.tabs else {}
     shown = current or resource.name
@@ -140,7 +140,7 @@ def _list(resource: Resource, request: HttpRequest) -> HttpResponseBase:
     )  # fmt: skip
     try:
         wanted: Values | None = given({each.name: each.value for each in table.filters})
-    except Invalid:  # the table tells
+    except Invalid:  # the table shows the error
         wanted = None
     known = [(each, each.of_list(wanted)) for each in verbs if each.of_list and wanted is not None]
     context = {"tabs": tabs(resource), "actions": _actions(resource, known)}
@@ -172,7 +172,7 @@ def _one(resource: Resource, request: HttpRequest, /, **values: Any) -> HttpResp
 
 
 def _related(request: HttpRequest, related: Related, value: Any) -> Table | None:
-    """Return the table of related rows; None for an operator who may not see them."""
+    """Return the table of related rows, or None if the operator has no permission to see them."""
     other = next(each for each in registry.resources() if each.name == related.resource)
     assert other.console is not None
     if not may(request, other.action):
@@ -195,7 +195,7 @@ def _words(noun: str) -> str:
 def _ask(
     resource: Resource, verb: Verb, request: HttpRequest, /, **values: Any
 ) -> HttpResponseBase:
-    """Ask before a verb, or do it."""
+    """Show the confirmation of a verb, or run the verb."""
     known: dict[str, Any] = {}
     for each in verb.known:
         text = str(values.get(each.name, "")) or tables.given(request, each.name)
@@ -228,7 +228,7 @@ def _ask(
 
 
 def _edited(resource: Resource, verb: Verb, request: HttpRequest) -> Any:
-    """Return the row that a form changes; None: the form is about a new one."""
+    """Return the row that a form edits, or None if the form is for a new one."""
     identity = resource.identity
     if not (identity and verb.edits and identity.name in request.GET):
         return None
@@ -314,7 +314,7 @@ def _actions(resource: Resource, known: Sequence[tuple[Verb, Values | None]]) ->
 
 
 def _address(resource: Resource, verb: Verb, known: Values) -> str:
-    """Return the address of a verb's question: its path, and what else is known as a query."""
+    """Return the URL of a verb's confirmation; arguments that are not in the path are a query."""
     in_path = verb.in_path(resource, verb.page)
     kinds = {each.name: each.type for each in verb.arguments}
     found = reverse(
@@ -330,7 +330,7 @@ def _address(resource: Resource, verb: Verb, known: Values) -> str:
 
 
 def _back(resource: Resource, known: Values) -> str:
-    """Return the address of the list, filtered by what a verb of the list was about."""
+    """Return the URL of the list, filtered by the arguments that are filters of the list too."""
     if not resource.console:
         return reverse("console:overview")
     found = reverse(f"console:{resource.name}")
@@ -339,7 +339,7 @@ def _back(resource: Resource, known: Values) -> str:
 
 
 def _pattern(own: str, kinds: Mapping[str, Type]) -> str:
-    """Return a path as Django has it: `sessions/<key:key>/kick/`."""
+    """Return a path as a Django URL pattern: `sessions/<key:key>/kick/`."""
     for name in parameters(own):
         kind = "int" if isinstance(kinds[name], Number) else "key"
         own = own.replace(f"{{{name}}}", f"<{kind}:{name}>")

@@ -1,4 +1,4 @@
-"""A resource, declared once: its REST operations, its pages, its commands and its reference.
+"""A resource that is declared once for its REST operations, pages, commands and reference.
 
     HOSTS = Resource(
         name="lattice_hosts", noun="lattice_host", path="lattice/hosts", word="hosts",
@@ -8,12 +8,13 @@
         orders=(Order("seen_at"),), order="-seen_at", fetch=in_memory(hosts, ...),
     )
 
-A declaration names what a row holds, how a page of rows is fetched, and what can be done to a row
-or a list. What each face makes of it is in `relay.resources.rest`, `console`, `command` and
-`reference`. Everything is checked when the declaration is made, which is when its module is
-imported: a mistake is a `DeclarationError` that names the resource and the part.
+A declaration defines what a row contains, how a page of rows is fetched, and which verbs apply to a
+row or to the list. The interfaces built from it are in `relay.resources.rest`, `console`, `command`
+and `reference`. Everything is checked when the declaration is created, that is, when its module is
+imported: a mistake raises a `DeclarationError` that names the resource and the part.
 
-Modules of declarations import neither ninja nor the pages of the console: commands read them too.
+Modules of declarations import neither ninja nor the pages of the console, because commands import
+them too.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ Values = Mapping[str, Any]
 
 
 class Ask(NamedTuple):
-    """Which rows are wanted.
+    """Selection of rows to fetch.
 
     Attributes:
-        filters: those that are given, read and within their bounds.
-        order: one of the resource, perhaps with a minus.
+        filters: values of the given filters, parsed and within their bounds.
+        order: an order of the resource, with or without a minus sign.
     """
 
     filters: Values
@@ -63,19 +64,19 @@ class Ask(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """Name and meaning of a schema in the OpenAPI document."""
+    """Name and description of a schema in the OpenAPI document."""
 
     name: str
     description: str
 
 
 class Confirmation(NamedTuple):
-    """What is asked before a verb is done.
+    """Question that is asked before a verb runs.
 
     Attributes:
-        title: names what is done to which object.
-        text: what it does, in sentences.
-        loses: what will be lost, each in some words.
+        title: names the verb and its object.
+        text: what the verb does, in sentences.
+        loses: what will be lost, a few words for each thing.
     """
 
     title: str
@@ -85,29 +86,32 @@ class Confirmation(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
-    """Something that can be done.
+    """An operation on a row or on a list.
 
     Attributes:
-        name, noun: such as `kick` and `session`: the operation `kick_session` and the address
-            named `session_kick` are called by them.
-        word: sub-command of the command that has it; `kick-session` without one.
-        title: of the button.
-        summary, details: for REST and the help of commands.
-        action: of the matrix.
-        run: does it: called with the `Actor`, without a name, and the arguments by their names; it
-            returns the values of `answer`.
-        confirm: what the console and the terminal ask first, by the arguments that are known.
-        done: tells, by the arguments and the answer, what was done; without the first capital.
-        of_row: arguments that a row has; the verb is a button of rows then. None: not of this row.
-        of_list: arguments that the filters of a list have; the verb is a button of the page then.
-            None: not of this list.
-        edits: it stores a row as a whole: rows have the button `Edit`, whose form has their values.
-        danger: the button warns, a command asks unless it has `--yes`, and a call of an operator
-            has to be confirmed.
-        missing: REST answers 404 where the thing does not exist.
-        path: in REST, with arguments in braces.
-        page: of the console, the same.
-        takes, gives: names of the schemas of its body and answer.
+        name, noun: such as `kick` and `session`, which name the operation `kick_session` and the
+            URL `session_kick`.
+        word: sub-command in the management command; empty: `kick-session`.
+        title: text of the button.
+        summary, details: description for REST and for the help of commands.
+        action: action of the matrix, which gives the permission.
+        run: function that does it. It is called with the `Actor` as a positional argument and the
+            verb's arguments as keywords, and returns the values of `answer`.
+        confirm: function that returns the question to ask, from the arguments that are known.
+        done: function that returns a sentence about what was done, from the arguments and the
+            answer; without the first capital.
+        of_row: function that returns the arguments that a row gives, or None if the verb does not
+            apply to the row. If set, rows have a button for the verb.
+        of_list: function that returns the arguments that the filters of a list give, or None if the
+            verb does not apply to the list. If set, the page has a button for the verb.
+        edits: whether it stores a row as a whole. If so, rows have the button `Edit`, whose form
+            contains their values.
+        danger: whether it is dangerous: the button warns, a command asks unless it has `--yes`, and
+            a call of an operator must be confirmed.
+        missing: whether REST answers 404 if the object does not exist.
+        path: path in REST, with arguments in braces.
+        page: path in the console, likewise.
+        takes, gives: schemas of its body and answer.
     """
 
     name: str
@@ -158,25 +162,26 @@ class Verb:
         return self.word or self.operation.replace("_", "-")
 
     def in_path(self, resource: Resource, own: str) -> list[str]:
-        """Return the names of the arguments in its path."""
+        """Return the names of the arguments in one of its paths."""
         return parameters(resource.path_of(self, own))
 
     @property
     def known(self) -> tuple[Argument, ...]:
-        """Arguments that no form asks for."""
+        """Arguments that are known from the row or the list, so that no form asks for them."""
         return tuple(each for each in self.arguments if not each.asked)
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What names one row: it has a REST operation, a page and a command then.
+    """The value that identifies a row, which then has a REST operation, a page and a command.
 
     Attributes:
-        name: of the parameter, such as `session`.
-        get: returns the row of a value, or raises `NotFound`.
-        summary: for REST.
-        column: of the table, which leads to the page of the row.
-        read: reads the value from a row; the attribute or the item of this name without it.
+        name: name of the parameter, such as `session`.
+        get: function that returns the row with a value, or raises `NotFound`.
+        summary: summary for REST.
+        column: column of the table that links to the page of the row.
+        read: function that reads the value from a row; None: read the attribute or item of this
+            name.
     """
 
     name: str
@@ -192,18 +197,18 @@ class Identity:
         check_sentence(f"identity {self.name}", self.description)
 
     def value(self, row: Any) -> Any:
-        """Read it from a row."""
+        """Return the identity of a row."""
         return read_of(row, self.name, self.read)
 
 
 class Related(NamedTuple):
-    """Rows of another list that the page of a row shows below it.
+    """Rows of another list that are shown on the page of a row.
 
     Attributes:
-        title: of the short table.
+        title: title of the short table.
         resource: name of the list.
-        filter: of that list, which the identity of the row is given to.
-        without: columns that would say the same in each row.
+        filter: filter of that list, which gets the identity of the row.
+        without: columns to omit, because they have the same value in each row.
     """
 
     title: str
@@ -214,16 +219,16 @@ class Related(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """What only the pages of a resource have.
+    """Options for the pages of a resource.
 
     Attributes:
-        order: that of the table, where it is another than REST's.
-        fixed: filters that the page sets.
-        live: the table refreshes itself.
-        table: id of the table, and name of its exported files; that of the resource without one.
-        empty: is said in place of rows.
-        tabs: the pages that stand side by side, names of addresses and their titles.
-        title: of the page of a row; its noun and identity without it.
+        order: order of the table, if it differs from that of REST.
+        fixed: values of filters that the page sets.
+        live: whether the table refreshes itself.
+        table: id of the table, and name of its exported files; empty: derived from the resource.
+        empty: text that is shown if there are no rows.
+        tabs: function that returns the pages to show as tabs: URL names and titles.
+        title: function that returns the title of a row's page; None: its noun and identity.
         related: lists of which the page of a row shows some rows.
     """
 
@@ -242,17 +247,17 @@ class Resource:
     """A kind of rows that operators list.
 
     Attributes:
-        name: of the list: the operation `list_<name>` and the address `console:<name>`.
-        noun: of one row.
-        title: of its page.
-        summary, details: of its list, for REST, help and the reference.
-        schema: name and meaning of a row's schema.
-        path: in REST and the console.
-        word: sub-command of the command that has it.
-        action: of the matrix, to see it.
-        order: of the list, where none is chosen.
-        console: None: it has no page, or one that is made by hand.
-        terminal: fields that a command prints, in this order.
+        name: name of the list, for the operation `list_<name>` and the URL `console:<name>`.
+        noun: name of one row.
+        title: title of its page.
+        summary, details: description of its list, for REST, help and the reference.
+        schema: name and description of a row's schema.
+        path: path in REST and the console.
+        word: sub-command in the management command.
+        action: action of the matrix that permits to see it.
+        order: order of the list if none is chosen.
+        console: options of its pages; None: it has no page, or a hand-written one.
+        terminal: names of the fields that a command prints, in this order.
     """
 
     name: str
@@ -319,7 +324,7 @@ class Resource:
 
     @property
     def address(self) -> str:
-        """Its path in REST and the console."""
+        """Path in REST and the console."""
         return self.path or self.name.replace("_", "/")
 
     @property
@@ -327,15 +332,15 @@ class Resource:
         return self.word or self.name.replace("_", "-")
 
     def fields_of(self, where: Where) -> list[Field]:
-        """Return the fields of a face."""
+        """Return the fields that an interface has."""
         return [each for each in self.fields if where in each.where]
 
     def filters_of(self, where: Where) -> list[Filter]:
-        """Return the filters of a face."""
+        """Return the filters that an interface has."""
         return [each for each in self.filters if where in each.where]
 
     def orders_of(self, where: Where) -> list[str]:
-        """Return the orders of a face, each also with a minus."""
+        """Return the orders that an interface has, each also with a minus sign."""
         names = [each.name for each in self.orders if where in each.where]
         return [*names, *(f"-{each}" for each in names)]
 
@@ -348,11 +353,11 @@ class Resource:
         return [offered[name] for name in wanted]
 
     def data(self, row: Any) -> dict[str, Any]:
-        """Return a row as REST and JSON have it."""
+        """Return the values of a row for REST and JSON."""
         return {each.name: each.value(row) for each in self.fields_of(Where.DATA)}
 
     def path_of(self, verb: Verb, own: str) -> str:
-        """Return the path of a verb: its own, or the one that follows from its arguments."""
+        """Return the given path of a verb; if empty, the one derived from its arguments."""
         if own:
             return own
         known = [f"{{{each.name}}}" for each in verb.known if each.required]
@@ -360,5 +365,5 @@ class Resource:
 
 
 def parameters(path: str) -> list[str]:
-    """Return the names in braces of a path."""
+    """Return the names in braces in a path."""
     return _PARAMETER.findall(path)

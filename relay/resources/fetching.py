@@ -1,4 +1,4 @@
-"""How declared resources fetch a page: from the database, or from what is in memory."""
+"""Functions that fetch pages of declared resources, from the database or from memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from relay.resources.values import Number, Real
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Fetches pages; a resource checks that it knows all its orders."""
+    """Function that fetches pages, with the orders that it supports, which a resource checks."""
 
     run: Callable[[Ask], Page[Any]]
     orders: Collection[str]
@@ -31,11 +31,11 @@ class Fetch:
 def stored(
     rows: Callable[..., QuerySet[Any]], orders: Mapping[str, str], nullable: Collection[str] = ()
 ) -> Fetch:
-    """Fetch pages of a table of the database.
+    """Return a `Fetch` of pages from a table of the database.
 
     Args:
-        rows: takes the filters by their names.
-        orders: columns, by the names of the orders.
+        rows: function that takes the filters as keywords and returns a query set.
+        orders: columns by the names of the orders.
         nullable: columns that may be null.
     """
 
@@ -53,7 +53,7 @@ def stored(
 
 
 def by_field(*fields: Field) -> dict[str, Callable[[Any], float | str]]:
-    """Return what rows in memory can be ordered by: the values of these fields, by their names."""
+    """Return sort keys for rows in memory, by name: those of the values of some fields."""
     return {each.name: functools.partial(_order_of, each) for each in fields}
 
 
@@ -71,12 +71,12 @@ def in_memory(
     orders: Mapping[str, Callable[[Any], float | str]],
     identity: Callable[[Any], str],
 ) -> Fetch:
-    """Fetch pages of what Redis holds as a whole.
+    """Return a `Fetch` of pages from rows that are read from Redis as a whole.
 
     Args:
-        items: takes the filters by their names.
-        orders: what to order by, by the names of the orders.
-        identity: unique for each item.
+        items: function that takes the filters as keywords and returns all rows.
+        orders: functions that return the sort key of a row, by the names of the orders.
+        identity: function that returns a unique text for each row.
     """
 
     def fetch(ask: Ask) -> Page[Any]:

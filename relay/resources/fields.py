@@ -1,6 +1,6 @@
 """Parts of declared resources: fields of rows, filters and orders of lists, arguments of verbs.
 
-Each part checks itself when it is made, so a mistake ends the import of its module with a
+Each part checks itself when it is created, so a mistake stops the import of its module with a
 `DeclarationError`.
 """
 
@@ -19,29 +19,29 @@ RESERVED: Final = frozenset(
     {"limit", "cursor", "order", "column", "export", "next"}
     | {"request", "query", "body", "json", "yes"}
 )
-"""Names with a meaning of their own in addresses, operations or commands."""
+"""Names that have another meaning in URLs, operations or commands."""
 _NAME: Final = re.compile("[a-z][a-z0-9_]*")
 
 Labels = Callable[[], Mapping[str, str]]
 
 
 class DeclarationError(TypeError):
-    """A declaration is wrong: a mistake of whoever wrote it."""
+    """A declaration is invalid, which is a programming error."""
 
 
 class Where(Flag):
-    """The faces that have a field or a filter."""
+    """The interfaces in which a field or a filter occurs."""
 
     DATA = auto()
     """REST, and `--json` of commands."""
     CONSOLE = auto()
     TERMINAL = auto()
-    """The text that commands print, and their options."""
+    """The text that commands print, and the options of commands."""
     EVERYWHERE = DATA | CONSOLE | TERMINAL
 
 
 class Unit(StrEnum):
-    """What a number counts. Numbers without a unit are ids."""
+    """Unit of a number. Numbers without a unit are ids."""
 
     COUNT = "count"
     PER_SECOND = "per second"
@@ -53,7 +53,7 @@ class Unit(StrEnum):
 
 
 class Look(Enum):
-    """How the console shows a text."""
+    """Presentation of a text in the console."""
 
     TEXT = auto()
     CODE = auto()
@@ -69,18 +69,18 @@ class Field:
     """A field of a row.
 
     Attributes:
-        name: in REST, JSON and exported files.
-        description: one sentence, which all faces show.
-        title: of the column; of the name without one.
-        heading: of the column in a terminal.
-        unit: of a number.
-        null: it may have no value.
-        read: reads it from a row; the attribute or the item of its name without one.
-        show: what the console shows instead, such as a state.
-        labels: what the console shows for a value; asked once for a page.
-        link: address of the page to which it leads; empty for none.
+        name: name in REST, JSON and exported files.
+        description: one sentence, which all interfaces show.
+        title: title of the column; empty: derived from the name.
+        heading: title of the column in a terminal.
+        unit: unit of a number.
+        null: whether it may have no value.
+        read: function that reads it from a row; None: read the attribute or item of its name.
+        show: function that returns what the console shows instead, such as a state.
+        labels: function that returns what the console shows for each value; called once for a page.
+        link: function that returns the URL to which it links; empty: no link.
         shown: whether the column is shown before it is chosen; may depend on settings.
-        quoted: strangers choose it: a terminal shows it in quotes.
+        quoted: whether the text comes from outside the relay: a terminal shows it in quotes.
     """
 
     name: str
@@ -110,22 +110,23 @@ class Field:
                f"field {self.name}: a state needs `show`")  # fmt: skip
 
     def value(self, row: Any) -> Any:
-        """Read it from a row."""
+        """Return the value of the field in a row."""
         return read_of(row, self.name, self.read)
 
     def is_shown(self) -> bool:
-        """Say whether its column is shown before it is chosen."""
+        """Return whether its column is shown before it is chosen."""
         return self.shown() if callable(self.shown) else self.shown
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Something that a list can be filtered by.
+    """A filter of a list.
 
     Attributes:
-        hint: of the console's field, such as `host or host:port`.
-        labels: texts of the values to choose from; for a choice, the values themselves without it.
-        positional: commands take it without the name of an option.
+        hint: hint in the console's input field, such as `host or host:port`.
+        labels: function that returns labels of the values to choose from; None: a choice shows its
+            values.
+        positional: whether commands take it as a positional argument instead of an option.
     """
 
     name: str
@@ -145,12 +146,12 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Something that a list can be ordered by.
+    """An order of a list.
 
     Attributes:
-        name: in REST, addresses and commands.
-        field: of the console whose column is ordered by it; of the same name without one.
-        where: faces that offer it.
+        name: name in REST, URLs and commands.
+        field: field whose column in the console is sorted by it; empty: the field of the same name.
+        where: interfaces that offer it.
     """
 
     name: str
@@ -160,12 +161,13 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """What a verb needs to know.
+    """An argument of a verb.
 
     Attributes:
-        required: without it, `default` is used.
-        asked: the console's form asks for it; else the row or the list has it.
-        labels: what the form shows for the values of a choice; the values themselves without it.
+        required: whether it must be given; otherwise `default` is used.
+        asked: whether the console's form asks for it; otherwise the row or the list gives it.
+        labels: function that returns labels for the values of a choice; None: the form shows the
+            values.
     """
 
     name: str
@@ -184,39 +186,39 @@ class Argument:
 
 
 def title_of(part: Field | Filter | Argument) -> str:
-    """Return the title of a part: `messages_in` is `Messages in`."""
+    """Return the title of a part; by default, that of `messages_in` is `Messages in`."""
     return part.title or part.name.replace("_", " ").capitalize()
 
 
 def read_of(row: Any, name: str, read: Callable[[Any], Any] | None) -> Any:
-    """Read a value from a row: the item of a mapping or the attribute, unless it says how."""
+    """Read a value from a row, with `read` or else as the item of a mapping or the attribute."""
     if read is not None:
         return read(row)
     return row[name] if isinstance(row, Mapping) else getattr(row, name)
 
 
 def is_name(text: str) -> bool:
-    """Say whether a text is a name: lower case, digits and underscores."""
+    """Return whether a text is a name: lower-case letters, digits and underscores."""
     return bool(_NAME.fullmatch(text))
 
 
 def check(holds: bool, text: str) -> None:
-    """Go on only if a condition of a declaration holds.
+    """Check a condition of a declaration.
 
     Raises:
-        DeclarationError: it does not.
+        DeclarationError: the condition is false.
     """
     if not holds:
         raise DeclarationError(text)
 
 
 def check_sentence(told: str, text: str) -> None:
-    """Check that a description is a sentence."""
+    """Check that a description ends with a full stop."""
     check(text.endswith("."), f"{told}: its description {text!r} does not end with a full stop")
 
 
 def check_action(told: str, action: str) -> None:
-    """Check that an action is one of the matrix."""
+    """Check that an action is in the matrix of actions."""
     try:
         matrix.permission_of(action)
     except KeyError:
@@ -226,7 +228,7 @@ def check_action(told: str, action: str) -> None:
 
 
 def check_unique(told: str, kind: str, names: Iterable[str]) -> None:
-    """Check that no name comes twice."""
+    """Check that no name occurs twice."""
     seen: set[str] = set()
     for name in names:
         check(name not in seen, f"{told}: {kind} {name} is declared twice")

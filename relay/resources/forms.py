@@ -1,4 +1,4 @@
-"""Forms of the verbs of declared resources: fields, their defaults and bounds, what they read."""
+"""Forms of declared verbs: fields with their defaults and bounds, and parsing of their values."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from relay.resources.fields import Argument, title_of
 from relay.resources.values import Choice, Flag, Number, Pairs, Text, Texts, Type
 
 MAX_LINE_CHARS: Final = 1000
-"""Of a text that a form asks for on one line."""
+"""Maximum length of a text for which a form has a single-line input."""
 
 
 def choices(kind: Type, labels: Mapping[str, str] | None) -> Sequence[tuple[str, str]]:
-    """Return the values to choose from and what each is called; empty for what is typed."""
+    """Return the values to choose from with their labels; empty if the value is typed."""
     if labels:
         return tuple(labels.items())
     if isinstance(kind, Choice):
@@ -28,7 +28,7 @@ def choices(kind: Type, labels: Mapping[str, str] | None) -> Sequence[tuple[str,
 
 
 class _Parsed(forms.CharField):
-    """A text of a form that a type of `relay.resources.values` reads."""
+    """A form field whose text is parsed by a type of `relay.resources.values`."""
 
     def __init__(self, argument: Argument, **facts: Any) -> None:
         self.argument = argument
@@ -59,7 +59,7 @@ class _Parsed(forms.CharField):
 
 
 def form_of(request: HttpRequest, verb: Verb, values: Values) -> forms.Form:
-    """Return the form of a verb, with the values of a row, the address or the defaults."""
+    """Return the form of a verb, with initial values of a row, the URL's query, or the defaults."""
     initial = {each.name: request.GET.get(each.name, each.default) for each in verb.arguments}
     form = forms.Form(posted(request), initial={**initial, **values})
     for each in verb.arguments:

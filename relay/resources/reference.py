@@ -1,4 +1,4 @@
-"""The reference of all declared resources as Markdown: `make docs` writes it."""
+"""The reference of all declared resources as Markdown, which `make docs` writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relay.rest.bounds import DEFAULT_ITEMS, MAX_ITEMS
 
 
 def markdown(resources: Iterable[Resource]) -> Iterator[str]:
-    """Yield the lines of the page."""
+    """Yield the lines of the reference page."""
     yield "# Resources"
     yield ""
     yield "Lists of the console, REST and commands that are declared once for all of them. REST"

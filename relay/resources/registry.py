@@ -1,6 +1,6 @@
-"""All declared resources, by the modules that declare them: each has a tuple `RESOURCES`.
+"""Registry of all declared resources, by the modules that declare them in a tuple `RESOURCES`.
 
-REST, the console's addresses and the reference are made of these.
+The REST operations, the URLs of the console and the reference are built from it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def resources() -> tuple[Resource, ...]:
     """Return all resources.
 
     Raises:
-        DeclarationError: two have one name.
+        DeclarationError: two resources have the same name.
     """
     found: dict[str, Resource] = {}
     for module in MODULES:

@@ -1,7 +1,7 @@
 """REST operations of declared resources: a list, one row, and each verb.
 
-They go through the gates of `relay.rest.operation` as those that are written by hand. Schemas are
-made with the names of the declaration, so that the OpenAPI document reads the same.
+They are defined with `relay.rest.operation`, like those that are written by hand. Schemas have the
+names of the declaration, so that the OpenAPI document reads the same.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _operate(
     places: dict[str, Any],
     **facts: Any,
 ) -> None:
-    """Declare an operation whose parameters are known only now: ninja reads the signature."""
+    """Define an operation with computed parameters: ninja reads them from the signature."""
     kind = inspect.Parameter.KEYWORD_ONLY
     run.__name__, run.__doc__ = name, doc
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
@@ -158,7 +158,7 @@ def _asked(each: Filter) -> tuple[Any, Any]:
 
 
 def _read(parts: Sequence[Filter | Argument], source: Any) -> dict[str, Any]:
-    """Read values from a body or a query, in which a flag is a text."""
+    """Return values from a body or a query; in a query, flags are texts."""
     found = {each.name: getattr(source, each.name) for each in parts}
     for each in parts:
         if isinstance(each.type, Flag) and isinstance(found[each.name], str):
@@ -195,7 +195,8 @@ def _bounded(kind: Type, *, body: bool) -> Any:
     """Return the type of a value in a request.
 
     Args:
-        body: of a body, where 3.0 is 3 and a text is no number; else of a path or query.
+        body: whether the value is in a body, where 3.0 equals 3 and a text is not a number;
+            otherwise it is in a path or a query.
     """
     match kind:
         case Text():

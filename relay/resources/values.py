@@ -1,7 +1,7 @@
-"""Types of the values of declared resources: what they hold, and how a text becomes one.
+"""Types of the values in declared resources: their bounds, and how a text is parsed.
 
-REST builds its schemas of them (`relay.resources.rest`); the console and commands get texts and
-read them here, so a value has the same bounds wherever it comes from.
+REST derives its schemas from them (`relay.resources.rest`); the console and commands get texts and
+parse them here, so a value has the same bounds in all interfaces.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from relay.ops import arguments
 from relay.ops.storable import MAX_ID, is_text, is_within_reach
 
 MAX_DIGITS: Final = 30
-"""Of a number that is read: Python takes time for thousands of digits."""
+"""Maximum length of a number that is parsed: Python is slow with thousands of digits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text of so many characters.
+    """A text with a minimum and a maximum length, in characters.
 
     Attributes:
-        form: raises `ValueError` for a text of another form, such as a key with a bad checksum.
+        form: function that raises `ValueError` for a malformed text, such as a key with a bad
+            checksum.
     """
 
     max_chars: int = 300
@@ -45,7 +46,7 @@ class Text:
         return self.check(text)
 
     def check(self, text: str) -> str:
-        """Return a text that has its form."""
+        """Check the form of a text, and return it."""
         if self.form and text:
             self.form(text)
         return text
@@ -53,7 +54,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A whole number, both bounds included."""
+    """A whole number; both bounds are included."""
 
     least: int = 0
     most: int = MAX_ID
@@ -74,7 +75,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Real:
-    """A number with a fraction; only fields have it."""
+    """A number with a fraction; used in fields only."""
 
     word: ClassVar[str] = "number"
 
@@ -109,7 +110,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A point in time with its offset."""
+    """A point in time with its UTC offset."""
 
     word: ClassVar[str] = "time"
 
@@ -125,7 +126,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """A list of texts; as one text, each stands on its own line."""
+    """A list of texts; written as one text, each on its own line."""
 
     max_items: int = 100
     max_chars: int = 300
@@ -144,7 +145,7 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Names with a text each; as one text, each stands on its own line: `name=text`."""
+    """Names with a text each; written as one text, each on its own line: `name=text`."""
 
     max_items: int = 100
     max_chars: int = 1000

@@ -1,10 +1,10 @@
-"""What each address may send, or a key with a limit of its own, and how connections are told.
+"""Rate limits by address, or by key for keys with a limit of their own, and their announcements.
 
-All connections of an address at a worker share one `ByteRate`; `sharing` keeps those of several
-workers together. The time each byte takes is the
-address's, times its connections: who signs in is told at once, and the others within `ROUND_S`,
-in one round for however many came and left meanwhile. A client that has proven a key with a limit
-of its own is counted under the key instead.
+All connections of an address at a worker share one `ByteRate`; `sharing` coordinates those of
+several workers. The time that a connection must take for each byte is that of the address, times
+the number of its connections. A new connection gets it at once; the others get a change within
+`ROUND_S`, in one round for all connections that were opened or closed meanwhile. A client that has
+proved a key with a limit of its own counts for the key instead of the address.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ ROUND_S: Final = 0.1
 
 
 class Place:
-    """One address, network of IPv6 or key, while connections of it are open.
+    """An address, IPv6 network or key with open connections.
 
     Attributes:
-        name: of it, the same on all workers.
-        rate: what it sent, here and on other workers.
-        connections: that are open here.
-        elsewhere: boot id of another worker -> open connections there, and until when that holds.
-        told_bytes: of what it sent, what other workers know or told themselves.
+        name: its name, which is the same on all workers.
+        rate: what it sent, at this worker and at others.
+        connections: its open connections at this worker.
+        elsewhere: open connections at other workers, by boot id: their number, and the loop time
+            until which it is valid.
+        told_bytes: the part of `rate.charged_bytes` that other workers know already.
     """
 
     __slots__ = ("_loop", "_round", "connections", "elsewhere", "name", "rate",
@@ -51,31 +52,31 @@ class Place:
 
     @property
     def charge(self) -> Callable[[int, int], bool]:
-        """Counts what a connection of it sends; see `ByteRate.charge`."""
+        """Function that counts what its connections send; see `ByteRate.charge`."""
         return self.rate.charge if self.rate.byte_nanos else _unlimited
 
     def byte_nanos(self) -> int:
-        """What each byte of one connection takes now."""
+        """Return the nanoseconds that each byte of one connection takes now."""
         elsewhere = sum(count for count, _ in self.elsewhere.values())
         return announced_byte_nanos(self.rate.byte_nanos, max(1, len(self.connections) + elsewhere))
 
     def forget_elsewhere(self, now: float) -> None:
-        """Forget what workers told that have not told it again; `now` is the loop's time."""
+        """Forget numbers of other workers that have expired at the loop time `now`."""
         for boot_id, (_, until) in list(self.elsewhere.items()):
             if until < now:
                 del self.elsewhere[boot_id]
                 self.changed()
 
     def changed(self) -> None:
-        """Connections came or left: tell the others, all at once."""
+        """Schedule an announcement after connections were opened or closed, one for all of them."""
         if self._round is None and self.rate.byte_nanos:
             self._round = self._loop.call_later(ROUND_S, self._tell)
 
     def limit(self, byte_nanos: int) -> None:
-        """Let each byte take another time, and tell its connections at once."""
+        """Change the time that each byte takes, and announce it to its connections at once."""
         self.rate.change(byte_nanos, time.monotonic_ns())
         for connection in self.connections:
-            connection.place = self  # counts by the new rate
+            connection.place = self  # sets `charge` for the new rate
         self._announce()
 
     def _tell(self) -> None:
@@ -92,7 +93,7 @@ class Places:
     """The addresses and keys of this worker's connections, and those that still owe time.
 
     Attributes:
-        decisions: what operators decided; call `apply_limits` when they are others.
+        decisions: decisions of operators; call `apply_limits` after changing them.
     """
 
     def __init__(self, options: SbdOptions, loop: asyncio.AbstractEventLoop) -> None:
@@ -102,23 +103,23 @@ class Places:
         self._places: dict[str, Place] = {}
 
     def of(self, address: str) -> Place:
-        """The place of an address without a port."""
+        """Return the place of an address without a port."""
         return self._named(place_of(address, self._options.ipv6_prefix))
 
     def of_key(self, key: bytes) -> Place | None:
-        """The place of a key; None where the limit of its address holds."""
+        """Return the place of a key, or None if the limit of its address applies."""
         name = path_of_key(key)
         return self._named(name) if name in self.decisions.keys else None
 
     def get(self, name: str) -> Place | None:
-        """The place of that name, if there is one."""
+        """Return the place with a name, or None."""
         return self._places.get(name)
 
     def apply_limits(self) -> list[Place]:
-        """Give each place the limit that was decided.
+        """Apply the limits of the decisions to all places.
 
         Returns:
-            The places whose limit is another one now.
+            The places whose limit has changed.
         """
         changed = []
         for name, place in self._places.items():
@@ -129,7 +130,7 @@ class Places:
         return changed
 
     def forget(self, now_ns: int) -> None:
-        """Forget places without connections that owe no time."""
+        """Forget places that have no connections and owe no time."""
         for name, place in list(self._places.items()):
             if not place.connections and place.rate.is_idle(now_ns):
                 del self._places[name]
@@ -142,7 +143,7 @@ class Places:
         return place
 
     def _byte_nanos(self, name: str) -> int:
-        """What the limit of a place is."""
+        """Return the limit of a place, as nanoseconds for each byte."""
         own = self.decisions.keys.get(name)
         if own is None:
             own = self.decisions.networks.find(name.partition("/")[0])

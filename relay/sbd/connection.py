@@ -1,7 +1,7 @@
-"""One SBD connection at its worker: the protocol's machine on a socket.
+"""An SBD connection at its worker: joins the protocol's machine to a socket.
 
-A read of the socket goes through `ServerSide.receive_messages`; the packets it returns go to the
-switch at once, together. Nothing of it awaits.
+Messages of one read go through `ServerSide.receive_messages`, and the packets that it returns go to
+the switch at once, together. Nothing in this module awaits.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class Connection:
     """A client's connection; a `relay.server.socket.Receiver`.
 
     Attributes:
-        key: the client's.
-        text: of its session's key, once it has an epoch.
-        routable: packets for its key are delivered to it.
-        address: of the client, for operators.
-        opened_at: unix time.
-        token: that it was opened with, if any.
-        epoch: of its entry in Redis; 0: it has none yet.
-        messages_in, bytes_in: packets of its client.
+        key: key of the client.
+        text: text of its session's key; empty before it has an epoch.
+        routable: whether packets for its key are delivered to it.
+        address: address of the client, for operators.
+        opened_at: Unix time at which it was opened.
+        token: token with which it was opened, if any.
+        epoch: epoch of its entry in Redis; 0: it has none yet.
+        messages_in, bytes_in: packets that its client sent.
         messages_out, bytes_out: packets that were delivered to it.
-        drops: packets from and to it that ended undelivered, as far as this worker knows.
+        drops: packets from and to it that were dropped, as far as this worker knows.
     """
 
     __slots__ = ("_machine", "_place", "_reason", "_socket", "_switch", "_write_later", "address",
@@ -69,10 +69,10 @@ class Connection:
         self._write_later = False
 
     def start(self) -> None:
-        """Begin the handshake; the websocket is accepted."""
+        """Begin the handshake, after the websocket was accepted."""
         if self.ended:
-            return  # banned, or the worker stopped, while it was
-        self.place = self._place  # whose limit may be another one by now
+            return  # banned, or the worker stopped, meanwhile
+        self.place = self._place  # its limit may have changed meanwhile
         self._place.connections.add(self)
         self._switch.place_changed(self._place)
         self._machine.start(self._place.byte_nanos(), time.monotonic_ns())
@@ -80,7 +80,7 @@ class Connection:
 
     @property
     def place(self) -> Place:
-        """What its client sends is counted there."""
+        """Place (address or key) for which the client's bytes are counted."""
         return self._place
 
     @place.setter
@@ -89,7 +89,7 @@ class Connection:
         self._machine.charge = place.charge
 
     def move(self, place: Place) -> None:
-        """Count what its client sends for another place from now on."""
+        """Count the client's bytes for another place from now on."""
         if place is not self._place:
             self._place.connections.discard(self)
             self._switch.place_changed(self._place)
@@ -100,27 +100,28 @@ class Connection:
 
     @property
     def ended(self) -> bool:
-        """Whether it has been ended."""
+        """Whether the connection has ended."""
         return self._reason is not None
 
     def next_timer(self) -> int | None:
-        """See `ServerSide.next_timer`."""
+        """Return when to call `handle_timer`; see `ServerSide.next_timer`."""
         return self._machine.next_timer()
 
     def handle_timer(self, now_ns: int) -> None:
-        """Drop it if it was silent for too long."""
+        """Drop the connection if the client was silent for too long."""
         self._machine.handle_timer(now_ns)
         self._after()
 
     def announce(self, byte_nanos: int) -> None:
-        """Tell the client what each byte takes, if that has changed."""
+        """Send the client the time that each byte takes, if it has changed."""
         self._machine.announce(byte_nanos)
         self._write()
 
     def deliver(self, packets: list[bytes]) -> bool:
-        """Write packets of others, source first; False if the client does not read and is dropped.
+        """Write packets of other clients, source first.
 
-        Its own handshake is always written before them: see `Switch.authenticated`.
+        Returns False if the client does not read, in which case it is dropped. The client's own
+        handshake is always written before packets: see `Switch.authenticated`.
         """
         self._socket.send_messages(packets)
         if self._socket.buffered_bytes() <= self._switch.options.receiver_bytes:
@@ -132,12 +133,12 @@ class Connection:
         return False
 
     def ready(self) -> None:
-        """Write the end of the handshake: packets may be delivered from here on."""
+        """Write the end of the handshake; from now on, packets may be delivered."""
         self.routable = True
         self._write()
 
     def end(self, reason: DropReason | EndReason) -> None:
-        """End it at once, without a close frame; does nothing if it has ended."""
+        """End the connection at once, without a close frame; do nothing if it has ended."""
         if self._reason is None:
             self._reason = reason
             self._leave()
@@ -156,7 +157,7 @@ class Connection:
             self._after()
 
     def writable(self) -> None:
-        """Nothing waits here for room."""
+        """Do nothing: no data waits here for room."""
 
     def closed(self, code: int, detail: str | None) -> None:
         if self._reason is None:
@@ -169,7 +170,7 @@ class Connection:
     # --- inner workings ---------------------------------------------------------------------------
 
     def _after(self) -> None:
-        """Do what the machine asks for."""
+        """Handle events of the machine, and write what it wants to send."""
         while (event := self._machine.next_event()) is not None:
             if isinstance(event, Authenticated):
                 self._switch.authenticated(self)

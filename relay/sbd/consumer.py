@@ -1,4 +1,4 @@
-"""The SBD endpoint: `GET /<key>`, without a query string."""
+"""The SBD endpoint: websockets at `GET /<key>` without a query string, and `PUT /authenticate`."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class SbdEndpoint:
-    """Which requests are SBD's, and their answers.
+    """Decides which requests belong to SBD, and answers them.
 
-    On a listener of its own that is all of them; on the public one websockets whose path is a key
-    without a query string, and `/authenticate`.
+    On a listener of its own, these are all requests; on the public listener, `/authenticate` and
+    websockets whose path is a key without a query string.
     """
 
     def __init__(self, places: frozenset[int | str]) -> None:
-        """
+        """Create the endpoint.
+
         Args:
             places: ports and paths of its own listeners.
         """
@@ -44,7 +45,7 @@ class SbdEndpoint:
         self._consumer = SbdConsumer.as_asgi()
 
     def takes(self, scope: dict[str, Any]) -> bool:
-        """Whether a websocket is for SBD."""
+        """Return whether a websocket belongs to SBD."""
         return is_at(scope, self._places) or (not has_query(scope) and key_of(scope) is not None)
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
@@ -52,11 +53,11 @@ class SbdEndpoint:
         await self._consumer(scope, receive, send)
 
     def answers(self, scope: dict[str, Any]) -> bool:
-        """Whether a request is for SBD that is no websocket."""
+        """Return whether a request that is not a websocket belongs to SBD."""
         return scope["path"] == PATH or is_at(scope, self._places)
 
     async def answer(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        """Answer a request that is no websocket, as the reference does."""
+        """Answer a request that is not a websocket, as the reference does."""
         if scope["path"] == PATH:
             server = (await running()).sbd
             assert server is not None
@@ -70,7 +71,7 @@ class SbdEndpoint:
 
 
 def key_of(scope: dict[str, Any]) -> bytes | None:
-    """The key that a websocket's path names; None: it names none."""
+    """Return the key that a websocket's path names, or None."""
     try:
         return key_of_path(scope["path"][1:])
     except KeyFormatError:
@@ -82,7 +83,7 @@ def _is_segment(path: str) -> bool:
 
 
 def ban_of(runtime: Runtime, key: bytes | None, address: str) -> Answer | None:
-    """The answer to a key or an address that an operator banned, which is counted."""
+    """Return the answer to a banned key or address, or None; a banned key is counted."""
     assert runtime.sbd is not None
     if runtime.worker.upkeep.control.refuses(address):
         return ADDRESS_BANNED
@@ -93,7 +94,7 @@ def ban_of(runtime: Runtime, key: bytes | None, address: str) -> Answer | None:
 
 
 async def refuse(scope: dict[str, Any], send: Send, answer: Answer) -> None:
-    """Answer a handshake that is refused."""
+    """Answer a handshake with a refusal."""
     await refuse_over_http(scope, send, answer.status, answer.body, answer.content_type)
 
 
@@ -139,7 +140,7 @@ class SbdConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
             await refuse(scope, send, NOT_ALLOWED if scope["path"] == PATH else NOT_FOUND)
             return
         token = await server.tokens.admit(header(scope, b"authorization"))
-        if not isinstance(token, Answer):  # what was decided meanwhile
+        if not isinstance(token, Answer):  # the ban may be new
             token = ban_of(runtime, key, client[0]) or token
         if isinstance(token, Answer):
             await refuse(scope, send, token)
@@ -154,7 +155,7 @@ class SbdConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no types
         try:
             await send({"type": "websocket.accept"})
             socket.start(connection)
-            if full:  # the reference as well tells it only after the upgrade
+            if full:  # as in the reference: only after the upgrade
                 connection.end(EndReason.CAPACITY)
             else:
                 connection.start()

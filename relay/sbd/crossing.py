@@ -1,13 +1,14 @@
-"""The way between the workers of one Redis: who holds which key, and packets for them.
+"""Connects the workers of one Redis: which worker holds which key, and packets between them.
 
-`sbd:keys` names the worker of each key; its entry is written when a client has proven that it holds
-the key, and a worker that looked one up keeps it until `sbd:news` says that the key has moved.
-Packets of one turn of the loop for one worker are one message on its channel `sbd:to:<boot id>`.
-Redis keeps nothing of them: what is published while a worker is away is lost, and counted where
-that can be known.
+`sbd:keys` contains the worker of each key. The entry is written when a client has proved its key. A
+worker that has looked one up caches it until `sbd:news` announces that the key has moved. All
+packets for one worker in one turn of the loop are sent as one message on its channel
+`sbd:to:<boot id>`. Redis does not store them: packets that are published while a worker is
+unavailable are lost, and counted if that can be known.
 
-While Redis is away packets between clients of one worker go on; others are dropped and counted.
-When it is back, every worker enters its keys again, except those that were proven elsewhere later.
+While Redis is unavailable, packets between clients of one worker are still delivered; others are
+dropped and counted. When Redis is back, every worker enters its keys again, except those that were
+proved elsewhere later.
 """
 
 from __future__ import annotations
@@ -41,13 +42,17 @@ log = logging.getLogger(__name__)
 
 NEWS: Final = b"sbd:news"
 MAX_KNOWN: Final = 100_000
-"""Keys on other workers that are remembered; the one looked up first makes room."""
+"""Maximum number of cached keys on other workers; the one that was looked up first is evicted."""
 MAX_FLYING_BYTES: Final = 16 << 20
-"""Of packets that Redis has not answered for yet, or for their key; what is beyond is dropped."""
+"""Maximum number of bytes of packets that wait for a reply of Redis, about themselves or about
+their key; further packets are dropped.
+"""
 MAX_ASKING: Final = 256
-"""Packets for one key that wait for the answer where it is."""
+"""Maximum number of packets for one key that wait for its look-up."""
 ENTER_AGAIN_S: Final = 5.0
-"""After Redis refused to enter a key, as it was out of memory."""
+"""Seconds until keys are entered again after Redis refused one, for example because it was out of
+memory.
+"""
 
 BURIED_AT_ONCE: Final = 500
 
@@ -60,23 +65,23 @@ _SIZE: Final = struct.Struct(">H")
 
 
 def channel(boot_id: str) -> str:
-    """Where a worker is told of packets and of keys that have moved."""
+    """Return the channel on which a worker receives packets, and notices of moved keys."""
     return f"sbd:to:{boot_id}"
 
 
 def held(boot_id: str) -> str:
-    """The set of a worker's keys, so that they can be taken out when it is gone."""
+    """Return the name of the set of a worker's keys, by which they are removed when it is gone."""
     return f"sbd:held:{boot_id}"
 
 
 def bury(boot_id: str) -> bytes:
-    """The command that takes some keys of a worker that is gone out; replies how many are left."""
+    """Return the command that removes some keys of a dead worker; it replies how many are left."""
     source = scripts.source(FOLDER, "bury")
     return resp.command("EVAL", source, 2, SBD_KEYS, held(boot_id), boot_id, BURIED_AT_ONCE)
 
 
 def encode(groups: list[tuple[bytes, list[bytes]]]) -> bytes:
-    """Packets for one worker, by destination.
+    """Encode packets for one worker, by destination.
 
     Args:
         groups: destination, and packets with the source first.
@@ -92,10 +97,10 @@ def encode(groups: list[tuple[bytes, list[bytes]]]) -> bytes:
 
 
 def decode(data: bytes) -> list[tuple[bytes, list[bytes]]]:
-    """Read what `encode` made.
+    """Decode packets that `encode` encoded.
 
     Raises:
-        ValueError: something else made it.
+        ValueError: the data is malformed.
     """
     groups = []
     position = len(PACKETS)
@@ -122,7 +127,7 @@ class Crossing:
     """A worker's connections to Redis for SBD.
 
     Attributes:
-        sharing: what the workers tell each other of addresses.
+        sharing: exchange of figures about addresses between workers.
     """
 
     def __init__(
@@ -133,11 +138,11 @@ class Crossing:
         self.sharing: Sharing
         self._pipe = RedisPipe(connect, opening, on_usable=self._enter_all, quiet=True)
         self._hub = Hub(connect, opening, self)
-        self._entered: dict[Connection, int] = {}  # to be in Redis, and when they signed (ns)
-        self._claiming: set[Connection] = set()  # of these, a claim without an epoch is on its way
-        self._overtaken: dict[bytes, int] = {}  # epoch from which on a key is held elsewhere
+        self._entered: dict[Connection, int] = {}  # those to enter in Redis; when they signed (ns)
+        self._claiming: set[Connection] = set()  # those whose first claim is on its way
+        self._overtaken: dict[bytes, int] = {}  # epoch since which a key is held elsewhere
         self._known: dict[bytes, str] = {}  # key -> boot id of another worker
-        self._asking: dict[bytes, list[bytes]] = {}  # packets that wait for the answer
+        self._asking: dict[bytes, list[bytes]] = {}  # packets that wait for a look-up
         self._out: dict[str, dict[bytes, list[bytes]]] = {}  # worker -> packets of this turn
         self._flying_bytes = 0
         self._loop = asyncio.get_running_loop()
@@ -150,7 +155,7 @@ class Crossing:
         return self._pipe.usable
 
     def start(self, switch: Switch) -> None:
-        """Connect, and listen."""
+        """Connect to Redis, and subscribe to the channels."""
         self._switch = switch
         self.sharing = Sharing(self._boot_id, switch.places, self._tell)
         self._pipe.start()
@@ -163,7 +168,7 @@ class Crossing:
         ]
 
     async def stop(self) -> None:
-        """Take the worker's keys out, and end the connections."""
+        """Stop the tasks, and close the connections to Redis."""
         if self._again is not None:
             self._again.cancel()
         self.sharing.stop()
@@ -174,10 +179,10 @@ class Crossing:
         await self._pipe.close()
 
     async def ask(self, *arguments: resp.Argument) -> Any:
-        """Send a command, and await its reply.
+        """Send a command, and return its reply.
 
         Raises:
-            LinkLost: Redis is away, or refuses it.
+            LinkLost: Redis is unavailable, or refuses the command.
         """
         try:
             return await self._pipe.ask(*arguments)
@@ -187,7 +192,7 @@ class Crossing:
     # --- who is where -----------------------------------------------------------------------------
 
     def claim(self, connection: Connection, then: Callable[[Connection], None]) -> None:
-        """Enter a connection under its key, then call; at once where Redis does not answer."""
+        """Enter a connection under its key, then call `then`; at once if Redis is unavailable."""
         self._entered[connection] = time.monotonic_ns()
 
         def entered(reply: Any) -> None:
@@ -200,7 +205,7 @@ class Crossing:
             self._arrive(connection, then)
 
     def _arrive(self, connection: Connection, then: Callable[[Connection], None]) -> None:
-        """What waits for the answer where the key is came before what comes from now on."""
+        """Call `then`, and deliver packets that waited for the key's look-up, before later ones."""
         then(connection)
         if connection.key in self._asking and not connection.ended:
             waiting, self._asking[connection.key] = self._asking[connection.key], []
@@ -208,18 +213,21 @@ class Crossing:
             self._switch.arrived(connection.key, waiting)
 
     def release(self, connection: Connection) -> None:
-        """Take a connection's entry out, if it is still its own."""
+        """Remove a connection's entry, if the entry is still its own."""
         if connection in self._entered:
             del self._entered[connection]
-            if connection.epoch:  # otherwise the answer to its claim is awaited
+            if connection.epoch:  # otherwise the reply to its claim releases it
                 self._release(connection.key, f"{self._boot_id} {connection.epoch}")
 
     def resubscribed(self) -> None:
-        """News may have been missed, also of keys that are held elsewhere now."""
+        """Enter all keys again: news may have been missed, such as keys that have moved."""
         self._enter_all()
 
     def _enter_all(self) -> None:
-        """Redis is back, maybe without anything that was entered, or with what has ended since."""
+        """Enter all keys again, and remove those of ended connections.
+
+        Called when Redis is back, which may have lost entries, or still have outdated ones.
+        """
         self._known.clear()
         if not self._pipe.usable:
             return
@@ -252,10 +260,10 @@ class Crossing:
             return
         epoch, first = int(reply), not connection.epoch
         if epoch < max(1, overtaken):
-            connection.end(EndReason.REPLACED)  # while Redis was away, or before it answered
+            connection.end(EndReason.REPLACED)  # while Redis was unavailable, or before it answered
             return
         connection.epoch = epoch
-        if connection not in self._entered:  # it has ended meanwhile
+        if connection not in self._entered:  # the connection has ended meanwhile
             self._release(connection.key, f"{self._boot_id} {epoch}")
         elif first:
             self._switch.claimed(connection)
@@ -279,7 +287,7 @@ class Crossing:
     # --- packets ----------------------------------------------------------------------------------
 
     def send(self, destination: bytes, packets: list[bytes]) -> None:
-        """Send packets for a key that is not here on their way, source first."""
+        """Send packets, source first, for a key that is not at this worker."""
         boot = self._known.get(destination)
         if boot is not None:
             self._put(boot, destination, packets)
@@ -301,7 +309,7 @@ class Crossing:
 
     def _found(self, destination: bytes, reply: Any) -> None:
         packets = self._asking.pop(destination)
-        if not packets:  # it has come meanwhile
+        if not packets:  # the key has arrived here meanwhile
             return
         self._flying_bytes -= sum(map(len, packets))
         boot = reply.partition(b" ")[0].decode() if isinstance(reply, bytes) else ""
@@ -336,7 +344,7 @@ class Crossing:
             self._flying_bytes -= len(payload)
             if isinstance(reply, Exception):
                 self._lose(LossReason.REDIS_AWAY, decode(payload))
-            elif reply == 0:  # nobody listens: the worker is gone
+            elif reply == 0:  # no subscriber: the worker is gone
                 self._lose(LossReason.ABSENT, decode(payload))
                 gone = [key for key, worker in self._known.items() if worker == boot]
                 for key in gone:
@@ -364,7 +372,7 @@ class Crossing:
             raise ValueError("neither packets nor a key that has moved")
 
     def _replaced(self, key: bytes, epoch: int) -> None:
-        """A newer connection has proven that it holds a key, here or on another worker."""
+        """End the connection of a key that a newer connection, here or elsewhere, has proved."""
         connection = self._switch.keys.get(key)
         if connection is not None and 0 < connection.epoch < epoch:
             connection.end(EndReason.REPLACED)
@@ -376,4 +384,4 @@ class Crossing:
 
 
 def _ignore(reply: Any) -> None:
-    """The command's effect is all that counts."""
+    """Ignore a reply: only the command's effect matters."""

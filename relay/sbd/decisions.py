@@ -1,6 +1,6 @@
-"""What operators decided about SBD: banned keys, and limits of single keys and networks.
+"""Decisions of operators about SBD: banned keys, and limits of single keys and networks.
 
-`relay.limits.sbd` writes it to `relay:control`, and each worker reads it there
+`relay.limits.sbd` writes them to `relay:control`, where each worker reads them
 (`relay.sessions.control`).
 """
 
@@ -18,7 +18,7 @@ from proto.sbd.rate import byte_nanos_of
 log = logging.getLogger(__name__)
 
 KINDS: Final = ("ban_key", "ban_address", "limit_key", "limit_address")
-"""Of the fields that matter here."""
+"""Kinds of the fields of `relay:control` that concern SBD."""
 
 
 class Decisions(NamedTuple):
@@ -26,8 +26,8 @@ class Decisions(NamedTuple):
 
     Attributes:
         banned: keys that may not connect.
-        keys: nanoseconds each byte of a key takes, by the key as paths name it; 0 for no limit.
-        networks: the same of each address of a network.
+        keys: nanoseconds that each byte of a key takes, by the key as in paths; 0: no limit.
+        networks: the same for each address of a network.
     """
 
     banned: frozenset[bytes] = frozenset()
@@ -36,11 +36,11 @@ class Decisions(NamedTuple):
 
 
 def read(fields: Mapping[str, str], ipv6_prefix: int) -> Decisions:
-    """Read the fields of `relay:control`; what is malformed is logged and ignored.
+    """Read the fields of `relay:control`; malformed ones are logged and ignored.
 
     Args:
-        ipv6_prefix: bits of an IPv6 address that limits are counted by; limits of less than such a
-            network have no effect.
+        ipv6_prefix: number of bits of an IPv6 address by which limits are counted; limits of
+            smaller networks have no effect.
     """
     banned: set[bytes] = set()
     keys: dict[str, int] = {}

@@ -1,7 +1,7 @@
-"""Requests to a hook server: in threads of their own, each with one time for all of it.
+"""Client of a hook server: requests run in threads of their own, each with one total time-out.
 
-A hook server that does not answer, or sends a byte now and then, keeps its threads for that time,
-and nobody else's.
+A hook server that does not answer, or answers very slowly, blocks these threads for that time, but
+no others.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ HEADERS: Final = {"Content-Type": "application/octet-stream", "Connection": "clo
 
 
 class HookClient:
-    """The way to one hook server."""
+    """Client of one hook server."""
 
     def __init__(self, url: str, max_requests: int) -> None:
-        """
+        """Create a client.
+
         Args:
-            max_requests: at a time; the owner asks for no more.
+            max_requests: maximum number of concurrent requests, which the owner must not exceed.
         """
         self._url = url
         self._threads = ThreadPoolExecutor(max_requests, "sbd-hook")
@@ -34,16 +35,16 @@ class HookClient:
         """Send a body.
 
         Args:
-            timeout_s: for all of the answer.
-            max_bytes: that are read of it.
+            timeout_s: seconds to wait for the whole answer.
+            max_bytes: maximum number of bytes to read of the answer.
 
         Returns:
-            Status, and the answer.
+            The status, and the body of the answer.
 
         Raises:
-            OSError: it did not answer.
-            http.client.HTTPException: its answer is not HTTP.
-            TimeoutError: its answer was not there in time.
+            OSError: the server did not answer.
+            http.client.HTTPException: the answer is not HTTP.
+            TimeoutError: the answer was not complete in time.
         """
         request = _Request(self._url, body, timeout_s, max_bytes)
         self._requests.add(request)
@@ -56,14 +57,14 @@ class HookClient:
             self._requests.discard(request)
 
     def close(self) -> None:
-        """End what is under way."""
+        """Cancel all requests."""
         for request in self._requests:
             request.cut()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 class _Request:
-    """One request."""
+    """One request, which runs in a thread and can be cancelled from the event loop."""
 
     def __init__(self, url: str, body: bytes, timeout_s: float, max_bytes: int) -> None:
         self._parts = urlsplit(url)
@@ -74,7 +75,7 @@ class _Request:
         self._over = False
 
     def run(self) -> tuple[int, bytes]:
-        """Ask; blocks."""
+        """Send the request and return the answer; blocks."""
         parts = self._parts
         https = parts.scheme == "https"
         kind = http.client.HTTPSConnection if https else http.client.HTTPConnection
@@ -91,7 +92,7 @@ class _Request:
             connection.close()
 
     def cut(self) -> None:
-        """End its waiting; it may have ended."""
+        """Cancel the request, which may have ended already."""
         self._over = True
         if self._socket is not None:
             with contextlib.suppress(OSError):
@@ -99,14 +100,14 @@ class _Request:
 
 
 def read_answer(connection: http.client.HTTPConnection, max_bytes: int) -> tuple[int, bytes]:
-    """Read status and body of the answer to a request that was sent.
+    """Read the status and body of the answer to a request that was sent.
 
     Raises:
-        OSError: there is none.
-        http.client.HTTPException: it is not HTTP.
+        OSError: there is no answer.
+        http.client.HTTPException: the answer is not HTTP.
     """
     reply = connection.getresponse()
     try:
         return reply.status, reply.read(max_bytes)
-    except (ValueError, OverflowError) as error:  # of a chunk whose size is below 0
+    except (ValueError, OverflowError) as error:  # a chunk size below 0
         raise http.client.HTTPException(f"invalid body: {error}") from error

@@ -1,4 +1,4 @@
-"""What the SBD server is told when it is made, and what it counts."""
+"""Options, reasons and counts of the SBD server."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from proto.sbd.errors import DropReason
 
 
 class SbdOptions(NamedTuple):
-    """The bounds of the server.
+    """The limits of the server.
 
     Attributes:
-        max_clients: connections of one worker.
-        byte_nanos: nanoseconds each byte of an address takes; 0 for no limit.
-        burst_bytes: what an address may send at once after a silence.
+        max_clients: maximum number of connections of one worker.
+        byte_nanos: nanoseconds that each byte of an address takes; 0: no limit.
+        burst_bytes: bytes that an address may send at once after a silence.
         idle_ms: silence that ends a connection.
-        receiver_bytes: what waits for a client that does not read; beyond it the client is dropped.
-        ipv6_prefix: bits of an IPv6 address that the limits are counted by.
+        receiver_bytes: bytes that may wait for a client that does not read; beyond it, the client
+            is dropped.
+        ipv6_prefix: number of bits of an IPv6 address by which limits are counted.
     """
 
     max_clients: int = 32_768
@@ -32,7 +33,7 @@ class SbdOptions(NamedTuple):
 
 
 class EndReason(StrEnum):
-    """Why a connection ended, beside what a client did wrong (`DropReason`)."""
+    """Reasons for which a connection ended, other than violations by the client (`DropReason`)."""
 
     CLIENT_CLOSE = "client_close"
     REPLACED = "replaced"
@@ -65,29 +66,29 @@ MEANINGS: Final[dict[DropReason | EndReason, str]] = {
     EndReason.KICKED: "an operator ended the connection",
     EndReason.CLIENT_CLOSE: "the client ended the connection",
 }
-"""What each reason means, for the documentation and operator views."""
+"""Meaning of each reason, for the documentation and operator views."""
 
 
 class LossReason(StrEnum):
-    """Why a packet was not delivered."""
+    """Reasons for which a packet was not delivered."""
 
     ABSENT = "absent"
     """No connection is open under the destination."""
     SLOW_READER = "slow_reader"
-    """The destination was dropped, as it did not read."""
+    """The destination was dropped because it did not read."""
     REDIS_AWAY = "redis_away"
     """The destination is not on this worker, and Redis does not answer."""
     CROSSING_FULL = "crossing_full"
-    """More is on its way to other workers than may wait."""
+    """Too many packets are on their way to other workers."""
 
 
 class AuthReason(StrEnum):
-    """Why no token was given, or a handshake refused."""
+    """Reasons for which no token was issued, or a handshake was refused."""
 
     NO_TOKEN = "no_token"
     BAD_TOKEN = "bad_token"
     REFUSED = "refused"
-    """By the hook server."""
+    """The hook server refused."""
     HOOK_FAILED = "hook_failed"
     TOO_LARGE = "too_large"
     REDIS_AWAY = "redis_away"
@@ -97,7 +98,7 @@ class AuthReason(StrEnum):
 
 @dataclass(slots=True)
 class SbdCounts:
-    """What one worker counted since it started."""
+    """Counts of one worker since it started."""
 
     opened: int = 0
     authenticated: int = 0

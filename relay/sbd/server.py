@@ -1,4 +1,4 @@
-"""The SBD server of a worker: its switch, and its way to the other workers."""
+"""The SBD server of a worker: its switch, its tokens, and its connection to other workers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class SbdServer:
-    """What a worker starts and stops.
+    """The SBD server, which a worker starts and stops.
 
     Attributes:
-        switch: between the connections.
-        sessions: the connections as operators see them.
-        tokens: of clients.
+        switch: switch between the connections.
+        sessions: the connections as sessions, for operators.
+        tokens: tokens of clients.
     """
 
     def __init__(self, config: Any, boot_id: str, history: SessionHistory, worker: Worker) -> None:
@@ -43,7 +43,7 @@ class SbdServer:
         self._keeping: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Connect to the other workers; clients are served before that as well."""
+        """Connect to the other workers; clients are served even before that."""
         self._crossing.start(self.switch)
         self._keeping = asyncio.get_running_loop().create_task(self._keep_tokens())
 
@@ -57,11 +57,11 @@ class SbdServer:
         await self._crossing.stop()
 
     def decide(self, fields: Mapping[str, str], networks: BannedNetworks) -> None:
-        """Act on what operators decided, if it is something new here.
+        """Apply the decisions of operators, if they have changed.
 
         Args:
-            fields: all of `relay:control`.
-            networks: that are banned.
+            fields: all fields of `relay:control`.
+            networks: banned networks.
         """
         self.sessions.kick(fields)
         decided = {
@@ -75,7 +75,7 @@ class SbdServer:
             self.switch.decide(decisions.read(decided, prefix), networks)
 
     def figures(self) -> dict[str, float]:
-        """What the worker counted, for `/metrics`."""
+        """Return the counts of the worker, for `/metrics`."""
         counts = self.switch.counts
         return {
             "sbd_connections": len(self.switch.connections),
@@ -95,7 +95,7 @@ class SbdServer:
         }
 
     async def _keep_tokens(self) -> None:
-        """A token lives for as long as a connection that was opened with it."""
+        """Keep tokens alive for as long as a connection that was opened with them."""
         while True:
             await asyncio.sleep(self._keep_s)
             with contextlib.suppress(LinkLost):
@@ -107,10 +107,10 @@ class SbdServer:
 
 
 def sbd_options(config: Any) -> SbdOptions:
-    """The bounds that the settings ask for.
+    """Return the limits that the settings define.
 
     Args:
-        config: `rmbsite.sections.SbdConfig`.
+        config: an `rmbsite.sections.SbdConfig`.
     """
     limit = config.limit_kbit_per_s
     return SbdOptions(

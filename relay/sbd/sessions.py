@@ -1,7 +1,7 @@
-"""SBD connections as sessions of the worker: the history, rates and kicks that operators see.
+"""SBD connections as sessions of the worker: their history, rates and kicks, for operators.
 
-A connection is a session from the reply to its claim, which gives it its epoch, to its end; one
-whose claim never came through has no row. Nothing here waits for the database.
+A connection is a session from the reply to its claim, which gives it its epoch, to its end; a
+connection whose claim never succeeded has no row. Nothing here waits for the database.
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ class SbdSessions:
     """The sessions of one switch."""
 
     def __init__(self, switch: Switch, history: SessionHistory, worker: Worker) -> None:
-        """
+        """Create the sessions of a switch.
+
         Args:
-            worker: publishes the rates.
+            worker: worker that publishes the rates.
         """
         self._switch = switch
         self._history = history
         self._rates = worker.upkeep.rates
-        self._reported: dict[Connection, int] = {}  # its counters' sum when last reported
+        self._reported: dict[Connection, int] = {}  # sum of its counters when last reported
         switch.sessions = self
         worker.upkeep.rates.peers = switch.keys
 
     def opened(self, connection: Connection) -> None:
-        """Note a connection that has its epoch."""
+        """Record a connection that has its epoch."""
         peer = Peer(SBD, path_of_key(connection.key))
         connection.text = peer.text
         self._reported[connection] = 0
@@ -51,13 +52,13 @@ class SbdSessions:
         )
 
     def closed(self, connection: Connection, reason: DropReason | EndReason) -> None:
-        """Note a connection that has ended."""
+        """Record that a connection has ended."""
         if self._reported.pop(connection, None) is not None:
             self._rates.peer_ended(connection)
             self._history.closed(_progress(connection), reason)
 
     def progress(self) -> None:
-        """Note the counters of connections in which something happened since the last call."""
+        """Record the counters of connections whose counters changed since the last call."""
         changed = []
         for connection, reported in self._reported.items():
             total = connection.messages_in + connection.messages_out + connection.drops
@@ -71,7 +72,7 @@ class SbdSessions:
         """End the connections that operators kicked.
 
         Args:
-            fields: all of `relay:control`; a kick names the highest epoch that ends.
+            fields: all fields of `relay:control`; a kick names the highest epoch that it ends.
         """
         for name, value in fields.items():
             if name.startswith(_KICK):

@@ -1,12 +1,13 @@
-"""One limit for an address with connections on several workers.
+"""One rate limit for an address with connections on several workers.
 
-A worker says on `sbd:places` which of its addresses have come, gone or changed their number of
-connections. Who has connections of the same address answers with its own number, and from then on
-both tell each other each `TELL_S` what the address sent: every worker charges that as well. So an
-address may send its rate, and at a burst what its other workers took within about `TELL_S`.
+A worker announces on `sbd:places` for which of its addresses connections were opened or closed. A
+worker that has connections of the same address answers with its own number. From then on, both
+report to each other, every `TELL_S`, what the address sent, and every worker charges that as well.
+An address may therefore send at its rate, plus, in a burst, what its other workers accepted within
+about `TELL_S`.
 
-What was told is believed for `BELIEVED_S`, and told again in half of that: a worker that died is
-forgotten then.
+Reported numbers are valid for `BELIEVED_S` and are repeated after half of it, so that a dead worker
+is forgotten.
 """
 
 from __future__ import annotations
@@ -26,34 +27,35 @@ BELIEVED_S: Final = 10.0
 
 
 class Sharing:
-    """What one worker tells of its addresses, and hears of those of others."""
+    """Exchanges figures of a worker's addresses with other workers."""
 
     def __init__(
         self, boot_id: str, places: Places, publish: Callable[[bytes, bytes], None]
     ) -> None:
-        """
+        """Create the exchange of a worker.
+
         Args:
-            publish: sends a message on a channel.
+            publish: function that sends a message on a channel.
         """
         self._boot_id = boot_id
         self._places = places
         self._publish = publish
         self._loop = asyncio.get_running_loop()
-        self._news: set[Place] = set()  # to be told, whether shared or not
+        self._news: set[Place] = set()  # to be announced, whether shared or not
         self._shared: set[Place] = set()
         self._told_at: dict[Place, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def changed(self, place: Place) -> None:
-        """Connections of an address came or left."""
+        """Announce soon that connections of an address were opened or closed."""
         self._news.add(place)
         self._arm()
 
     def heard(self, data: bytes) -> None:
-        """Take what another worker told.
+        """Handle a message of another worker.
 
         Raises:
-            ValueError: something else sent it.
+            ValueError: the message is malformed.
         """
         try:
             found, entries = json.loads(data)
@@ -71,9 +73,9 @@ class Sharing:
                 continue
             if size_bytes:
                 place.rate.charge(size_bytes, now_ns)
-                place.told_bytes += size_bytes  # it is not ours to tell
+                place.told_bytes += size_bytes  # not reported again by this worker
             if boot_id not in place.elsewhere and place.connections:
-                self.changed(place)  # it does not know of ours
+                self.changed(place)  # the other worker does not know our number
             former = place.elsewhere.pop(boot_id, (0, 0.0))[0]
             if count:
                 place.elsewhere[boot_id] = (count, until)
@@ -83,7 +85,7 @@ class Sharing:
                 place.changed()
 
     def stop(self) -> None:
-        """Tell nothing more."""
+        """Send nothing more."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -1,14 +1,14 @@
-"""Who is connected under which key, here and on other workers, and the way of a packet.
+"""The connections under each key, here and on other workers, and the route of a packet.
 
     read of a socket -> Connection.messages_received -> Switch.forward
         destination here:       written to its socket, all packets of the read at once
         on another worker:      Crossing: one PUBLISH for all of a turn of the loop
-        not known here:         Directory asks Redis; packets for it wait for the answer, in order
+        not known here:         Crossing asks Redis; packets wait for the answer, in order
         nowhere:                dropped and counted
 
-A key becomes reachable when its client has proven that it holds it: the directory is told first,
-then the client gets its `srdy`, and from then on packets are written behind that. Its older
-connection is dropped, wherever it is.
+A key becomes reachable when its client has proved it: first the key is entered in Redis, then the
+client gets its `srdy`, and after that packets are written to it. An older connection of the key is
+dropped, on whichever worker it is.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from relay.server.socket import RelaySocket
 
 SWEEP_S: Final = 0.1
-"""How often connections are looked for that have been silent for too long."""
+"""Seconds between two checks for connections that have been silent for too long."""
 
 
 class Switch:
     """The SBD connections of one worker.
 
     Attributes:
-        keys: connections whose clients have proven that they hold their key.
-        connections: all of them.
-        sessions: tells operators of them.
-        recorder: is told of connections and packets; None: nobody records.
+        keys: connections whose clients have proved their key, by key.
+        connections: all connections.
+        sessions: the connections as sessions, for operators.
+        recorder: recorder of connections and packets; None: they are not recorded.
     """
 
     def __init__(
@@ -62,39 +62,39 @@ class Switch:
         self.recorder: SbdEvents | None = None
         self._crossing = crossing
         self._loop = loop
-        self._timers: dict[int, list[Connection]] = {}  # sweep at which they are looked at -> they
+        self._timers: dict[int, list[Connection]] = {}  # by number of the sweep that checks them
         self._sweeps = 0
         self._sweeper: asyncio.TimerHandle | None = None
 
     @property
     def full(self) -> bool:
-        """Whether no more connections are taken."""
+        """Whether the maximum number of connections is reached."""
         return len(self.connections) >= self.options.max_clients
 
     def open(
         self, key: bytes, nonce: bytes, socket: RelaySocket, address: str, token: str | None = None
     ) -> Connection:
-        """Make the connection of a websocket that is about to be accepted."""
+        """Return a new connection for a websocket that is about to be accepted."""
         connection = Connection(self, key, nonce, socket, self.places.of(address), token)
         self.connections.add(connection)
         self.counts.opened += 1
         return connection
 
     def started(self, connection: Connection) -> None:
-        """Watch its time."""
+        """Check the connection's timer from now on."""
         self._look_later(connection)
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
 
     def place_changed(self, place: Place) -> None:
-        """Connections of an address came or left."""
+        """Announce that connections of an address were opened or closed."""
         if place.rate.byte_nanos:
             place.changed()
             if self._crossing is not None:
                 self._crossing.sharing.changed(place)
 
     def authenticated(self, connection: Connection) -> None:
-        """A client has proven that it holds its key: it becomes reachable."""
+        """Make a client reachable that has proved its key."""
         self.counts.authenticated += 1
         if self._crossing is None:
             self._enter(connection)
@@ -102,7 +102,7 @@ class Switch:
             self._crossing.claim(connection, self._enter)
 
     def forward(self, source: Connection, packets: list[bytes]) -> None:
-        """Send packets, destination first, on their way."""
+        """Forward packets, destination first."""
         counts, keys, key = self.counts, self.keys, source.key
         counts.received += len(packets)
         targets: dict[bytes, list[bytes]] = {}
@@ -124,7 +124,7 @@ class Switch:
                 self.lose(LossReason.ABSENT, queue, destination)
 
     def arrived(self, destination: bytes, packets: list[bytes]) -> None:
-        """Deliver packets that came from another worker, source first."""
+        """Deliver packets that arrived from another worker, source first."""
         target = self.keys.get(destination)
         if target is None:
             self.lose(LossReason.ABSENT, packets, destination)
@@ -132,7 +132,7 @@ class Switch:
             self._deliver(target, packets)
 
     def lose(self, reason: LossReason, packets: list[bytes], destination: bytes) -> None:
-        """Count packets for one key that are not delivered, source first; also at their senders."""
+        """Count packets for one key that are not delivered, source first; at their senders too."""
         if packets:
             self.counts.lost[reason] += len(packets)
             for packet in packets:
@@ -143,16 +143,16 @@ class Switch:
                 self.recorder.dropped(destination, packets, reason)
 
     def claimed(self, connection: Connection) -> None:
-        """A connection has its epoch: it is a session from now on."""
+        """Record that a connection has its epoch, and is a session from now on."""
         if self.sessions is not None:
             self.sessions.opened(connection)
 
     def decide(self, decisions: Decisions, networks: BannedNetworks) -> None:
-        """Act on what operators decided.
+        """Apply the decisions of operators.
 
         Args:
-            decisions: about keys, and about what may be sent.
-            networks: that are banned.
+            decisions: decisions about keys, and about rate limits.
+            networks: banned networks.
         """
         limited = {*self.places.decisions.keys, *decisions.keys}
         self.places.decisions = decisions
@@ -168,7 +168,7 @@ class Switch:
             self.place_changed(place)
 
     def left(self, connection: Connection, reason: DropReason | EndReason) -> None:
-        """A connection has ended."""
+        """Record that a connection has ended."""
         self.connections.discard(connection)
         self.counts.ended[reason] += 1
         if self.recorder is not None:
@@ -181,7 +181,7 @@ class Switch:
             self._crossing.release(connection)
 
     def stop(self) -> None:
-        """End all connections: the worker ends."""
+        """End all connections, because the worker stops."""
         if self._sweeper is not None:
             self._sweeper.cancel()
         for connection in list(self.connections):
@@ -201,7 +201,7 @@ class Switch:
             self._count(connection)
 
     def _count(self, connection: Connection) -> None:
-        """Count what a proven key sends for itself if it has a limit, else for its address."""
+        """Count a proved key's bytes for the key if it has a limit, else for its address."""
         own = self.places.of_key(connection.key)
         connection.move(own or self.places.of(host_of(connection.address)))
 

@@ -1,9 +1,9 @@
-"""Bearer tokens of SBD: who may connect at all (sheet section 6).
+"""Bearer tokens of SBD, which decide whether a client may connect at all (sheet section 6).
 
-`PUT /authenticate` gives out a token: without a hook server to anyone, with one to those for whom
-it answers with a token of its own. Tokens are in Redis, so that every worker knows them. One that
-is not used for `sbd.idle_ms` is forgotten; using it is getting it, connecting with it, and keeping
-a connection open that was opened with it.
+`PUT /authenticate` issues a token: without a hook server to every client, otherwise to those for
+whom the hook server answers with a token of its own. Tokens are stored in Redis, so that every
+worker knows them. A token that is not used for `sbd.idle_ms` expires; uses are its issue, opening a
+connection with it, and keeping such a connection open.
 """
 
 from __future__ import annotations
@@ -25,24 +25,26 @@ PATH: Final = "/authenticate"
 MAX_BODY_BYTES: Final = 1024
 MAX_TOKEN_CHARS: Final = 1024
 HOOK_S: Final = 10.0
-"""For the whole answer of a hook server."""
+"""Seconds to wait for the whole answer of a hook server."""
 MAX_HOOK_BYTES: Final = 16 * 1024
 MAX_HOOKS: Final = 32
-"""Requests to the hook server under way at a worker; beyond it the answer is 503."""
+"""Maximum number of concurrent requests to the hook server at a worker; further ones are answered
+503.
+"""
 BEARER: Final = b"Bearer "
 JSON: Final = b"application/json"
 TEXT: Final = b"text/plain; charset=utf-8"
 UNAUTHORIZED: Final = "Unauthorized"
 
 Ask = Callable[..., Any]
-"""Sends a command to Redis and awaits its reply."""
+"""Function that sends a command to Redis and awaits its reply."""
 
 
 class Answer(NamedTuple):
     """An HTTP answer.
 
     Attributes:
-        reason: to be counted; None for a token.
+        reason: reason for the counts; None if a token was issued.
     """
 
     status: int
@@ -55,7 +57,7 @@ class HookError(Exception):
     """The hook server gave no token.
 
     Attributes:
-        answer: for the client.
+        answer: answer for the client.
     """
 
     def __init__(self, status: int, text: str, reason: AuthReason) -> None:
@@ -64,13 +66,14 @@ class HookError(Exception):
 
 
 class Tokens:
-    """The tokens that workers of one Redis gave out."""
+    """The tokens that the workers of one Redis have issued."""
 
     def __init__(self, ask: Ask, hook_url: str, idle_ms: int) -> None:
-        """
+        """Create the tokens of a worker.
+
         Args:
-            hook_url: of the hook server; empty: everyone gets a token.
-            idle_ms: after which an unused token is forgotten.
+            hook_url: URL of the hook server; empty: every client gets a token.
+            idle_ms: milliseconds after which an unused token expires.
         """
         self._ask = ask
         self._hook = HookClient(hook_url, MAX_HOOKS) if hook_url else None
@@ -79,7 +82,7 @@ class Tokens:
         self.counts: Counter[AuthReason] = Counter()
 
     async def authenticate(self, body: bytes) -> Answer:
-        """Answer a request for a token whose body was read."""
+        """Return the answer to a request for a token."""
         answer = await self._authenticate(body)
         if answer.reason is not None:
             self.counts[answer.reason] += 1
@@ -99,10 +102,10 @@ class Tokens:
         return Answer(200, JSON, json.dumps({"authToken": token}).encode())
 
     async def admit(self, header: bytes | None) -> Answer | str | None:
-        """Judge the Authorization header of a handshake.
+        """Check the Authorization header of a handshake.
 
         Returns:
-            The token, None where none is needed, or the answer that refuses.
+            The token, None if none is needed, or the answer that refuses.
         """
         refusal = Answer(401, TEXT, UNAUTHORIZED.encode(), AuthReason.BAD_TOKEN)
         if header is None or not header.isascii():
@@ -111,7 +114,7 @@ class Tokens:
             self.counts[AuthReason.NO_TOKEN] += 1
             return refusal._replace(reason=AuthReason.NO_TOKEN)
         token = header
-        while token.startswith(BEARER):  # as the reference: a repeated prefix is stripped too
+        while token.startswith(BEARER):  # as in the reference, a repeated prefix is stripped too
             token = token[len(BEARER) :]
         if token == header or not token or token.startswith(b" "):
             self.counts[AuthReason.BAD_TOKEN] += 1
@@ -127,12 +130,12 @@ class Tokens:
         return refusal
 
     async def keep(self, tokens: Iterable[str]) -> None:
-        """Put off that tokens are forgotten; every third of `sbd.idle_ms` for those in use."""
+        """Extend the life of tokens; to be called every third of `sbd.idle_ms` for those in use."""
         for token in set(tokens):
             await self._ask("SET", _name(token), "", "PX", self._idle_ms)
 
     def close(self) -> None:
-        """End what is under way."""
+        """Cancel requests to the hook server."""
         if self._hook is not None:
             self._hook.close()
 

@@ -28,7 +28,7 @@ class Command(ResourceCommand):
     resources = RESOURCES
 
     def add_words(self, words: Any) -> None:
-        """Add keys and the processes."""
+        """Add the words for keys and for the processes."""
         told = "generate a key, unless its file exists, and print the public key"
         key = words.add_parser("key", help=told, description=f"{told.capitalize()}.")
         key.add_argument("key_kind", choices=tuple(_KEYS), help="kind of the key")
@@ -52,7 +52,7 @@ class Command(ResourceCommand):
             )
 
     def run(self, options: dict[str, Any]) -> None:
-        """Do what the arguments say; a process takes the place of this one."""
+        """Carry out the command; a process of the lattice replaces this one."""
         if options.get("key_kind"):
             self._key(options["key_kind"], options["file"])
             return
