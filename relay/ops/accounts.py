@@ -15,17 +15,17 @@ PASSWORD_BYTES: Final = 15
 
 
 class FirstOperator(NamedTuple):
-    """A new account; the password is known here only, and never again."""
+    """A new account; its password is available here only and cannot be read again."""
 
     name: str
     password: str
 
 
 def make_first_operator() -> FirstOperator | None:
-    """Make an operator with a random password, if nobody can sign in yet.
+    """Create an operator with a random password, unless an operator can already sign in.
 
     Returns:
-        The account, or None when there is an active operator already.
+        The account, or None if there is an active operator already.
     """
     if User.objects.filter(is_superuser=True, is_active=True).exists():
         return None

@@ -242,9 +242,9 @@ def drain_worker(request: Request, worker: BootId) -> Any:
 
 @get(router, path="/counters/live", action="worker.view", answer=CountersOut, events=True)
 async def stream_counters(request: Request) -> Any:
-    """The figures of the relay, each second.
+    """Stream the figures of the relay, once a second.
 
-    Counters count from the start of a worker: what was done is the difference of two events.
+    Counters count from the start of a worker: the activity is the difference of two events.
     """
 
     async def source(last_id: str) -> AsyncIterator[events.Event]:
@@ -258,9 +258,9 @@ async def stream_counters(request: Request) -> Any:
 
 @get(router, path="/workers/{worker}/log", action="worker.view", answer=LogLineOut, events=True)
 async def stream_worker_log(request: Request, worker: BootId) -> Any:
-    """What a worker logs, from level INFO on, as it logs it.
+    """Stream the log of a worker, from level INFO on.
 
-    An event named `skipped` tells how many lines are missing.
+    An event named `skipped` has the number of missing lines.
     """
     boot_id = (await sync_to_async(services.get_worker)(worker)).boot_id
 

@@ -26,11 +26,11 @@ class OpsAppConfig(AppConfig):
 
 
 def make_private(connection: Any, **_: Any) -> None:
-    """Keep other users from the SQLite file: it is made with what the umask leaves."""
+    """Make the SQLite file unreadable for other users: it is created with what the umask allows."""
     if connection.vendor != "sqlite" or connection.is_in_memory_db():
         return
     for end in ("", "-wal", "-shm"):
         path = Path(f"{connection.settings_dict['NAME']}{end}")
-        with contextlib.suppress(FileNotFoundError, PermissionError):  # it may be another user's
+        with contextlib.suppress(FileNotFoundError, PermissionError):  # not ours
             if path.stat().st_mode & OTHERS:
                 path.chmod(0o600)

@@ -1,4 +1,4 @@
-"""Readers of arguments that several commands have: what is none ends in one line."""
+"""Argument types shared by several commands: invalid values end in a one-line error."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 MAX_DIGITS: Final = 18
-"""More are no number anybody means."""
+"""Longer numbers are never meant."""
 
 
 def whole_number(least: int, most: int) -> Callable[[str], int]:
-    """A reader of numbers between two, which are included."""
+    """Return an argument type for whole numbers from `least` to `most`, both included."""
 
     def read(text: str) -> int:
         whole = text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS
@@ -24,10 +24,10 @@ def whole_number(least: int, most: int) -> Callable[[str], int]:
 
 
 def moment(text: str) -> datetime:
-    """A time, of UTC unless it says otherwise; in UTC.
+    """Read a time, in UTC unless it has an offset, and return it in UTC.
 
     Raises:
-        ValueError: it is none.
+        ValueError: The text is not a time.
     """
     found = datetime.fromisoformat(text)
     try:

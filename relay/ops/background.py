@@ -1,8 +1,8 @@
-"""Background work as the relay sees it: starting a task, ending one in time, seeing who does it.
+"""Background work as the relay sees it: start a task, end it in time, see which process runs it.
 
-The tasks' bodies are plain functions; the application that runs them (Celery) belongs to the site
-and is named by a string, like Django's settings. It is imported at the first start of a task: relay
-workers call `start` from a thread.
+The bodies of tasks are plain functions. The application that runs them (Celery) belongs to the site
+and is named by a string, like Django's settings. It is imported when the first task is started:
+relay workers call `start` from a thread.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 APPLICATION: Final = "rmbsite.celery"
 KEY_PREFIX: Final = "relay:celery:"
-"""In front of every key of the message broker, which is the relay's own Redis."""
+"""Prefix of every key of the message broker, which is the relay's own Redis."""
 
 FEDERATION: Final = "federation"
 CHAIN: Final = "chain"
@@ -34,19 +34,20 @@ DEFAULT: Final = "default"
 QUEUES: Final = (FEDERATION, CHAIN, DEFAULT)
 
 MAX_WAITING: Final = 1000
-"""Tasks that may wait in one queue. Every start is repeated by the schedule, so while no worker
-runs they would only pile up."""
+"""Maximum number of tasks that wait in one queue. The schedule repeats every start, so without a
+running worker tasks would only pile up.
+"""
 
 EXPIRES_S: Final = 60.0
-"""A start that nobody took for so long has been repeated since."""
+"""Seconds after which a task that no worker took expires: its start has been repeated since."""
 
 SENT_AT: Final = "relay_sent_at"
-"""Header of a task's message: unix time it was started."""
+"""Header of a task's message: Unix time at which the task was started."""
 
 HEARTBEAT_S: Final = 5.0
 HEARTBEAT_LIFE_S: Final = 20
 SUCCESSOR_S: Final = 60
-"""A process that ends in order, as in a restart, is not missed for so long."""
+"""Seconds for which a process that ended cleanly, as in a restart, is not reported as missing."""
 
 
 class NotStartedError(Exception):
@@ -54,19 +55,19 @@ class NotStartedError(Exception):
 
 
 stopping: Final = threading.Event()
-"""Set when this process's Celery worker is asked to stop; tasks that last look at it."""
+"""Set when this process's Celery worker is asked to stop; long tasks check it."""
 
 _heart_lock: Final = threading.Lock()
 _heart: list[threading.Thread] = []
 
 
 def start(task: str, *arguments: Any, expires_s: float = EXPIRES_S) -> bool:
-    """Have a task run by some Celery worker, soon. Blocks for one round trip or two.
+    """Let a Celery worker run a task soon. Blocks for one or two round trips.
 
-    Where Redis is too full to take it, a process of Celery's runs it itself.
+    If Redis is too full to take it, a Celery process runs the task itself.
 
     Returns:
-        Whether it was begun; if not, the reason is logged and the schedule comes back to it.
+        Whether it was started; if not, the reason is logged and the schedule repeats it.
     """
     try:
         hand_over(task, *arguments, expires_s=expires_s)
@@ -80,7 +81,7 @@ def start(task: str, *arguments: Any, expires_s: float = EXPIRES_S) -> bool:
 
 
 def hand_over(task: str, *arguments: Any, expires_s: float = EXPIRES_S) -> None:
-    """As `start`, for those who have their own way of telling.
+    """Start a task like `start`, for callers that report errors themselves.
 
     Raises:
         NotStartedError: Redis does not answer, or too many tasks wait.
@@ -99,10 +100,10 @@ def hand_over(task: str, *arguments: Any, expires_s: float = EXPIRES_S) -> None:
 
 
 def begin_heartbeat(queues: Iterable[str]) -> bool:
-    """Say from now on, in Redis, that this process takes tasks from `queues`.
+    """Begin to report in Redis that this process takes tasks from `queues`.
 
     Returns:
-        Whether that is news: a worker that connects again begins once.
+        Whether it was begun now: a worker that reconnects begins only once.
     """
     with _heart_lock:
         if _heart:
@@ -116,7 +117,7 @@ def begin_heartbeat(queues: Iterable[str]) -> bool:
 
 
 def queues_without_worker(connection: Redis) -> list[str]:
-    """Queues nobody takes tasks from.
+    """Return the queues from which no process takes tasks.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -136,7 +137,7 @@ def _beat(queues: tuple[str, ...]) -> None:
                 pipe.execute()
             task_record.alive()
         except RedisError as error:
-            logger.debug("no heartbeat: %s", error)  # everybody else says it louder
+            logger.debug("no heartbeat: %s", error)  # others report this more prominently
         if ends:
             return
         ends = stopping.wait(HEARTBEAT_S)

@@ -1,19 +1,19 @@
-"""Backups: what operators decided and know, in one file that any database can take back.
+"""Backups: what operators decided and know, in one file that can be restored into any database.
 
 A backup is a zip file of
 
-    manifest.json          what is in it: release, migrations, rows and digest of each table
-    database/<table>.jsonl one row a line, as Django's serializer writes it
-    settings/rmb.toml      the configuration file, where there is one; without its secrets and
-                           comments, unless the secrets are asked for
-    settings/values.json   every setting that is no secret
-    secrets/secret_key     only when asked for: signs cookies and the audit log
-    secrets/secret_key_fallbacks  those of before, where there are some, as the setting has them
+    manifest.json          its contents: release, migrations, rows and digest of each table
+    database/<table>.jsonl one row per line, as Django's serializer writes it
+    settings/rmb.toml      the configuration file, if there is one; without its secrets and
+        comments, unless secrets are requested
+    settings/values.json   every setting that is not secret
+    secrets/secret_key     only on request: signs cookies and the audit log
+    secrets/secret_key_fallbacks  former secret keys, if any, in the form of the setting
 
-The tables are read at one moment, so they fit each other. The digest of a table does not depend on
-the order of its rows: a restore compares what the file holds with what the database then holds, and
-is undone unless it is the same. `verify` does the same in a scratch database. Queues are not in it:
-they live in Redis, for an hour at most, and have Redis' own persistence.
+All tables are read at the same moment, so they are consistent. The digest of a table does not
+depend on the order of its rows: a restore compares the file with what the database holds
+afterwards, and is rolled back if they differ. `verify` does the same in a scratch database. Queues
+are not included: they live in Redis, for an hour at most, and have Redis' own persistence.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from relay.ops.backup_file import (
 from relay.ops.scratch_database import scratch_database
 
 CONFIG_FILE: Final = ("RMB_CONFIG", "rmb.toml")
-"""The variable that names the configuration file, and its name without."""
+"""Variable that names the configuration file, and the default name."""
 
 LEFT_OUT: Final = frozenset(
     {
@@ -67,10 +67,10 @@ LEFT_OUT: Final = frozenset(
         "relay_ops.pendingdecision",
     }
 )
-"""Made by migrations, or worth nothing elsewhere."""
+"""Tables that are not in a backup: created by migrations, or useless elsewhere."""
 
 MADE_BY_MIGRATIONS: Final = frozenset({"auth.group"})
-"""There is something in them from the beginning."""
+"""Tables that migrations fill, so they are never empty."""
 
 HISTORY: Final = frozenset({"relay_sessions.session", "relay_history.point"})
 
@@ -78,7 +78,7 @@ Progress = Callable[[str], None]
 
 
 class _Exact(DjangoJSONEncoder):
-    """Keeps microseconds, which Django's cuts: the audit log is hashed with them."""
+    """Encoder that keeps microseconds, which Django's cuts: the audit log is hashed with them."""
 
     def default(self, o: Any) -> Any:
         return o.isoformat() if isinstance(o, datetime) else super().default(o)
@@ -92,17 +92,17 @@ def make(
     secrets: bool = False,
     say: Progress = lambda text: None,
 ) -> Manifest:
-    """Write a backup that only its owner can read; a file of that name is not replaced.
+    """Write a backup that only its owner can read; an existing file is not replaced.
 
     Args:
-        path: of the file.
-        actor: who wants it.
-        history: whether the rows of sessions and the relay's numbers of before are in it.
-        secrets: whether the site's secret key is.
-        say: told of each table.
+        path: Path of the file.
+        actor: User or program that asks for it.
+        history: Whether to include the rows of sessions and the history of the relay's figures.
+        secrets: Whether to include the site's secret key.
+        say: Called with a line for each table.
 
     Raises:
-        BackupError: it cannot be written, or the database cannot be read.
+        BackupError: The file cannot be written, or the database cannot be read.
     """
     actor.require(matrix.permission_of("backup.make"))
     try:
@@ -129,18 +129,18 @@ def restore(
     unverified_log: bool = False,
     say: Progress = lambda text: None,
 ) -> Manifest:
-    """Put a backup into an empty database, all of it or nothing.
+    """Restore a backup into an empty database, completely or not at all.
 
     Args:
-        path: of the file.
-        actor: who wants it.
-        unverified_log: whether an audit log is taken that this site cannot verify.
-        say: told of each table, and of such a log.
+        path: Path of the file.
+        actor: User or program that asks for it.
+        unverified_log: Whether to accept an audit log that this site cannot verify.
+        say: Called with a line for each table, and for such a log.
 
     Raises:
-        LogError: the site lacks the key of the audit log, or somebody changed the log.
-        BackupError: it is damaged or of a newer release, the database is not empty or cannot take
-            it, or what it took is not what was in the file.
+        LogError: The site lacks the key of the audit log, or the log was changed.
+        BackupError: The file is damaged or of a newer release, the database is not empty or cannot
+            take it, or what it took differs from the file.
     """
     actor.require(matrix.permission_of("backup.restore"))
     manifest = backup_file.verify(path)
@@ -168,11 +168,11 @@ def verify(path: Path, *, say: Progress = lambda text: None) -> Manifest:
     """Read a backup from end to end, restore it into a scratch database and compare the two.
 
     Args:
-        path: of the file.
-        say: told of an audit log that a restore on this site would refuse.
+        path: Path of the file.
+        say: Called if a restore on this site would refuse the audit log.
 
     Raises:
-        BackupError: it is damaged or of a newer release, or cannot be restored.
+        BackupError: The file is damaged or of a newer release, or cannot be restored.
     """
     manifest = backup_file.verify(path)
     try:
@@ -190,7 +190,7 @@ def verify(path: Path, *, say: Progress = lambda text: None) -> Manifest:
 
 
 def _note(actor: Actor, action: str, path: Path, manifest: Manifest, **more: bool) -> None:
-    """Write it down when it is done: a lock held meanwhile would keep all others waiting."""
+    """Record the action once it is done: a lock held during it would block all other changes."""
     with audit.change(actor, action, target=path.name) as change:
         change.after = {
             "made": manifest.made,
@@ -231,7 +231,7 @@ def _write(archive: zipfile.ZipFile, *, history: bool, secrets: bool, say: Progr
 
 
 def _labels() -> list[str]:
-    """Tables in an order in which each finds those it refers to."""
+    """Return the tables in an order in which each follows those that it refers to."""
     with_dependencies = [(app, None) for app in apps.get_app_configs()]
     ordered = serializers.sort_dependencies(with_dependencies, allow_cycles=True)
     labels = [each._meta.label_lower for each in ordered if each._meta.managed]
@@ -239,7 +239,7 @@ def _labels() -> list[str]:
 
 
 def _rows(label: str) -> Iterator[str]:
-    """The rows of a table as lines of JSON."""
+    """Yield the rows of a table as lines of JSON."""
     model = apps.get_model(label)
     for row in model._base_manager.order_by(model._meta.pk.name).iterator(chunk_size=2000):
         yield serializers.serialize(
@@ -248,7 +248,7 @@ def _rows(label: str) -> Iterator[str]:
             use_natural_foreign_keys=True,
             use_natural_primary_keys=True,
             cls=_Exact,
-            ensure_ascii=True,  # there are characters that end a line elsewhere
+            ensure_ascii=True,  # some characters end a line for other readers
         ).rstrip("\n")
 
 
@@ -260,7 +260,7 @@ def _digest(label: str) -> Table:
 
 
 def _canonical(line: str) -> str:
-    """A row in the form in which databases can be compared.
+    """Return a row in a form that can be compared across databases.
 
     PostgreSQL orders the keys of JSON values itself, and writes 1e16 as 10000000000000000.
     """
@@ -275,8 +275,8 @@ def _canonical(line: str) -> str:
 def _load(archive: zipfile.ZipFile, manifest: Manifest, say: Progress) -> None:
     """Insert all rows and compare them with what the database then holds, or change nothing.
 
-    Handlers of model signals get `raw=True`, and write nothing then: what they would write is in
-    the backup as well.
+    Handlers of model signals get `raw=True` and then write nothing: what they would write is in the
+    backup as well.
     """
     with transaction.atomic():
         loaded = []
@@ -293,7 +293,7 @@ def _load(archive: zipfile.ZipFile, manifest: Manifest, say: Progress) -> None:
 
 
 def _fill(archive: zipfile.ZipFile, label: str) -> Table:
-    """Insert the rows of a table; what it has to hold then."""
+    """Insert the rows of a table; return what it has to hold afterwards."""
     digest = Digest()
     model = apps.get_model(label)
     for line in lines(archive, label):
@@ -302,7 +302,7 @@ def _fill(archive: zipfile.ZipFile, label: str) -> Table:
             if not isinstance(found.object, model):
                 raise BackupError(f"table {label} holds a row of another table")
             if found.object.pk is None or label in MADE_BY_MIGRATIONS:
-                found.save()  # known by its name, such as a group: it is there, or gets a number
+                found.save()  # identified by name, such as a group: it exists, or gets a new id
             else:
                 found.save(using=None, save_m2m=True, force_insert=True)
     return digest.table(label)
@@ -336,13 +336,13 @@ def _applied() -> list[tuple[str, str]]:
 
 @contextlib.contextmanager
 def _one_moment() -> Iterator[None]:
-    """All reads see the database as it is now, and hold no writer up."""
+    """Make all reads see the database as it is now, without blocking writers."""
     if connection.vendor == "postgresql":
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             yield
         return
-    # Django's own would take the write lock at once (see `rmbsite.database`).
+    # A transaction of Django's would take the write lock at once (see `rmbsite.database`).
     with connection.cursor() as cursor:
         nested = connection.in_atomic_block
         if not nested:

@@ -1,6 +1,6 @@
-"""The file of a backup: what is in it, read member by member, and whether it is whole.
+"""The file of a backup: its contents, read member by member, and whether it is intact.
 
-Whatever is wrong with a file is a `BackupError`: it may come from anywhere, with any bytes flipped.
+Every problem with a file raises `BackupError`: it may come from anywhere, with any bytes flipped.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ OLD_SECRETS: Final = "secrets/secret_key_fallbacks"
 MAX_MANIFEST_BYTES: Final = 4 * 1024 * 1024
 MAX_SECRET_BYTES: Final = 16 * 1024
 MAX_LINE_BYTES: Final = 4 * 1024 * 1024
-"""A row is some hundred bytes; a file that says otherwise is none of ours."""
+"""Maximum size of a row. Rows have some hundred bytes; a file with longer ones is not a backup."""
 
 PACKED: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""How members are packed."""
+"""Compression methods of members."""
 
 _DAMAGE: Final = (
     *(OSError, zipfile.BadZipFile, zlib.error, struct.error),
     *(EOFError, LookupError, OverflowError, RuntimeError, ValueError),
 )
-"""What flipped bytes make of reading a zip file."""
+"""Exceptions that flipped bytes can cause when a zip file is read."""
 
 
 class BackupError(ServiceError):
-    """It cannot be made, read or restored."""
+    """A backup cannot be made, read or restored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table of a backup: rows, and a digest that does not depend on their order."""
+    """One table of a backup: number of rows, and a digest that does not depend on their order."""
 
     label: str
     rows: int
@@ -54,7 +54,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a backup says of itself."""
+    """What a backup states about itself."""
 
     made: str
     release: str
@@ -63,7 +63,7 @@ class Manifest:
     secrets: bool
 
     def text(self) -> str:
-        """As it stands in the file."""
+        """Return the manifest in the form that the file has."""
         return json.dumps(
             {
                 "format": FORMAT,
@@ -78,7 +78,7 @@ class Manifest:
 
 
 class Digest:
-    """The sum of the hashes of all lines."""
+    """Digest of a table: the sum of the hashes of all lines."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -93,15 +93,15 @@ class Digest:
 
 
 def verify(path: Path) -> Manifest:
-    """Read a backup from end to end and compare it with what it says of itself.
+    """Read a backup from end to end and compare it with its manifest.
 
     Raises:
-        BackupError: it is damaged, or none.
+        BackupError: The file is damaged, or is not a backup.
     """
     with opened(path) as archive:
         manifest = manifest_of(archive)
         with _reading(str(path)):
-            damaged = archive.testzip()  # what has no digest in the manifest has one of zip's
+            damaged = archive.testzip()  # the other members have zip's checksum
         if damaged is not None:
             raise BackupError(f"{damaged} is damaged")
         if manifest.secrets and SECRET not in archive.namelist():
@@ -117,10 +117,11 @@ def verify(path: Path) -> Manifest:
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    """The file, to read members of.
+    """Open the file, to read members of it.
 
     Raises:
-        BackupError: it is no zip file, or one with members that are packed as none of ours is.
+        BackupError: It is not a zip file, or its members use a compression method that backups do
+            not use.
     """
     with contextlib.ExitStack() as stack:
         with _reading(f"{path} cannot be read as a backup", "{where}: {why}"):
@@ -132,10 +133,10 @@ def opened(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def manifest_of(archive: zipfile.ZipFile) -> Manifest:
-    """What a backup says of itself.
+    """Return the manifest of a backup.
 
     Raises:
-        BackupError: it is damaged, of another format, or no backup.
+        BackupError: The file is damaged, of another format, or not a backup.
     """
     document = _text(archive, MANIFEST, MAX_MANIFEST_BYTES)
     if document is None:
@@ -149,20 +150,20 @@ def manifest_of(archive: zipfile.ZipFile) -> Manifest:
 
 
 def keys_of(archive: zipfile.ZipFile) -> tuple[str | None, list[str]]:
-    """The secret key in a backup, None where it has none, and those of before.
+    """Return the secret key in a backup, None if it has none, and the former ones.
 
     Raises:
-        BackupError: they are damaged.
+        BackupError: They are damaged.
     """
     before = _text(archive, OLD_SECRETS, MAX_SECRET_BYTES) or ""
     return _text(archive, SECRET, MAX_SECRET_BYTES), [each for each in before.split(",") if each]
 
 
 def lines(archive: zipfile.ZipFile, label: str) -> Iterator[str]:
-    """The rows of a table.
+    """Yield the rows of a table.
 
     Raises:
-        BackupError: it is damaged.
+        BackupError: The table is missing or damaged.
     """
     where = f"table {label}"
     if (name := f"database/{label}.jsonl") not in archive.namelist():
@@ -179,12 +180,12 @@ def lines(archive: zipfile.ZipFile, label: str) -> Iterator[str]:
 
 
 def line_of(error: BaseException) -> str:
-    """What an error says, in one line."""
+    """Return the first line of an error's message."""
     return str(error).strip().partition("\n")[0]
 
 
 def _text(archive: zipfile.ZipFile, name: str, limit: int) -> str | None:
-    """A member that is read at once; None where there is none."""
+    """Return the whole text of a member; None if it does not exist."""
     if name not in archive.namelist():
         return None
     with _reading(name):
@@ -214,7 +215,7 @@ def _parse(document: Any) -> Manifest:
 
 @contextlib.contextmanager
 def _reading(where: str, form: str = "{where} is damaged: {why}") -> Iterator[None]:
-    """What `zipfile` raises about bytes that are none of a zip file, as an error of the backup."""
+    """Raise what `zipfile` raises about bytes that are not those of a zip file as `BackupError`."""
     try:
         yield
     except _DAMAGE as error:

@@ -1,7 +1,7 @@
-"""Whether the audit log of a backup can be verified with the secret keys of this site.
+"""Checks whether the secret keys of this site can verify the audit log of a backup.
 
-A restore looks before it changes anything: behind entries of an unknown key it would write its own
-with the site's, and then there is no one key any more with which the log is whole.
+A restore checks this before it changes anything: it would append its own entry, signed with the
+site's key, to entries signed with an unknown key, and then no single key could verify the log.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def doubt(path: Path, archive: zipfile.ZipFile) -> LogError | None:
     """Verify the audit log in a backup as the site would after a restore.
 
     Returns:
-        None where it proves itself; else why it does not, with what to do.
+        None if the log is verified; else the error, with advice.
 
     Raises:
-        BackupError: the file is damaged.
+        BackupError: The file is damaged.
     """
     try:
         with contextlib.closing(_entries(archive)) as entries:
@@ -83,7 +83,7 @@ def _advice(path: Path, archive: zipfile.ZipFile, broken: Broken) -> str:
 
 
 def _step(path: Path) -> str:
-    """How this site gets the key that is in a backup."""
+    """Return how to give this site the key in a backup."""
     shown = f"unzip -p {shlex.quote(str(path))} {SECRET}"
     if not settings.RMB.site.secret_key:
         kept = settings.RMB.data_dir / "secret_key"

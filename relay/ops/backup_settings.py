@@ -1,4 +1,4 @@
-"""The settings of a backup: those in force, and the configuration file without its secrets."""
+"""The settings in a backup: those in force, and the configuration file without its secrets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.conf import settings
 
 
 def values() -> dict[str, Any]:
-    """The settings in force that are no secrets, by their keys."""
+    """Return the settings in force that are not secret, by key."""
     return {
         each.key: each.shown(getattr(getattr(settings.RMB, each.section), each.name))
         for each in settings.RMB_OPTIONS
@@ -19,10 +19,10 @@ def values() -> dict[str, Any]:
 
 
 def without_secrets(text: str) -> str | None:
-    """A configuration file written anew, with the settings that may be shown and nothing else.
+    """Rewrite a configuration file with only the settings that may be shown.
 
-    What stands beside them, such as a comment, may hold a password of before: nobody can tell.
-    None where the file is none.
+    Everything else, such as a comment, may contain a former password, which cannot be recognized.
+    None if the text is not valid TOML.
     """
     try:
         document = tomllib.loads(text)
@@ -36,7 +36,7 @@ def without_secrets(text: str) -> str | None:
         lines += ["", f"[{section}]"]
         for name, value in found.items():
             key = f"{section}.{name}"
-            # `<secret>_file` names a file, and is no secret itself.
+            # `<secret>_file` names a file and is not secret itself.
             declared = known.get(key) or known.get(key.removesuffix("_file"))
             if declared is None:
                 continue

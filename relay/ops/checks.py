@@ -1,4 +1,4 @@
-"""System checks: what a start-up would stumble over, or what is allowed but not wise."""
+"""System checks: settings that would make a start fail, and some that are allowed but unwise."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 @register("relay")
 def check_files(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    """Secrets are readable by their owner only, TLS files exist."""
+    """Check that only their owner can read secrets, and that TLS files exist."""
     config = settings.RMB
     found: list[CheckMessage] = []
     secrets = [config.data_dir, config.data_dir / "secret_key", *_lattice_secrets(config.lattice)]
@@ -38,7 +38,7 @@ def check_files(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[
 def _is_open_to_others(path: Path) -> bool:
     try:
         return bool(path.stat().st_mode & OTHERS)
-    except OSError:  # not there, or in a folder of somebody else
+    except OSError:  # missing, or in another user's folder
         return False
 
 
@@ -51,7 +51,7 @@ def _lattice_secrets(config: Any) -> list[Path]:
 
 @register("relay")
 def check_history(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    """Events are kept until all is computed that is made of them."""
+    """Check that events are kept until everything that is computed from them is done."""
     from relay.analytics import daily
 
     config = settings.RMB.analytics
@@ -74,7 +74,7 @@ def check_history(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
 
 @register("relay")
 def check_bounds(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    """Bounds that contradict each other."""
+    """Check for bounds that contradict each other."""
     config = settings.RMB
     found: list[CheckMessage] = []
     if config.relay.max_message_bytes > config.queue.max_bytes:

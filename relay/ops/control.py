@@ -1,8 +1,8 @@
-"""What operators tell the running workers: hash `relay:control`.
+"""Orders of operators to the running workers: hash `relay:control`.
 
-Each change writes its field and raises `version` in one MULTI. Workers compare the version with
+Each change writes its field and increments `version` in one MULTI. Workers compare the version with
 each heartbeat, so a change reaches them within a second; the nudge over channels-redis only makes
-it sooner. Bans and limits are a copy of the database, written again by `relay.limits.services`.
+that faster. Bans and limits are a copy of the database, which `relay.limits.services` can rewrite.
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ ADDRESS_BAN_PREFIX: Final = "ban_address:"
 LIMIT_PREFIX: Final = "limit:"
 DEFAULT_LIMIT: Final = "limit"
 WAITING_PREFIX: Final = "waiting:"
-"""Of a twin: messages, bytes and queues that may wait; 0 is the relay's bound."""
+"""Prefix of a twin's bounds of waiting messages, bytes and queues; 0: the relay's own bound."""
 KEY_BAN_PREFIX: Final = "ban_key:"
 KEY_LIMIT_PREFIX: Final = "limit_key:"
 NETWORK_LIMIT_PREFIX: Final = "limit_address:"
-"""Of keys of SBD, and of networks in SBD: kilobits a second."""
+"""Prefixes of limits of SBD keys, and of networks in SBD, in kilobits per second."""
 KICK_PREFIX: Final = "kick:"
 KICK_TWIN_PREFIX: Final = "kick_twin:"
 KICK_CONNECTION_PREFIX: Final = "kick_connection:"
-"""Of a connection with streams: the boot id of its worker, and its number there."""
+"""Prefix of kicks of a connection with streams: the boot id of its worker, and its number there."""
 DRAIN_PREFIX: Final = "drain:"
 RELAY_PREFIX: Final = "relay:"
-"""Of another relay, by its domain: what `relay.federation.services` publishes."""
+"""Prefix of what `relay.federation.services` publishes of a partner relay, by its domain."""
 
 GROUP: Final = "relay.workers"
 CHANGED: Final = {"type": "control.changed"}
 
-# A reason ends up in close frames, logs and pages.
+# Bounded, because a reason is shown in close frames, logs and pages.
 MAX_REASON_CHARS: Final = 120
 
-# A kick is done within a second, by the worker that holds the session. The order stays in the hash
-# for a worker that was away, and is taken out with a later change once it is this old.
+# The worker that holds the session carries out a kick within a second. The order stays in the hash
+# for a worker that was unavailable; a later kick removes it once it is this old, in seconds.
 KICK_LIFE_S: Final = 60
 _KICK_TIMES: Final = "relay:control:kicks"
 
 
 class ControlError(Away):
-    """The workers could not be told: Redis does not answer. The text says so to the operator."""
+    """The workers could not be notified: Redis does not answer. The text tells the operator so."""
 
 
 def kick(key: str, epoch: int, reason: str = "kicked") -> None:
     """End a session.
 
     Args:
-        key: of the session, `<twin>` or `<twin>:<sid>`.
-        epoch: of the connection that is meant; a newer one stays.
-        reason: for the log.
+        key: Key of the session, `<twin>` or `<twin>:<sid>`.
+        epoch: Epoch of the connection to end; a newer connection stays.
+        reason: Reason, for the log.
 
     Raises:
         ControlError: Redis does not answer.
@@ -72,7 +72,7 @@ def kick(key: str, epoch: int, reason: str = "kicked") -> None:
 
 
 def kick_twin(twin: int, epoch: int, reason: str = "kicked") -> None:
-    """End the sessions of a twin up to one epoch; those that connect later have a higher one.
+    """End the sessions of a twin up to an epoch; those that connect later have a higher one.
 
     Raises:
         ControlError: Redis does not answer.
@@ -84,8 +84,8 @@ def kick_connection(worker: str, number: int, reason: str = "kicked") -> None:
     """End a connection with streams, and so its sessions.
 
     Args:
-        worker: boot id of the worker that serves it.
-        number: of the connection there; no other one ever has it.
+        worker: Boot id of the worker that serves it.
+        number: Number of the connection there, which is never reused.
 
     Raises:
         ControlError: Redis does not answer.
@@ -112,7 +112,7 @@ def _order_kick(field: str, epoch: int, reason: str) -> None:
 
 
 def drain(boot_id: str) -> None:
-    """Let a worker stop accepting, close its sessions and end; its supervisor starts a new one.
+    """Ask a worker to stop accepting, close its sessions and end; its supervisor starts a new one.
 
     Raises:
         ControlError: Redis does not answer.
@@ -131,7 +131,7 @@ def drain(boot_id: str) -> None:
 
 
 def change(put: Mapping[str, str], remove: Sequence[str] = ()) -> None:
-    """Write and remove fields, raise the version and nudge the workers.
+    """Write and remove fields, increment the version and nudge the workers.
 
     Raises:
         ControlError: Redis does not answer.
@@ -150,7 +150,7 @@ def change(put: Mapping[str, str], remove: Sequence[str] = ()) -> None:
 
 
 def replace(prefixes: Sequence[str], put: Mapping[str, str], names: Sequence[str] = ()) -> None:
-    """Make the fields that begin with one of the prefixes, or have one of the names, exactly these.
+    """Replace all fields that begin with one of the prefixes, or have one of the names.
 
     Raises:
         ControlError: Redis does not answer.
@@ -166,7 +166,7 @@ def replace(prefixes: Sequence[str], put: Mapping[str, str], names: Sequence[str
 
 
 def version() -> str:
-    """The version that workers compare; empty where Redis has none.
+    """Return the version that workers compare; empty if Redis has none.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -175,7 +175,7 @@ def version() -> str:
 
 
 def nudge() -> None:
-    """Tell the workers to look at once. Failing is harmless: they look each second."""
+    """Make the workers check at once. A failure is harmless: they check every second."""
     layer = get_channel_layer()
     if layer is None:
         return

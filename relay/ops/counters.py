@@ -1,4 +1,4 @@
-"""Snapshots of the relay's figures as documents, each second, for readers elsewhere."""
+"""Snapshots of the relay's figures as documents, one per second, for readers in other programs."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ PERIOD_S: Final = 1.0
 
 
 def document(snapshot: Snapshot) -> dict[str, Any]:
-    """A snapshot as JSON can hold it."""
+    """Return a snapshot in a form that JSON can represent."""
     return asdict(snapshot)
 
 
 def snapshot(document: Mapping[str, Any]) -> Snapshot:
-    """The snapshot of a document.
+    """Return the snapshot in a document.
 
     Raises:
-        TypeError, KeyError: it is of another release.
+        TypeError, KeyError: The document is of another release.
     """
     chain = document["chain"]
     return Snapshot(
@@ -44,7 +44,7 @@ def snapshot(document: Mapping[str, Any]) -> Snapshot:
 
 
 class _Looks:
-    """The newest snapshot of this process: whoever follows shares it."""
+    """The newest snapshot of this process, shared by all its followers."""
 
     def __init__(self) -> None:
         self._at = float("-inf")
@@ -63,7 +63,7 @@ _looks: Final = _Looks()
 
 
 async def follow() -> AsyncIterator[dict[str, Any]]:
-    """A snapshot each second, from now on; whoever is late gets the newest.
+    """Yield a snapshot each second, from now on; a slow caller gets the newest.
 
     Raises:
         Away: Redis does not answer.

@@ -1,4 +1,4 @@
-"""Lines of CSV for whoever opens them in a spreadsheet."""
+"""Lines of CSV that are safe to open in a spreadsheet."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import io
 from collections.abc import Iterable
 from typing import Any, Final
 
-# The last four are the first four in full width, which some spreadsheets take for them.
+# The last four are the first four in full width, which some spreadsheets treat alike.
 _FORMULA: Final = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 
 
 def line(values: Iterable[Any]) -> str:
-    """One line. A text that begins like a formula gets an apostrophe: spreadsheets would run it,
-    and clients choose what stands in it."""
+    """Return one line of CSV.
+
+    A text that begins like a formula gets an apostrophe: clients choose such texts, and
+    spreadsheets would execute them.
+    """
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerow(map(_harmless, values))
     return out.getvalue()

@@ -1,8 +1,8 @@
 """The figures of all workers as one Prometheus text (format 0.0.4).
 
 Every series of a worker gets the labels `worker` (the slot: stable over restarts, unlike the boot
-id) and `host`. Of two heartbeats for one slot, a dead worker's and its successor's, the newer
-counts. What workers share, such as the outbox of federation, has no such labels.
+id) and `host`. If one slot has two heartbeats, of a dead worker and of its successor, the newer
+counts. Figures that workers share, such as the outbox of federation, do not have these labels.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from relay.ops.workers import WorkerState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-# What a worker may call a series; anything else would break the text for all others.
+# Names that a worker may give a series; any other would invalidate the whole text.
 SERIES = re.compile(
     r'(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(?P<labels>(?:[a-zA-Z_]\w*="(?:[^"\\\n]|\\.)*",?)+)\})?'
 )
 
 
 def render(workers: Iterable[WorkerState], *shared: Mapping[str, float]) -> str:
-    """Write the text.
+    """Return the text.
 
     Args:
-        workers: as `relay.ops.workers.list_workers` returns them.
-        shared: series that belong to no worker, and their values.
+        workers: Workers as `relay.ops.workers.list_workers` returns them.
+        shared: Series that belong to no worker, and their values.
     """
     families: dict[str, list[str]] = {}
     for worker in _newest(workers):
@@ -60,7 +60,7 @@ def _newest(workers: Iterable[WorkerState]) -> list[WorkerState]:
 
 
 def _own_figures(worker: WorkerState) -> dict[str, float]:
-    """What the heartbeat itself says, unless the worker's own figures say it too."""
+    """Return the figures of the heartbeat itself, which the worker's own figures override."""
     figures = {
         "relay_worker_connections": float(worker.sessions),
         "relay_worker_loop_lag_seconds": worker.loop_lag_ms / 1000,

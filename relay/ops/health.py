@@ -1,4 +1,4 @@
-"""Whether the operator site and what it stands on work: the answers of /live and /ready."""
+"""Whether the operator site and what it depends on work: the answers of /live and /ready."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ STATE_REASONS: Final = {
 
 
 class Health(NamedTuple):
-    """The verdict and why: no reasons, no complaint.
+    """The result and its reasons; without reasons everything works.
 
     Attributes:
-        degraded: what does not work while sessions do; no reason to send clients elsewhere.
+        degraded: Problems that do not affect sessions; no reason to send clients elsewhere.
     """
 
     reasons: tuple[str, ...]
@@ -43,7 +43,7 @@ class Health(NamedTuple):
 
 
 def readiness() -> Health:
-    """Look at the database, Redis and the workers."""
+    """Check the database, Redis and the workers."""
     reasons = [*_database_reasons()]
     database_away = bool(reasons)
     degraded: list[str] = []

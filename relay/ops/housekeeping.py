@@ -1,6 +1,6 @@
-"""What has to be done once a minute by one process of the installation, whichever it is.
+"""Work that one process of the installation, whichever it is, has to do once a minute.
 
-Every worker calls `run_due` from its history thread; a lock in Redis lets one of them through.
+Every worker calls `run_due` from its history thread; a lock in Redis admits one of them.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _SUSPECTS_S: Final = 600
 
 
 def run_due() -> bool:
-    """Do the minute's work unless somebody did it.
+    """Do the minute's work unless another process has done it.
 
     Returns:
-        Whether it was done here.
+        Whether this process did it.
     """
     try:
         connection = client()
         if not connection.set(_LOCK, "1", nx=True, ex=_LOCK_S):
             return False
         if not connection.exists(keys.CONTROL):
-            pending.mark_all()  # Redis came back without it
-        # Services write the audit log: a worker that never does the minute's work does not load it.
+            pending.mark_all()  # Redis lost it
+        # Services load the audit log: a worker that never does the minute's work does not need it.
         from relay.limits import services as limits
         from relay.sessions import services as sessions
         from relay.trace import services as traces
@@ -65,10 +65,10 @@ def run_due() -> bool:
 
 
 def _dead_workers(connection: Redis, with_rows: set[str]) -> set[str]:
-    """Workers with open rows that had no heartbeat now and a minute ago.
+    """Return workers with open rows that had no heartbeat now and none a minute ago.
 
-    Once is not enough: when Redis comes back from an outage longer than the heartbeats live, all
-    workers look dead for a second.
+    A single check is not enough: when Redis returns from an outage longer than the lifetime of
+    heartbeats, all workers look dead for a second.
     """
     alive = {worker.boot_id for worker in list_workers(connection)}
     suspects = with_rows - alive
@@ -83,9 +83,9 @@ def _dead_workers(connection: Redis, with_rows: set[str]) -> set[str]:
 
 
 def _last_signs_of_life(connection: Redis, with_rows: set[str]) -> dict[str, datetime]:
-    """When workers had their last heartbeat; forgets those that have no open rows and no heartbeat.
+    """Return the last heartbeat of each worker; forget workers without open rows and heartbeat.
 
-    Should all workers look dead for a second, their next heartbeat is noted again.
+    If all workers look dead for a second, their next heartbeat records them again.
     """
     seen = {
         text(boot_id): number(stored)

@@ -1,8 +1,8 @@
-"""Pages of tables of the database, by cursor (of what is in memory: `relay.ops.paging`).
+"""Pages of database tables, by cursor (for lists in memory: `relay.ops.paging`).
 
-A cursor holds where the page before ended: the values that it is ordered by, and the id that makes
-them unique. So a page costs the same wherever it is, nothing comes twice and nothing is passed over
-while rows are added and removed; a total is not counted.
+A cursor holds the position where the previous page ended: the values that the rows are ordered by,
+and the id that makes them unique. So a page costs the same wherever it is, and no row is repeated
+or skipped while others are added and removed. Totals are not counted.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ def page(
     cursor: str = "",
     nullable: Collection[str] = (),
 ) -> Page[Row]:
-    """One page of a table.
+    """Return one page of a table.
 
     Args:
-        rows: filtered already.
-        orders: fields by the name they are known by.
-        order: one of `orders`, or that with a minus.
-        limit: items on the page.
-        cursor: of the page before.
-        nullable: the fields that may be null in these rows.
+        rows: Rows, already filtered.
+        orders: Field to order by, for each public name of an order.
+        order: One of `orders`, optionally with a minus sign.
+        limit: Number of items on the page.
+        cursor: Cursor of the previous page.
+        nullable: Fields that may be null in these rows.
 
     Raises:
-        Invalid: order or cursor are none.
-        Away: the database does not answer.
+        Invalid: Order or cursor are not valid.
+        Away: The database does not answer.
     """
     name, descending = paging.one_of(order, tuple(orders))
     primary = rows.model._meta.pk.name
@@ -77,12 +77,12 @@ def page(
 
 
 def behind(field: str, place: tuple[Any, Any], descending: bool, *, nullable: bool = False) -> Q:
-    """Filter the rows behind a place in the order of a field and of the primary key.
+    """Return a filter for the rows after a position in the order of a field and the primary key.
 
     Args:
-        place: values of both.
-        nullable: whether the field may be null: such rows are where the database orders them,
-            which its index can do.
+        place: Values of both.
+        nullable: Whether the field may be null: such rows come where the database sorts them, so
+            that it can use its index.
     """
     value, number = place
     beyond = "lt" if descending else "gt"
@@ -95,15 +95,15 @@ def behind(field: str, place: tuple[Any, Any], descending: bool, *, nullable: bo
 
 
 def encode(order: str | None, values: Sequence[Any]) -> str:
-    """A cursor for what comes after these values."""
+    """Return a cursor for what follows these values."""
     return paging.pack([order, *map(_plain, values)])
 
 
 def decode(cursor: str, order: str | None, count: int) -> list[Any]:
-    """The values in a cursor.
+    """Return the values in a cursor.
 
     Raises:
-        Invalid: it is none of ours, or of a list in another order.
+        Invalid: The cursor is not valid, or of a list in another order.
     """
     if len(cursor) > paging.MAX_CURSOR_CHARS:
         raise bad_cursor()
@@ -119,12 +119,12 @@ def decode(cursor: str, order: str | None, count: int) -> list[Any]:
 
 
 def bad_cursor() -> Invalid:
-    """The refusal of a cursor that no list of ours gave."""
+    """Return the error for an invalid cursor."""
     return Invalid(fields={"cursor": "is not a cursor of this list"})
 
 
 def _plain(value: Any) -> Scalar | None:
-    """A value as JSON holds it; the field makes it again of that (`to_python`)."""
+    """Return a value in a form for JSON, from which the field restores it (`to_python`)."""
     if value is None or isinstance(value, Scalar):
         return value
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

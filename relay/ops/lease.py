@@ -1,11 +1,12 @@
-"""A lease: at most one process does a piece of work, and another may begin when it is silent.
+"""A lease: at most one process does a piece of work, and another takes over when it goes silent.
 
-The holder writes a token of its own into a key that lives for seconds, and renews it. Who was
-stopped, killed or cut off from Redis does not renew; the key ends, and the next one takes it. The
-holder counts from before each renewal by its own clock, and gives up earlier than Redis does.
+The holder writes its token into a key that lives for seconds, and renews it. A process that is
+stopped, killed or cut off from Redis does not renew; the key expires, and the next process takes
+the lease. The holder measures by its own clock from before each renewal, and gives the lease up
+earlier than Redis does.
 
-Who starts a process anew can name it and its predecessors alike (`be`): the successor of one that
-was killed need not wait for its leases then, as nobody else's tokens begin with that name.
+A supervisor can give a process and its predecessors the same name (`be`): the successor of a killed
+process then need not wait for its leases to expire, as no other tokens begin with that name.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from redis.exceptions import RedisError
 LIFE_S: Final = 15.0
 RENEW_S: Final = 5.0
 MARGIN_S: Final = 2.0
-"""Before its end the lease counts as gone: clocks of two hosts do not run alike."""
+"""Seconds by which a lease counts as lost before it expires: two hosts' clocks differ in speed."""
 
 _RENEW: Final = (Path(__file__).parent / "lua" / "lease_renew.lua").read_text()
 _RELEASE: Final = (Path(__file__).parent / "lua" / "lease_release.lua").read_text()
@@ -35,21 +36,21 @@ _holder = ""
 
 
 def be(holder: str) -> None:
-    """Say who takes leases in this process; nobody else may live who says the same."""
+    """Set the name under which this process takes leases; no other running process may have it."""
     global _holder
     _holder = holder
 
 
 def new_token() -> str:
-    """A token that nobody else has."""
+    """Return a unique token."""
     return f"{_holder}{_SEPARATOR}{secrets.token_hex(8)}"
 
 
 def free_former(client: Redis, leases: Iterable[str]) -> int:
-    """Free what this process's predecessor held; call it before any lease is taken.
+    """Release the leases of this process's predecessor; must be called before any lease is taken.
 
     Returns:
-        How many of the leases were.
+        Number of leases released.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -64,7 +65,7 @@ class Lease:
     """The lease under one key, for one holder.
 
     Attributes:
-        token: what stands in the key while it is ours.
+        token: Value of the key while this holder has the lease.
     """
 
     def __init__(
@@ -79,11 +80,11 @@ class Lease:
 
     @property
     def held(self) -> bool:
-        """Whether it is ours, as far as we can know without asking."""
+        """Whether this holder has the lease, as far as it can know without asking Redis."""
         return self._clock() < self._until
 
     def take(self) -> bool:
-        """Take it if nobody has it.
+        """Take the lease if it is free, and return whether it was.
 
         Raises:
             redis.exceptions.RedisError: Redis does not answer.
@@ -95,7 +96,10 @@ class Lease:
         return True
 
     def renew(self) -> bool:
-        """Prolong it if it is still ours; without an answer of Redis it goes on to its end."""
+        """Renew the lease if still held, and return whether it is.
+
+        If Redis does not answer, the lease is held until it expires.
+        """
         began = self._clock()
         try:
             ours = self._client.eval(_RENEW, 1, self._key, self.token, int(LIFE_S * 1000))
@@ -105,10 +109,10 @@ class Lease:
         return bool(ours)
 
     def keep(self, lost: Callable[[], None]) -> None:
-        """Renew it from a thread until `release`.
+        """Renew the lease from a thread until `release`.
 
         Args:
-            lost: called once, in that thread, when it is no longer ours.
+            lost: Called once, in that thread, when the lease is lost.
         """
 
         def run() -> None:
@@ -120,8 +124,8 @@ class Lease:
         threading.Thread(target=run, name=f"lease {self._key}", daemon=True).start()
 
     def release(self) -> None:
-        """Give it back, if it is ours."""
+        """Release the lease, if it is held."""
         self._ended.set()
         self._until = float("-inf")
-        with contextlib.suppress(RedisError):  # then it ends by itself
+        with contextlib.suppress(RedisError):  # then it expires
             self._client.eval(_RELEASE, 1, self._key, self.token)

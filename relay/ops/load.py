@@ -1,7 +1,7 @@
-"""How much the relay does now: two looks at what workers publish, and the difference.
+"""The current load of the relay: the difference of two snapshots of what workers publish.
 
-Counters only grow while a worker lives, so rates are differences of the same worker (by boot id);
-one that came in between counts from the next look on.
+Counters only grow while a worker lives, so rates are differences of the same worker (by boot id); a
+worker that started in between counts from the next snapshot on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from relay.twins import chain_state
 from relay.twins.chain_state import ChainState
 
 MAX_PARTNERS: Final = 1000
-"""Other relays that are looked at; the busiest of them are shown."""
+"""Maximum number of partner relays that are read; the busiest of them are shown."""
 
 _BUCKET: Final = "relay_commit_seconds_bucket"
 _DROPPED: Final = "relay_messages_total"
@@ -33,14 +33,14 @@ _DROPPED: Final = "relay_messages_total"
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What there is to know at one moment.
+    """All figures at one moment.
 
     Attributes:
-        at: by a clock that is not set, in seconds.
-        federation: as `relay.federation.figures.read` returns it.
-        chain: None where twins come from the registry.
-        waiting: messages in all queues, as the last sweep found them; None without one.
-        purged: messages operators deleted, since ever.
+        at: Seconds of a monotonic clock.
+        federation: Figures as `relay.federation.figures.read` returns them.
+        chain: State of the chain; None if twins come from the registry.
+        waiting: Messages in all queues, as the last sweep found them; None if there was no sweep.
+        purged: Messages that operators have deleted so far.
     """
 
     at: float
@@ -55,11 +55,12 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What was done each second between two looks, by one worker or all.
+    """What was done per second between two snapshots, by one worker or all.
 
     Attributes:
-        commit_p50_s, commit_p99_s: upper bounds, of the buckets they fall into; None without one.
-        dropped: messages that ended undelivered, by reason.
+        commit_p50_s, commit_p99_s: Upper bounds of the buckets that they fall into; None if there
+            was no commit.
+        dropped: Messages that ended undelivered, by reason.
     """
 
     messages_in: float = 0.0
@@ -75,13 +76,13 @@ class Rates:
 
 
 def look(client: Redis, now: float | None = None, *, partners: bool = True) -> Snapshot:
-    """Ask Redis for all of it.
+    """Read a snapshot from Redis.
 
     Args:
-        client: replies as bytes.
-        now: by a clock that is not set; that of this process unless given.
-        partners: whether the state of each other relay is asked for too: with a thousand of them
-            that is most of the work.
+        client: Redis client that returns replies as bytes.
+        now: Seconds of a monotonic clock; that of this process if None.
+        partners: Whether to read the state of each partner relay too: with a thousand of them this
+            is most of the work.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -105,7 +106,7 @@ def look(client: Redis, now: float | None = None, *, partners: bool = True) -> S
 
 
 def look_at_partners(client: Redis) -> list[PartnerState]:
-    """The state of every other relay.
+    """Return the state of every partner relay.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -116,7 +117,7 @@ def look_at_partners(client: Redis) -> list[PartnerState]:
 
 
 def rates(before: Snapshot, after: Snapshot) -> dict[str, Rates]:
-    """What each worker did between two looks, by its boot id."""
+    """Return the rates of each worker between two snapshots, by boot id."""
     elapsed = after.at - before.at
     known = {worker.boot_id: worker.metrics for worker in before.workers}
     return {
@@ -127,7 +128,7 @@ def rates(before: Snapshot, after: Snapshot) -> dict[str, Rates]:
 
 
 def total(before: Snapshot, after: Snapshot) -> Rates:
-    """What all workers did together."""
+    """Return the rates of all workers together."""
     elapsed = after.at - before.at
     known = {worker.boot_id: worker.metrics for worker in before.workers}
     increases = [
@@ -139,7 +140,7 @@ def total(before: Snapshot, after: Snapshot) -> Rates:
 
 
 def grown(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
-    """How much each counter of one process has grown; one that is new began at 0."""
+    """Return how much each counter of one process has grown; a new counter began at 0."""
     return {name: max(0.0, value - before.get(name, 0.0)) for name, value in after.items()}
 
 
@@ -163,7 +164,7 @@ def _rates(increases: Iterable[Mapping[str, float]], elapsed_s: float) -> Rates:
 
 
 def labelled(counts: Mapping[str, float], name: str) -> dict[str, float]:
-    """The series of a metric with one label, by its value."""
+    """Return the series of a metric that has one label, by the label's value."""
     found = {}
     begin = f"{name}{{"
     for each, count in counts.items():
@@ -174,11 +175,11 @@ def labelled(counts: Mapping[str, float], name: str) -> dict[str, float]:
 
 
 def _quantile(buckets: Mapping[str, float], part: float) -> float | None:
-    """The bound below which this part of the events lies.
+    """Return the bound below which a share of the events lies.
 
     Args:
-        buckets: cumulative counts by upper bound, `+Inf` among them.
-        part: from 0 to 1.
+        buckets: Cumulative counts by upper bound, including `+Inf`.
+        part: Share, from 0 to 1.
     """
     bounds = sorted((float(bound), count) for bound, count in buckets.items())
     if not bounds or not bounds[-1][1]:

@@ -1,7 +1,7 @@
-"""The log of a worker for readers elsewhere: lines go out through Redis as they are written.
+"""The log of a worker for readers in other programs: lines go out through Redis at once.
 
-A worker publishes twice a second what it logged since, if it logged anything; nothing is kept, and
-nobody needs to listen. Records below INFO stay on its standard error.
+A worker publishes new lines twice a second, if there are any; nothing is stored, and no reader
+needs to listen. Records below INFO stay on its standard error.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 PERIOD_S: Final = 0.5
 MAX_LINES: Final = 200
-"""Published at once: of more, the newest."""
+"""Maximum number of lines published at once; if there are more, the newest."""
 MAX_CHARS: Final = 2_000
-"""Of one line."""
+"""Maximum length of one line, in characters."""
 WAIT_S: Final = 1.0
 
 
 class LogFeed(logging.Handler):
-    """Keeps what the process logs until it is taken."""
+    """Log handler that keeps lines until they are taken."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -41,7 +41,7 @@ class LogFeed(logging.Handler):
         self._skipped = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Note a record; never fails, whatever it holds."""
+        """Keep a record; never fails, whatever the record contains."""
         try:
             text = record.getMessage()
         except Exception:
@@ -57,7 +57,7 @@ class LogFeed(logging.Handler):
         )
 
     def take(self) -> bytes:
-        """What is to be published, as JSON; empty without news."""
+        """Return the lines to be published, as JSON; empty if there are none."""
         if not self._lines:
             return b""
         self.acquire()
@@ -70,7 +70,7 @@ class LogFeed(logging.Handler):
         return json.dumps({"skipped": skipped, "lines": lines}).encode()
 
     async def publish(self, boot_id: str, commit: CommitLog) -> None:
-        """Publish, again and again; while Redis is away the newest lines wait."""
+        """Publish new lines for ever; while Redis is unavailable, the newest ones wait."""
         channel = keys.log_channel(boot_id)
         while True:
             await asyncio.sleep(PERIOD_S)
@@ -79,7 +79,7 @@ class LogFeed(logging.Handler):
 
 
 async def follow(boot_id: str) -> AsyncGenerator[dict[str, Any], None]:
-    """The lines of a worker from now on; `{"skipped": n}` where there were more.
+    """Yield the lines of a worker from now on; `{"skipped": n}` stands for lines that are missing.
 
     Raises:
         Away: Redis does not answer.

@@ -1,9 +1,9 @@
 """The metrics: name, type and help, in one table that workers and `/metrics` share.
 
-A worker publishes its figures as JSON in its heartbeat, `{series: number}` where a series is what
-`series` returns; `relay.ops.exposition` adds the worker's labels and writes the Prometheus text.
-Names up to and including the evictions, and those of federated messages, are those of the reference
-relay (rmb-rs 1.5), for which dashboards exist.
+A worker publishes its figures as JSON in its heartbeat, `{series: number}`, with the series as
+`series` returns them; `relay.ops.exposition` adds the worker's labels and writes the Prometheus
+text. The names up to and including the evictions, and those of federated messages, are those of the
+reference relay (rmb-rs 1.5), for which dashboards exist.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HISTOGRAM_SUFFIXES: Final = ("_bucket", "_sum", "_count")
 
 
 class Metric(NamedTuple):
-    """One metric; `labels` are those a series has besides those of its worker."""
+    """One metric; `labels` are those of its series in addition to the worker's."""
 
     name: str
     kind: Kind
@@ -64,7 +64,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("relay_analytics_events_total", "counter", "Events written to segments.", ("kind",)),
     Metric("relay_analytics_lost_total", "counter", "Events that were lost.", ("reason",)),
     Metric("relay_analytics_write_failures_total", "counter", "Failed writes of events to disk."),
-    # From Redis, where the compactor of each machine says what it leaves.
+    # From Redis, where the compactor of each machine reports its backlog.
     Metric(
         "relay_analytics_waiting_seconds",
         "gauge",
@@ -166,7 +166,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("relay_chain_import_needed", "gauge", "1 while twins have to be imported."),
     Metric("relay_chain_queries_total", "counter", "Queries for twins sent to the chain."),
     Metric("relay_chain_query_failures_total", "counter", "Queries that no node answered."),
-    # Machines, from Redis, where each supervisor tells of its own.
+    # Machines, from Redis, where each supervisor reports its own.
     Metric(
         "relay_process_memory_bytes",
         "gauge",
@@ -197,7 +197,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("relay_alarms_firing", "gauge", "Firing alarms, also silenced ones.", ("severity",)),
     Metric("relay_alarms_evaluation_age_seconds", "gauge", "Seconds since alarms were evaluated."),
     Metric("relay_alarm_notices_waiting", "gauge", "Notices that wait for delivery to receivers."),
-    # The console, of the process of the operator site that is asked.
+    # The console, of the operator site's process that answers.
     Metric("relay_calls_connections", "gauge", "Open connections for operators' calls."),
     Metric("relay_calls_total", "counter", "Operators' calls.", ("outcome",)),
     Metric("relay_console_sockets", "gauge", "Open console pages that receive live figures."),
@@ -225,7 +225,7 @@ BY_NAME: Final[dict[str, Metric]] = {metric.name: metric for metric in METRICS}
 
 
 def series(name: str, **labels: str) -> str:
-    """The name of one series, labels included: `name{label="value"}`."""
+    """Return the name of one series, including labels: `name{label="value"}`."""
     if not labels:
         return name
     inside = ",".join(f'{label}="{escape(value)}"' for label, value in labels.items())
@@ -233,7 +233,7 @@ def series(name: str, **labels: str) -> str:
 
 
 def family(series_name: str) -> str:
-    """The metric a series belongs to: itself, or the histogram it is a part of."""
+    """Return the metric that a series belongs to: itself, or the histogram that it is part of."""
     for suffix in HISTOGRAM_SUFFIXES:
         name = series_name.removesuffix(suffix)
         if name != series_name and name in BY_NAME and BY_NAME[name].kind == "histogram":
@@ -242,5 +242,5 @@ def family(series_name: str) -> str:
 
 
 def escape(value: str) -> str:
-    """A label value as the Prometheus text format writes it."""
+    """Return a label value as the Prometheus text format requires it."""
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

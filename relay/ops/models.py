@@ -1,6 +1,6 @@
-"""Decisions that wait for Redis; and models without a table, for permissions.
+"""Decisions that wait for Redis, and models without a table, which only define permissions.
 
-Those without a table are what is live in Redis.
+The models without a table stand for data that is in Redis or in files.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from django.db import models
 
 
 class PendingDecision(models.Model):
-    """A kind of decisions of which some are not in force; see `relay.ops.pending`."""
+    """A kind of decisions of which some are not in force yet; see `relay.ops.pending`."""
 
     kind = models.CharField(max_length=16, primary_key=True)
     marks = models.PositiveIntegerField()
@@ -36,7 +36,7 @@ class Worker(models.Model):
 
 
 class Queue(models.Model):
-    """Mail that waits for one session. It is in Redis; no row is ever stored."""
+    """Messages that wait for one session. They are in Redis; no row is ever stored."""
 
     key = models.CharField(max_length=200, primary_key=True)
 
@@ -81,7 +81,7 @@ class Setting(models.Model):
 
 
 class Backup(models.Model):
-    """All tables in one file. The file is the operator's; no row is ever stored."""
+    """A backup of all tables. The file is the operator's; no row is ever stored."""
 
     file = models.CharField(max_length=200, primary_key=True)
 

@@ -1,4 +1,4 @@
-"""The machines of a relay as operators see them: what their supervisors told last."""
+"""The machines of a relay as operators see them: the last report of each supervisor."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from relay.ops.redis_client import client, text
 from relay.queues import keys
 
 SILENT_S: Final = 60.0
-"""A supervisor that told nothing for this long is gone, and its document with it."""
+"""Seconds without a report after which a supervisor, and its last document, is ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process; what its system does not tell is None.
+    """One process; values that its system does not provide are None.
 
     Attributes:
-        rss_bytes: memory in use, with what it shares with others.
-        uss_bytes: memory that is its alone; None also above 1 GiB.
-        cpu: cores in use since the look before; 1 is one whole core.
-        files: open files and sockets.
+        rss_bytes: Memory in use, including memory shared with others.
+        uss_bytes: Memory that only this process uses; None also above 1 GiB.
+        cpu: Cores in use since the previous report; 1 is one whole core.
+        files: Number of open files and sockets.
     """
 
     name: str
@@ -41,10 +41,10 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """What some of the data takes, and the disk below it.
+    """Size of one part of the data, and its disk.
 
     Attributes:
-        partial: there are more files than were looked at: `used_bytes` is the least.
+        partial: Whether there are more files than were counted: `used_bytes` is a lower bound.
     """
 
     use: str
@@ -60,10 +60,10 @@ class Node:
     """One relay on one machine.
 
     Attributes:
-        pid: of its supervisor.
-        at: unix time of the look.
-        load: of 1, 5 and 15 minutes.
-        memory_bytes: of the machine, or what its container may use.
+        pid: Process id of its supervisor.
+        at: Unix time of the report.
+        load: Average load over 1, 5 and 15 minutes.
+        memory_bytes: Memory of the machine, or the limit of its container.
     """
 
     host: str
@@ -82,7 +82,7 @@ class Node:
 
 
 def list_nodes() -> list[Node]:
-    """All machines whose supervisor told something within a minute, by name.
+    """Return all machines whose supervisor reported within the last minute, by name.
 
     Raises:
         Away: Redis does not answer.
@@ -94,7 +94,7 @@ def list_nodes() -> list[Node]:
 
 
 def read(stored: Mapping[Any, Any]) -> list[Node]:
-    """The nodes of the hash. A document that does not fit, of another release, is skipped."""
+    """Return the nodes in the hash. A document of another release that does not fit is skipped."""
     oldest, found = time.time() - SILENT_S, []
     for document in stored.values():
         try:
@@ -107,7 +107,7 @@ def read(stored: Mapping[Any, Any]) -> list[Node]:
 
 
 def figures(nodes: Iterable[Node]) -> dict[str, float]:
-    """Figures for the metrics."""
+    """Return the nodes' figures for the metrics."""
     found: dict[str, float] = {}
     for node in nodes:
         for process in node.processes:

@@ -1,7 +1,7 @@
-"""Pages of what is live in Redis, for services.
+"""Pages of lists that are live in Redis, for services.
 
-A page ends with a cursor: a text that names where it ended. Nothing comes twice and nothing is
-passed over because something before it came or went.
+A page ends with a cursor: a text that identifies where it ended. No item is repeated or skipped
+because others before it were added or removed.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ MAX_CURSOR_CHARS: Final = 4096
 
 
 class Page(NamedTuple, Generic[Item]):
-    """Some items of a list, and the cursor of the next page; empty where there is none."""
+    """Some items of a list, and the cursor of the next page; empty if this is the last page."""
 
     items: list[Item]
     next: str
 
 
 def bounded(limit: int) -> int:
-    """How many items a page may have.
+    """Return `limit` if a page may have so many items.
 
     Raises:
-        Invalid: fewer than one, or too many.
+        Invalid: It is less than one, or too large.
     """
     if not 1 <= limit <= MAX_PAGE:
         raise Invalid(fields={"limit": f"must be between 1 and {MAX_PAGE}"})
@@ -38,10 +38,10 @@ def bounded(limit: int) -> int:
 
 
 def one_of(order: str, names: tuple[str, ...]) -> tuple[str, bool]:
-    """The name in an order, and whether a minus stands before it.
+    """Return the name in an order, and whether it is preceded by a minus sign.
 
     Raises:
-        Invalid: nothing can be ordered by that.
+        Invalid: The list has no such order.
     """
     name, descending = order.removeprefix("-"), order.startswith("-")
     if name not in names:
@@ -50,20 +50,20 @@ def one_of(order: str, names: tuple[str, ...]) -> tuple[str, bool]:
 
 
 def encode(order: str, *values: int | float | str) -> str:
-    """The cursor of what comes after these values in this order."""
+    """Return the cursor for what follows these values in this order."""
     return pack([order, *values])
 
 
 def decode(cursor: str, order: str, *kinds: type) -> tuple[Any, ...]:
-    """The values in a cursor; none in an empty one.
+    """Return the values in a cursor; none if it is empty.
 
     Args:
-        cursor: what `encode` made.
-        order: of the list.
-        kinds: of the values; a float may be written as an int.
+        cursor: Cursor that `encode` returned.
+        order: Order of the list.
+        kinds: Types of the values; a float may be written as an int.
 
     Raises:
-        Invalid: it is none of this list.
+        Invalid: It is not a cursor of this list.
     """
     if not cursor:
         return ()
@@ -90,16 +90,16 @@ def page_of(
     limit: int,
     cursor: str,
 ) -> Page[Item]:
-    """A page of items that are all at hand.
+    """Return a page of items that are all in memory.
 
     Args:
-        place: the value an item is ordered by, and its name, which no other has. A name breaks
-            ties, in both directions from a to z.
-        order: what the list is ordered by; with a minus the highest value comes first.
-        cursor: of this order, or empty.
+        place: Returns the value that an item is ordered by, and its unique name. The name breaks
+            ties, from a to z in both directions.
+        order: Order of the list; with a minus sign the highest value comes first.
+        cursor: Cursor for this order, or empty.
 
     Raises:
-        Invalid: the cursor is none of this list.
+        Invalid: It is not a cursor of this list.
     """
     found = sorted(items, key=lambda item: place(item)[1])
     descending = order.startswith("-")
@@ -117,16 +117,16 @@ def page_of(
 
 
 def pack(values: Sequence[Any]) -> str:
-    """A cursor's text: JSON values, safe in a URL."""
+    """Return the text of a cursor: JSON values, safe in a URL."""
     document = json.dumps(values, separators=(",", ":"))
     return base64.urlsafe_b64encode(document.encode()).decode().rstrip("=")
 
 
 def unpack(cursor: str) -> list[Any]:
-    """The values of such a text.
+    """Return the values in such a text.
 
     Raises:
-        ValueError: it is none.
+        ValueError: The text is not a cursor.
     """
     padded = cursor.encode() + b"=" * (-len(cursor) % 4)
     try:

@@ -1,8 +1,8 @@
-"""Decisions that are saved and not in force yet, because Redis did not answer when they were made.
+"""Decisions that are saved but not in force yet, because Redis did not answer when they were made.
 
-The database is the record of bans, limits, relays and twins; workers go by what Redis has of it. A
-service that cannot tell Redis marks the kind of its decision in the database. Every worker looks
-for marks each few seconds and publishes the marked kinds as soon as Redis answers.
+The database is the record of bans, limits, relays and twins; workers use the copy in Redis. If a
+service cannot write to Redis, it marks the kind of its decision in the database. Every worker
+checks for marks every few seconds and publishes the marked kinds as soon as Redis answers.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from relay.queues import keys
 logger = logging.getLogger(__name__)
 
 INTERVAL_S: Final = 2.0
-"""Seconds between two looks of a worker."""
+"""Seconds between two checks of a worker."""
 PASSES: Final = 5
-"""So often at most one look publishes; two are enough where nobody decides anything meanwhile."""
+"""Maximum number of times that one check publishes; two are enough if no other decision is made
+meanwhile.
+"""
 
 
 TEXT: Final = (
@@ -36,18 +38,18 @@ TEXT: Final = (
 
 
 class Kind(StrEnum):
-    """What is published as a whole."""
+    """Kind of decisions, published as a whole."""
 
     LIMITS = "limits"
-    """Of twins: limits and bans, and the limit of all others."""
+    """Limits and bans of twins, and the default limit."""
     RELAYS = "relays"
     TWINS = "twins"
     LATTICE = "lattice"
-    """Policies of the bridge."""
+    """Policies of the bridge to the lattice."""
 
 
 def mark(kind: Kind) -> None:
-    """Note that a decision of this kind is not in force."""
+    """Record that a decision of this kind is not in force."""
     logger.error("a decision about %s is saved and pending: Redis does not answer", kind)
     try:
         _mark(kind)
@@ -56,10 +58,10 @@ def mark(kind: Kind) -> None:
 
 
 def mark_all() -> None:
-    """Have everything published again: a relay starts, or Redis lost what it had.
+    """Mark all kinds to be published again: a relay starts, or Redis lost its data.
 
     Raises:
-        django.db.Error: the database does not answer.
+        django.db.Error: The database does not answer.
     """
     for kind in Kind:
         _mark(kind)
@@ -72,27 +74,27 @@ def _mark(kind: Kind) -> None:
 
 
 def waiting() -> list[str]:
-    """The kinds of which decisions are not in force."""
+    """Return the kinds that have decisions not in force."""
     return list(PendingDecision.objects.order_by("kind").values_list("kind", flat=True))
 
 
 def settle() -> bool:
-    """Publish what is marked.
+    """Publish the marked kinds.
 
     Returns:
-        Whether something came into force.
+        Whether anything came into force.
     """
     try:
         marked = list(PendingDecision.objects.all())
         if not marked:
             return False
-        client().ping()  # one answer before the tables are read
+        client().ping()  # checks that Redis answers before the tables are read
         for each in marked:
             if _publish_as_it_is(Kind(each.kind)):
-                # One that was marked again meanwhile stays.
+                # A kind that was marked again in the meantime stays.
                 PendingDecision.objects.filter(kind=each.kind, marks=each.marks).delete()
         if not client().exists(keys.CONTROL):
-            control.change({})  # so that it is seen to be lost only once
+            control.change({})  # so that its loss is detected only once
     except (RedisError, DatabaseError, Away) as error:
         logger.debug("decisions are still pending: %s", error)
         return False
@@ -100,12 +102,12 @@ def settle() -> bool:
 
 
 def _publish_as_it_is(kind: Kind) -> bool:
-    """Publish until nobody has told the workers anything meanwhile.
+    """Publish until no other process has published anything at the same time.
 
-    What was decided and told between the look at the tables and the end would be undone otherwise.
+    Otherwise a decision made and published after the tables were read would be undone.
 
     Returns:
-        Whether that was so in the end.
+        Whether the last pass was undisturbed.
     """
     for _ in range(PASSES):
         before = control.version()
@@ -116,7 +118,7 @@ def _publish_as_it_is(kind: Kind) -> bool:
 
 
 def _publish(kind: Kind) -> None:
-    # Services write the audit log and use this module.
+    # Imported here because the services use this module, and load the audit log.
     from relay.federation import services as federation
     from relay.lattice import services as lattice
     from relay.limits import services as limits

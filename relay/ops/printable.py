@@ -1,21 +1,23 @@
-"""Texts of strangers as operators may see them: nothing in them moves a cursor or breaks a line.
+"""Makes texts from outside safe to show: they cannot move a cursor or break a line.
 
-Clients choose uid, command, tags and session id, other relays the texts of their errors, and who
-tries to sign in a name. Terminals, mail headers and log lines get them through here.
+Clients choose uid, command, tags and session id, partner relays the texts of their errors, and
+anyone who tries to sign in a user name. Terminals, mail headers and log lines get such texts only
+through this module.
 """
 
 from __future__ import annotations
 
 
 def shown(text: str, limit: int | None = None) -> str:
-    """A text on one line.
+    """Return a text on one line.
 
     Args:
-        text: of any origin.
-        limit: most characters; what is longer is cut and ends with an ellipsis. None: not cut.
+        text: Text of any origin.
+        limit: Maximum number of characters; a longer text is cut and ends with an ellipsis. None:
+            not cut.
 
     Returns:
-        It, with everything that is not to be printed escaped.
+        The text, with all unprintable characters escaped.
     """
     line = text if text.isprintable() else repr(text)[1:-1]
     return line if limit is None or len(line) <= limit else f"{line[: limit - 1]}…"

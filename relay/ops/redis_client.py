@@ -1,6 +1,6 @@
 """The Redis client of commands, admin pages and threads.
 
-Relay workers have connections of their own for the hot path; this one is for everything that may
+Relay workers have separate connections for the hot path; this client is for everything that may
 wait, and it fails after seconds instead of waiting for ever.
 """
 
@@ -27,17 +27,17 @@ from relay.queues import keys
 COMMAND_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 2.0
 
-# The library's own default is ten tries with growing pauses: about a minute in front of a page.
+# The library's default is ten attempts with growing pauses, which delays a page by about a minute.
 RETRIES = 1
 RETRY_PAUSE_S = 0.1
 
 
 _given_up: Final[ContextVar[list[str] | None]] = ContextVar("given_up", default=None)
-"""Why Redis is not asked any more; None where it is always asked."""
+"""Reason why Redis is not used any more; None if it cannot be given up here."""
 
 
 def client() -> Redis:
-    """The client of this process; replies as bytes, safe to use from any thread.
+    """Return the client of this process, which returns bytes and is safe to use from any thread.
 
     Raises:
         redis.exceptions.ConnectionError: Redis was given up.
@@ -49,7 +49,7 @@ def client() -> Redis:
 
 @contextmanager
 def may_be_given_up() -> Iterator[None]:
-    """Let `give_up` hold until the end of this."""
+    """Let `give_up` take effect until the end of this block."""
     token = _given_up.set([])
     try:
         yield
@@ -58,14 +58,14 @@ def may_be_given_up() -> Iterator[None]:
 
 
 def give_up(why: str) -> None:
-    """Ask Redis no more: each question to one that hangs takes ten seconds."""
+    """Stop using Redis: each command to a server that hangs takes ten seconds."""
     given_up = _given_up.get()
     if given_up is not None:
         given_up.append(why)
 
 
 def disk_full(connection: Redis) -> str:
-    """Why Redis refuses all writes for its disk (`MISCONF`), a full one for example; else empty.
+    """Return why Redis refuses all writes because of its disk (`MISCONF`); empty if it does not.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -78,12 +78,12 @@ def disk_full(connection: Redis) -> str:
 
 
 def text(reply: bytes | str) -> str:
-    """A reply as text; bytes that are none are shown as such."""
+    """Return a reply as text; invalid bytes are replaced."""
     return reply.decode("utf-8", "replace") if isinstance(reply, bytes) else reply
 
 
 def number(value: bytes | str | None) -> float:
-    """A stored figure; what is none reads as 0, so that one bad field does not take a page away."""
+    """Return a stored figure; 0 for an invalid one, so that one bad field does not break a page."""
     try:
         found = float(value or 0)
     except ValueError:
@@ -95,7 +95,7 @@ def number(value: bytes | str | None) -> float:
 def _client(url: str) -> Redis:
     return Redis.from_url(
         url,
-        # Stated, because replies have another shape in the newer protocol.
+        # Explicit, because replies have another shape in the newer protocol.
         protocol=2,
         socket_timeout=COMMAND_TIMEOUT_S,
         socket_connect_timeout=CONNECT_TIMEOUT_S,
@@ -104,7 +104,7 @@ def _client(url: str) -> Redis:
 
 
 def open_async(url: str) -> AsyncRedis:
-    """A client for an event loop, with the times of `client`; whoever opens it closes it."""
+    """Open a client for an event loop, with the time-outs of `client`; the caller closes it."""
     return AsyncRedis.from_url(
         url,
         protocol=2,

@@ -1,8 +1,9 @@
 """What Redis' memory is used for: an estimate from a bounded sample of the keys.
 
-Keys that are one of a kind are measured. Of the others up to `MAX_KEYS` are, as `SCAN` gives them,
-which is in no order, and stand for all. Redis measures a large key by some of its entries. So each
-figure but the total is an estimate; the rare large queue beside many small ones is the worst case.
+Single keys, of which there is one of a kind, are measured. Of the others at most `MAX_KEYS` are
+measured, as returned by `SCAN`, which is in no order, and represent all. Redis measures a large key
+from some of its entries. So each figure except the total is an estimate; the worst case is a rare
+large queue among many small ones.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from relay.queues import keys
 
 MAX_KEYS: Final = 2000
 STEP: Final = 200
-"""Keys measured at a time: under a millisecond of Redis, between which others have their turn."""
+"""Keys measured at a time: less than a millisecond, between which Redis serves other clients."""
 KEPT_S: Final = 10.0
-"""Pages that are looked at by several people ask once."""
+"""Seconds for which a result is cached, so that a page viewed by several users measures once."""
 OTHER: Final = "other"
 OVERHEAD: Final = "not in keys"
 """Connections, buffers, the tables of keys, and what the estimate misses."""
@@ -41,7 +42,7 @@ USES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("limits", ("limits:",)),
     ("background tasks", ("celery", "_kombu", "unacked", "chain", "default", "relay:tasks")),
 )
-"""What keys are for, by how their names begin; the first that fits counts."""
+"""Use of keys by prefix; the first match counts."""
 SINGLE: Final = (
     keys.SESSIONS, keys.SBD_KEYS, keys.GUESTS, keys.TWINS, keys.CONTROL, keys.HISTORY,
     keys.DEAD_LETTERS, keys.CHAIN_EVENTS, keys.REFERENCE_OUTBOX,
@@ -51,16 +52,16 @@ SINGLE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RedisUse:
-    """The memory of Redis.
+    """Use of Redis' memory.
 
     Attributes:
-        used_bytes: all that Redis allocated.
-        rss_bytes: what its process has of the machine.
-        limit_bytes: `maxmemory`; 0 is none.
-        keys: how many there are.
-        sampled: of these, how many were measured.
-        file_bytes: of its append-only file; 0 without one.
-        uses: bytes by use, largest first; estimates.
+        used_bytes: Total memory that Redis allocated.
+        rss_bytes: Memory that the machine gives to its process.
+        limit_bytes: `maxmemory`; 0: no limit.
+        keys: Number of keys.
+        sampled: Number of keys that were measured.
+        file_bytes: Size of its append-only file; 0: there is no such file.
+        uses: Bytes by use, the largest first; estimates.
     """
 
     used_bytes: int
@@ -77,7 +78,7 @@ _kept: dict[Redis, tuple[float, RedisUse]] = {}
 
 
 def look() -> RedisUse:
-    """What is used now, or was within `KEPT_S`.
+    """Return the current use, or one measured within the last `KEPT_S`.
 
     Raises:
         Away: Redis does not answer.
@@ -96,7 +97,7 @@ def look() -> RedisUse:
 
 
 def use_of(name: str) -> str:
-    """What a key is for."""
+    """Return what a key is used for."""
     for use, beginnings in USES:
         if name.startswith(beginnings):
             return use
@@ -104,10 +105,10 @@ def use_of(name: str) -> str:
 
 
 def measure(redis: Redis) -> RedisUse:
-    """Look at Redis now.
+    """Measure the use of Redis now.
 
     Raises:
-        redis.exceptions.RedisError: it does not answer.
+        redis.exceptions.RedisError: Redis does not answer.
     """
     facts: dict[str, Any] = redis.info("everything")
     database = int(redis.connection_pool.connection_kwargs.get("db") or 0)
@@ -144,7 +145,7 @@ def measure(redis: Redis) -> RedisUse:
 
 
 def _sizes(redis: Redis, names: list[str]) -> dict[str, int]:
-    """Bytes of the keys that are there, by their names."""
+    """Return the bytes of those keys that exist, by name."""
     with redis.pipeline(transaction=False) as pipe:
         for name in names:
             pipe.memory_usage(name, samples=5)

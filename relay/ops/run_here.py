@@ -1,9 +1,9 @@
-"""Tasks of a broker that is full, run where they would have been handed over from.
+"""Runs tasks that a full broker cannot take in the process that starts them.
 
-The broker is the relay's own Redis. Out of memory it takes no task, and it may be the outbox that
-fills it, which only a task empties: without this a relay whose Celery workers begin in that moment
-would stay full. Celery's processes `allow` it; relay workers, which start tasks as well, do not run
-them: the schedule comes to the same task within seconds.
+The broker is the relay's own Redis. Out of memory it takes no tasks, and the memory may be filled
+by the outbox, which only a task empties: without this module, a relay whose Celery workers start at
+that moment would stay full. Celery's processes `allow` it. Relay workers, which also start tasks,
+do not run them: the schedule starts the same task within seconds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from django.db import connections
 logger = logging.getLogger(__name__)
 
 FULL: Final = "command not allowed when used memory > 'maxmemory'"
-"""What Redis says; the transport of tasks gives its errors other types and words around them."""
+"""Error text of Redis; the transport of tasks wraps it in other exception types and texts."""
 
 Body = Callable[..., Any]
 
@@ -28,19 +28,19 @@ _find: list[Callable[[str], Body]] = []
 
 
 def allow(find: Callable[[str], Body]) -> None:
-    """Let this process run tasks.
+    """Allow this process to run tasks.
 
     Args:
-        find: the body of a task, by its name.
+        find: Returns the body of a task, by its name.
     """
     _find[:] = [find]
 
 
 def run(task: str, arguments: tuple[Any, ...]) -> bool:
-    """Begin a task in a thread of this process.
+    """Start a task in a thread of this process.
 
     Returns:
-        Whether it was begun: not where that is not allowed, nor where the same one still runs.
+        Whether it was started: not if this is not allowed, or if the same task still runs.
     """
     if not _find:
         return False
@@ -55,7 +55,7 @@ def run(task: str, arguments: tuple[Any, ...]) -> bool:
 
 
 def join() -> None:
-    """Wait for those that run, which have been told to end (`background.stopping`)."""
+    """Wait for running tasks, which have been asked to end (`background.stopping`)."""
     with _lock:
         threads = list(_running.values())
     for thread in threads:

@@ -1,4 +1,4 @@
-"""What `rmb_top` shows: lines of text for a terminal of some width and height."""
+"""The display of `rmb_top`: lines of text for a terminal of a given width and height."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _STEPS: Final = ("", "k", "M", "G", "T")
 
 
 def lines(before: Snapshot, after: Snapshot, title: str, now: float) -> list[str]:
-    """The whole screen, however wide and high.
+    """Return all lines of the display, whatever the size of the terminal.
 
     Args:
-        before, after: two looks; what lies between is shown as rates.
-        title: of the relay.
-        now: unix seconds.
+        before, after: Two snapshots; their difference is shown as rates.
+        title: Name of the relay.
+        now: Unix time in seconds.
     """
     everything, each = total(before, after), rates(before, after)
     clock = datetime.fromtimestamp(now, UTC)
@@ -39,7 +39,7 @@ def lines(before: Snapshot, after: Snapshot, title: str, now: float) -> list[str
 
 
 def fit(text: Sequence[str], columns: int, rows: int) -> list[str]:
-    """The part of it that a terminal can show; the last line tells of what it cannot."""
+    """Cut the lines to the size of a terminal; the last line says how many lines are missing."""
     cut = [line[:columns] for line in text]
     if len(cut) <= rows:
         return cut
@@ -47,7 +47,7 @@ def fit(text: Sequence[str], columns: int, rows: int) -> list[str]:
 
 
 def amount(value: float) -> str:
-    """A number in at most five characters: 0, 0.4, 12, 9999, 12k, 3.4M."""
+    """Format a number in at most five characters: 0, 0.4, 12, 9999, 12k, 3.4M."""
     if 0 < value < 9.95:
         return f"{value:.1f}"
     step = 0
@@ -57,7 +57,7 @@ def amount(value: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """A time in at most four characters: 45s, 12m, 3h, 9d."""
+    """Format a length of time in at most four characters: 45s, 12m, 3h, 9d."""
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f}{unit}"
@@ -102,7 +102,7 @@ def _workers(workers: Sequence[WorkerState], each: dict[str, Rates], now: float)
 
 
 def _partners(partners: Sequence[PartnerState], now: float) -> list[str]:
-    """Those that are in trouble first, then the busiest."""
+    """Return the lines of partner relays: those with problems first, then the busiest."""
     if not partners:
         return []
     ranked = sorted(partners, key=lambda each: (-each.held.messages, -each.failures, -each.sent))
@@ -129,7 +129,7 @@ def _chain(chain: ChainState | None, now: float) -> list[str]:
 
 
 def _bound(seconds: float | None) -> str:
-    """The upper bound of a bucket, in at most eight characters."""
+    """Format the upper bound of a bucket, in at most eight characters."""
     if seconds is None:
         return "-"
     if math.isinf(seconds):

@@ -1,4 +1,4 @@
-"""Relay workers as operators see them, and letting one go."""
+"""Relay workers as operators see them, and draining one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from relay.ops.redis_client import client
 from relay.ops.workers import WorkerState
 
 SILENT: Final = "silent"
-"""The state of a worker whose heartbeats are missing, whatever it said last."""
+"""State of a worker whose heartbeats are missing, whatever state it last reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +26,13 @@ class WorkerRow:
     Attributes:
         state: `ok`, `starting`, `draining`, `redis_away`, `storage_full`, `disk_full`,
             `redis_refuses`, `redis_policy`, or `silent`.
-        started, heartbeat: unix times.
-        sessions: of RMB.
+        started, heartbeat: Unix times.
+        sessions: RMB sessions.
         sbd_sessions: SBD connections whose clients have proven their keys.
-        loop_lag_ms: the worst of the last second.
-        commit_p50_ms, commit_p99_ms: upper bounds over the last minute; None without a commit.
-        memory_bytes: of the process; Memory of the process; 0: its system does not report it.
+        loop_lag_ms: Highest delay of the event loop in the last second.
+        commit_p50_ms, commit_p99_ms: Upper bounds over the last minute; None if there was no
+            commit.
+        memory_bytes: Memory of the process; 0: its system does not report it.
     """
 
     boot_id: str
@@ -56,7 +57,7 @@ class WorkerRow:
 
 
 def list_workers() -> list[WorkerRow]:
-    """The workers with a heartbeat in the last 30 s, by host and slot.
+    """Return the workers with a heartbeat in the last 30 s, by host and slot.
 
     Raises:
         Away: Redis does not answer.
@@ -69,7 +70,7 @@ def list_workers() -> list[WorkerRow]:
 
 
 def get_worker(boot_id: str) -> WorkerRow:
-    """One of them.
+    """Return one worker with a heartbeat in the last 30 s.
 
     Raises:
         NotFound, Away
@@ -81,12 +82,12 @@ def get_worker(boot_id: str) -> WorkerRow:
 
 
 def drain(boot_id: str, *, actor: Actor) -> None:
-    """Let a worker close its sessions and end; its supervisor starts another in its place.
+    """Ask a worker to close its sessions and end; its supervisor starts another in its place.
 
     Raises:
         Denied, Away
-        NotFound: it is gone already.
-        Conflict: it is leaving already.
+        NotFound: The worker is gone already.
+        Conflict: The worker is draining already.
     """
     with audit.change(actor, "worker.drain", target=boot_id) as change:
         worker = get_worker(boot_id)

@@ -1,5 +1,6 @@
-"""Settings over REST: what is in force, where it came from, what it means. Read only: they are
-changed in the file or the environment, and a restart takes them over."""
+"""Settings over REST: values in force, their origin and meaning. They are read-only here: operators
+change them in the file or the environment, and restart the relay.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ def get_setting(request: Request, key: Key) -> Any:
 
 
 def every() -> Iterator[SettingOut]:
-    """All settings, in the order of the documentation."""
+    """Yield all settings, in the order of the documentation."""
     for declared in settings.RMB_OPTIONS:
         origin = settings.RMB_ORIGINS.get(declared.key)
         value = getattr(getattr(settings.RMB, declared.section), declared.name)

@@ -1,4 +1,4 @@
-"""Whether a relay has started just now: what it runs in the background may not be up yet."""
+"""Whether a relay has just started: its background work may not be up yet."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from relay.queues import keys
 
 
 def begin(connection: Redis) -> None:
-    """Say that a relay starts on this machine.
+    """Record that a relay starts on this machine.
 
     Raises:
-        redis.exceptions.RedisError: Redis does not answer, or takes nothing.
+        redis.exceptions.RedisError: Redis does not answer, or accepts no writes.
     """
     connection.set(keys.STARTING, socket.gethostname(), ex=keys.STARTING_S)
 
 
 def is_starting(connection: Redis) -> bool:
-    """Whether a relay started within `keys.STARTING_S`.
+    """Check whether a relay started within the last `keys.STARTING_S` seconds.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.

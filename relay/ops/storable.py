@@ -1,4 +1,4 @@
-"""What a database can hold of what strangers write into addresses, cursors and bodies."""
+"""Checks whether a database can store what clients put into addresses, cursors and bodies."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ from datetime import date
 from typing import Final
 
 MAX_ID: Final = 2**63 - 1
-"""Largest whole number that a column holds."""
+"""Largest integer that a column can hold."""
 
 FIRST_YEAR: Final = 1970
 LAST_YEAR: Final = 9998
-"""Databases know no year 0, and a time near the ends cannot be moved to UTC."""
+"""Range of years: databases have no year 0, and a time near the ends cannot be converted to UTC."""
 
 
 def is_text(value: str) -> bool:
-    """Whether a text can be stored: PostgreSQL takes no NUL, and half of a surrogate pair, which
-    JSON can name, has no encoding."""
+    """Check whether a text can be stored.
+
+    PostgreSQL cannot store NUL, and half of a surrogate pair, which JSON can contain, cannot be
+    encoded.
+    """
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -24,5 +27,5 @@ def is_text(value: str) -> bool:
 
 
 def is_within_reach(at: date) -> bool:
-    """Whether a time or a day is one that can be stored and compared, whatever its offset."""
+    """Check whether a time or day can be stored and compared, whatever its offset."""
     return FIRST_YEAR <= at.year <= LAST_YEAR

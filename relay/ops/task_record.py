@@ -1,11 +1,11 @@
-"""What background tasks do, noted by the process that runs them: running ones, and failures.
+"""Record of background tasks, kept by the processes that run them: running tasks, and failures.
 
     relay:background:processes            sorted set: host/pid -> last sign of life
     relay:background:running:<host/pid>   hash: task id -> what runs; gone 20 s after its process
     relay:background:failed               list: the latest failures, the newest first
 
-Celery keeps neither: results are not stored, and nobody may ask its workers. Noting never gets in
-a task's way: without Redis it is left out.
+Celery provides neither: results are not stored, and its workers have remote control turned off.
+Recording never disturbs a task: without Redis it is skipped.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ _HIDDEN: Final = "***"
 
 
 def process() -> str:
-    """The name of this process."""
+    """Return the name of this process."""
     return f"{socket.gethostname()}/{os.getpid()}"
 
 
 def running_key(name: str) -> str:
-    """The hash with what a process runs."""
+    """Return the hash with the tasks that a process runs."""
     return f"relay:background:running:{name}"
 
 
 def alive() -> None:
-    """This process lives; called every few seconds.
+    """Record that this process is alive; called every few seconds.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -67,7 +67,7 @@ def alive() -> None:
 
 
 def began(task_id: str, task: str, arguments: Sequence[Any]) -> None:
-    """A task runs from now on in this process."""
+    """Record that a task runs in this process."""
     note = {"task": task, "arguments": _short(arguments), "at": round(time.time(), 3)}
     try:
         with client().pipeline(transaction=True) as pipe:
@@ -79,15 +79,15 @@ def began(task_id: str, task: str, arguments: Sequence[Any]) -> None:
 
 
 def ended(task_id: str) -> None:
-    """It is over, well or not."""
+    """Record that a task has ended, successfully or not."""
     try:
         client().hdel(running_key(process()), task_id)
     except RedisError as error:
-        logger.debug("the end of a task is not noted: %s", error)  # it ends with the process
+        logger.debug("the end of a task is not noted: %s", error)  # it expires after the process
 
 
 def failed(task_id: str, task: str, arguments: Sequence[Any], error: BaseException) -> None:
-    """It ended with an error that nobody expected."""
+    """Record that a task ended with an unexpected error."""
     note = {
         "id": task_id,
         "task": task,
@@ -107,7 +107,7 @@ def failed(task_id: str, task: str, arguments: Sequence[Any], error: BaseExcepti
 
 
 def without_secrets(message: str) -> str:
-    """A text that may be shown: libraries put addresses with passwords into their errors."""
+    """Remove secrets from a text: libraries include URLs with passwords in their errors."""
     for secret in _secrets():
         message = message.replace(secret, _HIDDEN)
     message = hide_credentials(message)
@@ -128,7 +128,7 @@ def _secrets() -> tuple[str, ...]:
 
 
 def _kept(arguments: Sequence[Any]) -> list[Any] | None:
-    """Arguments a task can be started with again; None where they are not few."""
+    """Return the arguments with which a task can be retried; None if they are too large to keep."""
     try:
         document = json.dumps(list(arguments))
     except (TypeError, ValueError):

@@ -1,9 +1,9 @@
-"""Background work as operators see it: what waits, what runs, what failed; starting it again.
+"""Background work as operators see it: waiting, running and failed tasks; retrying them.
 
-Most of it is started by the schedule every few seconds, and each task takes a lease before it does
-anything. So starting one again beside another that runs does no harm, and does nothing; and a task
-that was lost with its worker is begun anew by the schedule, long before the message broker gives it
-out a second time (after an hour: tasks are acknowledged when they end).
+The schedule starts most tasks every few seconds, and each task takes a lease before it does
+anything. So a second task of the same kind ends at once and does no harm. If a task was lost with
+its worker, the schedule starts it again, long before the message broker delivers it a second time
+(after an hour: tasks are acknowledged when they end).
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ class TaskQueue:
     """One queue of the message broker.
 
     Attributes:
-        waiting: tasks nobody has taken yet.
-        oldest_s: age of the first of them; None without any, or where it does not say.
-        taken: whether some process takes tasks from it.
+        waiting: Number of tasks that no process has taken yet.
+        oldest_s: Age of the first waiting task, in seconds; None if there is none, or its age is
+            unknown.
+        taken: Whether a process takes tasks from the queue.
     """
 
     name: str
@@ -49,8 +50,8 @@ class RunningTask:
     """A task that runs now.
 
     Attributes:
-        arguments: as text.
-        worker: host/pid of its process.
+        arguments: Arguments, as text.
+        worker: Process that runs it, as host/pid.
     """
 
     id: str
@@ -65,8 +66,8 @@ class FailedTask:
     """A task that ended with an unexpected error.
 
     Attributes:
-        arguments: None where there were too many to be kept; it cannot be started again.
-        error: without secrets, and cut.
+        arguments: Arguments; None if they were too large to keep, so that it cannot be retried.
+        error: Error message without secrets, truncated.
     """
 
     id: str
@@ -78,7 +79,7 @@ class FailedTask:
 
 
 def queues() -> list[TaskQueue]:
-    """The queues, each with what waits in it.
+    """Return the queues with their waiting tasks.
 
     Raises:
         Away: Redis does not answer.
@@ -102,7 +103,7 @@ def queues() -> list[TaskQueue]:
 
 
 def unacknowledged() -> int:
-    """Tasks that were taken and have not ended: running ones, and those lost with their worker.
+    """Return the number of tasks taken and not ended: running, or lost with their worker.
 
     Raises:
         Away: Redis does not answer.
@@ -114,7 +115,7 @@ def unacknowledged() -> int:
 
 
 def running() -> list[RunningTask]:
-    """What runs now, the longest first.
+    """Return the running tasks, the longest-running first.
 
     Raises:
         Away: Redis does not answer.
@@ -139,7 +140,7 @@ def running() -> list[RunningTask]:
 
 
 def failed(limit: int = task_record.MAX_FAILED) -> list[FailedTask]:
-    """The latest failures, the newest first; the last two hundred are kept, for a week.
+    """Return the latest failures, the newest first; the last two hundred are kept, for a week.
 
     Raises:
         Away: Redis does not answer.
@@ -155,12 +156,12 @@ def retry(task_id: str, *, actor: Actor) -> str:
     """Retry a failed task and remove it from the list.
 
     Returns:
-        Its name.
+        Name of the task.
 
     Raises:
         Denied
-        NotFound: no such failure is known.
-        Conflict: its arguments were not kept, or too many tasks wait.
+        NotFound: There is no such failure.
+        Conflict: Its arguments were not kept, or too many tasks wait.
         Away: Redis does not answer.
     """
     with audit.change(actor, "task.retry", target=task_id) as change:
@@ -175,7 +176,7 @@ def retry(task_id: str, *, actor: Actor) -> str:
         try:
             client().lrem(task_record.FAILED, 1, document)
         except RedisError as error:
-            # It is started: that stays true, and starting it once more does no harm.
+            # The task is started nevertheless, and starting it once more does no harm.
             logger.warning("%s is started again, but still on the list: %s", task.task, error)
     return task.task
 
@@ -193,7 +194,7 @@ def forget(task_id: str, *, actor: Actor) -> None:
 
 
 def _find(task_id: str) -> tuple[Any, FailedTask]:
-    """The note of a failure. Within a change nobody else takes it off the list meanwhile."""
+    """Return the record of a failure. Within a change no other process removes it from the list."""
     documents: Any = client().lrange(task_record.FAILED, 0, -1)
     for document in documents:
         task = FailedTask(**json.loads(document))
@@ -203,7 +204,7 @@ def _find(task_id: str) -> tuple[Any, FailedTask]:
 
 
 def _age_s(message: bytes | None, now: float) -> float | None:
-    """How long ago a message of the broker was sent, by the header `background.start` gives it."""
+    """Return the seconds since `background.start` sent a message of the broker, from its header."""
     if message is None:
         return None
     try:

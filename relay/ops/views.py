@@ -25,14 +25,14 @@ from relay.twins import chain_state
 @never_cache
 @require_safe
 def live(request: HttpRequest) -> JsonResponse:
-    """The process answers."""
+    """Answer that the process is alive."""
     return JsonResponse({"status": "live"})
 
 
 @never_cache
 @require_safe
 def ready(request: HttpRequest) -> JsonResponse:
-    """Everything sessions need is there; 503 and the reasons otherwise."""
+    """Answer whether everything that sessions need works; 503 and the reasons otherwise."""
     verdict = health.readiness()
     body = {
         "status": "ready" if verdict.ready else "not ready",
@@ -46,7 +46,7 @@ def ready(request: HttpRequest) -> JsonResponse:
 @never_cache
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """The figures of all workers, of federation and of the chain."""
+    """Return the figures of all workers, of federation and of the chain."""
     try:
         shared = [figures.read(client()), purging.figures(client().get(keys.PURGED))]
         if settings.RMB.twins.source == "tfchain":
@@ -68,7 +68,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 
 def _alarms() -> dict[str, float]:
-    """What the database knows; the other figures are there without it."""
+    """Return the figures from the database; the other figures do not depend on it."""
     try:
         return alarm_figures.read()
     except DatabaseError:

@@ -1,4 +1,4 @@
-"""Files that somebody names: whole when they are there, and until then what was there before."""
+"""Files that are replaced atomically: either complete, or still what they were before."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ PRIVATE = 0o600
 
 @contextlib.contextmanager
 def written(path: Path, *, new: bool = False, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """Open a draft that becomes the file when the block ends, and is gone if the block fails.
+    """Open a draft that becomes the file when the block ends, and is deleted if the block fails.
 
-    What is no file, such as a pipe or a terminal, is written as it is.
+    A path that is not a regular file, such as a pipe or a terminal, is written directly.
 
     Args:
-        path: of the file; where it is a link, of what that leads to.
-        new: whether it must not be there yet.
-        mode: of a file that was not there, less the umask.
+        path: Path of the file; a symbolic link is followed.
+        new: Whether the file must not exist yet.
+        mode: Mode of a file that did not exist, before the umask is applied.
 
     Raises:
-        FileExistsError: it is to be new, and is there.
-        OSError: it cannot be written.
+        FileExistsError: It must be new, but exists.
+        OSError: It cannot be written.
     """
     if not new:
         path = path.resolve()
@@ -47,9 +47,9 @@ def written(path: Path, *, new: bool = False, mode: int = 0o666) -> Iterator[Bin
                 os.fchmod(handle, stat.S_IMODE(path.stat().st_mode))
             yield file
             file.flush()
-            os.fsync(handle)  # or the name may outlive a power loss, and its content not
+            os.fsync(handle)  # otherwise a power loss may leave the name without its content
         if new:
-            os.link(draft, path)  # never over another
+            os.link(draft, path)  # never replaces another file
         else:
             draft.replace(path)
         sync_folder(path.parent)
@@ -59,7 +59,7 @@ def written(path: Path, *, new: bool = False, mode: int = 0o666) -> Iterator[Bin
 
 @contextlib.contextmanager
 def written_text(path: Path, *, new: bool = False, mode: int = 0o666) -> Iterator[TextIO]:
-    """As `written`, for text whose lines end as they are given."""
+    """Do the same as `written`, for text whose line ends are kept."""
     with written(path, new=new, mode=mode) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
         yield text

@@ -1,13 +1,13 @@
-"""How the console, the commands and the alarms write numbers and lengths of time.
+"""How the console, the commands and the alarms format numbers and lengths of time.
 
-The console's script (`relay_dashboard/figures.js`) writes times by the same rules.
+The console's script (`relay_dashboard/figures.js`) formats times by the same rules.
 """
 
 from __future__ import annotations
 
 
 def duration(seconds: float) -> str:
-    """A length of time in at most two units: `3 d 4 h`, `12 min`, `8 s`, `1.5 ms`."""
+    """Format a length of time in at most two units: `3 d 4 h`, `12 min`, `8 s`, `1.5 ms`."""
     if seconds < 0:
         return f"-{duration(-seconds)}"
     if 0 < seconds < 1:
@@ -23,12 +23,12 @@ def duration(seconds: float) -> str:
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """A number of things: `1 worker`, `1,200 workers`."""
+    """Format a number of things: `1 worker`, `1,200 workers`."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def three_digits(value: float) -> str:
-    """Three significant digits, without zeros behind the point."""
+    """Format a number with three significant digits, without trailing zeros."""
     if value >= 99.95:
         return f"{value:.0f}"
     text = f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"

@@ -1,4 +1,4 @@
-"""The relay workers, as their heartbeats in Redis describe them."""
+"""Relay workers, as their heartbeats in Redis describe them."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from redis.asyncio import Redis as AsyncRedis
 from relay.ops.redis_client import number, text
 from relay.queues import keys
 
-# A heartbeat comes each second; one this old is on its way to its end after 30 s.
+# Seconds after which a heartbeat is late: one is due each second, and it expires after 30 s.
 LATE_S = 5.0
 
-# Whole numbers above this are no counts: a float does not hold them exactly.
+# Integers from here on are not accepted as counts: a float cannot hold all of them exactly.
 _EXACT = 2**53
 
-# Workers one page or scrape deals with; an installation has some dozens.
+# Maximum number of workers on one page or in one scrape; an installation has some dozens.
 MAX_WORKERS = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerState:
-    """One worker process that lives, or did less than 30 s ago.
+    """One worker process that is alive, or was less than 30 s ago.
 
     Attributes:
-        sessions: of RMB.
-        heartbeat: unix time of the last sign of life.
-        state: `ok`, `draining`, `storage_full`, `disk_full`, `redis_refuses` or `redis_policy`.
-        commit_p50_ms, commit_p99_ms: of the last minute; None without a commit.
-        memory_bytes: of the process; 0 where it does not know.
-        metrics: series (see `relay.ops.metric_names`) and its value.
+        sessions: RMB sessions.
+        heartbeat: Unix time of the last heartbeat.
+        state: `ok`, `starting`, `draining`, `redis_away`, `storage_full`, `disk_full`,
+            `redis_refuses` or `redis_policy`.
+        commit_p50_ms, commit_p99_ms: Figures of the last minute; None if there was no commit.
+        memory_bytes: Memory of the process; 0: its system does not report it.
+        metrics: Value of each series (see `relay.ops.metric_names`).
     """
 
     boot_id: str
@@ -62,16 +63,16 @@ class WorkerState:
         return self.sessions + self.sbd_sessions
 
     def silent_s(self, now: float | None = None) -> float:
-        """Seconds since the last heartbeat."""
+        """Return the seconds since the last heartbeat."""
         return max(0.0, (time.time() if now is None else now) - self.heartbeat)
 
     def late(self, now: float | None = None) -> bool:
-        """Whether heartbeats are missing."""
+        """Check whether heartbeats are missing."""
         return self.silent_s(now) > LATE_S
 
 
 def list_workers(client: Redis) -> list[WorkerState]:
-    """The workers with a heartbeat, by host and slot.
+    """Return the workers with a heartbeat, by host and slot.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -84,7 +85,7 @@ def list_workers(client: Redis) -> list[WorkerState]:
 
 
 async def list_workers_async(client: AsyncRedis) -> list[WorkerState]:
-    """As `list_workers`, on an event loop."""
+    """Do the same as `list_workers`, on an event loop."""
     boot_ids = _boot_ids(await client.smembers(keys.WORKERS))
     async with client.pipeline(transaction=False) as pipe:
         for boot_id in boot_ids:
@@ -106,8 +107,11 @@ def _states(boot_ids: list[str], hashes: list[Any]) -> list[WorkerState]:
 
 
 def read_worker(boot_id: str, raw: Mapping[Any, Any]) -> WorkerState:
-    """One heartbeat hash. Fields that are missing or malformed read as zero or empty: a worker
-    of another release must not take the page away."""
+    """Return the state in one heartbeat hash.
+
+    Missing or malformed fields read as zero or empty: a worker of another release must not break
+    the page.
+    """
     fields = {text(name): text(value) for name, value in raw.items()}
     return WorkerState(
         boot_id=boot_id,

@@ -1,8 +1,9 @@
-"""How long what waits has been waiting, over all queues.
+"""How long the messages in all queues have been waiting.
 
-One walk tells of each queue how many messages it holds and when its first and last were stored; its
-messages are taken to lie evenly between the two, so that no queue is read. A site remembers what it
-found for a while: a walk costs Redis some 100 ms with 20,000 queues.
+One walk over the queues finds, for each, its number of messages and the times at which the first
+and the last were stored. The messages are assumed to be spread evenly between the two, so that no
+queue has to be read. The result is cached for a while: a walk costs Redis about 100 ms with 20,000
+queues.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ from relay.queues import walking
 from relay.queues.walking import Extent
 
 EDGES_S: Final = (0, 10, 60, 300, 900, 1800, 3600)
-"""Ages at which the steps begin; the last one has no end."""
+"""Ages at which the steps begin, in seconds; the last step has no upper end."""
 MIN_KEPT_S: Final = 2.0
 KEPT_SHARE: Final = 50
-"""Found again so seldom that the walks take a fiftieth of the time at most."""
+"""Time for which a result is cached, as a multiple of the time that its walk took: walks take at
+most a fiftieth of the time.
+"""
 
 
 class Step(NamedTuple):
-    """What has waited so long; `to_s` is None for the oldest."""
+    """Number of messages whose age lies in one range; `to_s` is None for the oldest."""
 
     from_s: int
     to_s: int | None
@@ -35,11 +38,11 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """What waits in all queues.
+    """Ages of the messages that wait in all queues.
 
     Attributes:
-        steps: by age, the youngest first; estimated within a queue.
-        oldest_at: unix time the oldest message was stored; 0 where nothing waits.
+        steps: Number of messages by age, the youngest first; estimated within a queue.
+        oldest_at: Unix time at which the oldest message was stored; 0 if no message waits.
     """
 
     steps: tuple[Step, ...]
@@ -49,7 +52,7 @@ class Ages:
 
 
 def count(extents: Iterable[Extent], now: float) -> Ages:
-    """The ages of the messages of these queues."""
+    """Return the ages of the messages of these queues."""
     found = [0.0] * len(EDGES_S)
     queues = messages = 0
     oldest_at = 0.0
@@ -64,7 +67,7 @@ def count(extents: Iterable[Extent], now: float) -> Ages:
 
 
 def _shares(youngest_s: float, oldest_s: float) -> Iterable[tuple[int, float]]:
-    """The part of a queue that falls into each step."""
+    """Yield the steps that a queue's messages fall into, each with its share of the messages."""
     youngest_s, oldest_s = max(0.0, youngest_s), max(0.0, oldest_s)
     span_s = oldest_s - youngest_s
     for place, begins_s in enumerate(EDGES_S):
@@ -79,7 +82,7 @@ def _shares(youngest_s: float, oldest_s: float) -> Iterable[tuple[int, float]]:
 
 
 class Survey:
-    """The ages as they were found last, by one process for all who look."""
+    """Cache of the ages, shared by all callers in one process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -87,7 +90,7 @@ class Survey:
         self._until = 0.0
 
     def look(self, client: Redis) -> Ages:
-        """The ages now, or a moment ago.
+        """Return the ages, from the cache if they are recent enough.
 
         Raises:
             redis.exceptions.RedisError: Redis does not answer.
@@ -102,4 +105,4 @@ class Survey:
 
 
 SURVEY: Final = Survey()
-"""Of this process."""
+"""The survey of this process."""

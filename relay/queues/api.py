@@ -92,9 +92,7 @@ class HeaderQuery(Schema):
     """Which queue."""
 
     key: QueueKey
-    limit: int = Field(
-        50, ge=1, le=500, description="Highest number of items; fewer if they are large."
-    )
+    limit: int = Field(50, ge=1, le=500, description="Highest number of items.")
     cursor: Entry | None = Field(None, description="`next` of the previous page.")
 
 

@@ -1,4 +1,4 @@
-"""One group commit: the messages, removals and counters that Redis takes in a single MULTI."""
+"""One group commit: messages, removals and counters that Redis applies in a single MULTI."""
 
 from __future__ import annotations
 
@@ -21,55 +21,56 @@ if TYPE_CHECKING:
 
 Handler = Callable[[Any], None]
 Displaced = Callable[[list[Any]], None]
-"""Told which entries a full queue lost for newer ones: ids and fields."""
+"""Called with the entries (ids and fields) that a full queue lost to newer ones."""
 
 
 class Origin(Protocol):
-    """What a message came from: a connection here, or a request of another relay."""
+    """Source of a message: a connection of this worker, or a request of a partner relay."""
 
     key: keys.SessionKey  # of its sender
 
     @property
     def mark(self) -> bytes | None:
-        """What a message of another relay is remembered by; empty: it is not (`lua/take.lua`)."""
+        """Mark by which a partner relay's message is remembered (`lua/take.lua`); empty: none."""
 
     @property
     def gone(self) -> bool:
-        """Whether its sender has gone without an answer: the message is not stored then."""
+        """Whether its sender has gone without an answer: the message is then not stored."""
 
     def not_stored(self) -> None:
-        """The message was stored before, or its sender was gone."""
+        """Handle a message that was not stored: it was stored before, or its sender has gone."""
 
     def refuse_stored(self, envelope: Envelope, reason: MessageReason) -> None:
-        """The message could not be stored."""
+        """Handle a message that could not be stored."""
 
 
 class Waiter(Protocol):
-    """What waits for a batch."""
+    """An object that is notified when a batch is decided."""
 
     def batch_done(self) -> None:
-        """The batch is applied, or refused."""
+        """Handle the end of the batch: it is applied, or refused."""
 
 
 Item = tuple[Destination, bytes, Origin | None]
-"""A message on its way into a stream; without an origin it was made by the relay.
+"""A message to be added to a stream; without an origin if the relay itself created it.
 
-Only its bytes are kept. What they say, parsed, takes some kilobyte more; without it each message is
-parsed into what the one before left, which a cache still has. It is parsed again for the few that
-ask: refused ones.
+Only its bytes are kept: the parsed message would take about a kilobyte more, and without it each
+message is parsed into memory that the previous one released, which is still in the processor's
+cache. The few that are needed in parsed form, such as refused ones, are parsed again.
 """
 
 
 ITEM_BYTES: Final = 1024
-"""What a message is counted for beside its bytes, while it waits for Redis: more than it takes,
-which is a tuple, and a copy of usual ones on their way."""
+"""Bytes counted for a message in addition to its own while it waits for Redis. This is more than it
+takes: a tuple, and a copy of a message of usual size while it is sent.
+"""
 
 
 class Batch:
-    """What one event-loop turn decided.
+    """Everything that is decided in one turn of the event loop.
 
-    `done` turns true once it is known to be applied (or refused): pongs and other notices that
-    must not overtake the messages before them wait for it in their sender.
+    `done` becomes true once the batch is known to be applied (or refused). A sender holds back
+    pongs and other notices that must not overtake the messages before them until then.
     """
 
     __slots__ = (
@@ -97,17 +98,17 @@ class Batch:
         self.items: list[Item] = []
         self.mixed = False  # some items are not from sessions here
         self._order: list[int] = []  # how each item of a mixed batch is stored
-        self.encoded: bytes | list[bytes] = b""  # as it went to Redis, until it is applied
+        self.encoded: bytes | list[bytes] = b""  # as sent to Redis, until it is applied
         self.outgoing: list[tuple[bytes, Handler]] = []  # commands for the federation outbox
-        self.outgoing_messages = 0  # of `outgoing`, whose size is known
+        self.outgoing_messages = 0  # those in `outgoing` that have a known size
         self.charge: Charge | None = None  # what `outgoing` adds to the accounts of the outbox
         self.extras: list[tuple[bytes, Handler]] = []  # further commands of the same MULTI
         self.removals: list[tuple[Session, list[Removal]]] = []
-        # Not held here -> what each source has for it (`relay.queues.held`).
+        # Destination not held here -> packed counts by source twin (`relay.queues.held`).
         self.absent: dict[Destination, dict[int, int]] = {}
         self.handlers: list[Handler] = []  # for the replies after those of the items
         self.waiters: list[Waiter] = []
-        self.since = 0.0  # loop time at which the first message came
+        self.since = 0.0  # loop time at which the first message was added
         self.size_bytes = 0
         self.commands = 0
         self.encoded_at = 0.0
@@ -129,31 +130,33 @@ class Batch:
         return [*(next(answers[way]) for way in order), *replies[rest:]]
 
     def let_go(self) -> None:
-        """Drops what it held, once all is told: a sender keeps its last batch for its own life."""
+        """Release its contents once all are notified: a sender keeps its last batch."""
         self.encoded = b""
         self.items, self.outgoing, self.extras, self.removals = [], [], [], []
         self.handlers, self.waiters, self.absent, self.charge = [], [], {}, None
 
     @property
     def waiting_bytes(self) -> int:
-        """About how much memory it takes until it is decided."""
+        """Approximate memory that the batch takes until it is decided, in bytes."""
         return self.size_bytes + ITEM_BYTES * (len(self.items) + self.outgoing_messages)
 
 
 PLAIN, BY_SCRIPT, NOT_AT_ALL = range(3)
-"""How an item of a batch is stored: as it comes from a session here, as it does from another relay
-(`lua/take.lua`), or not, as nobody waits for its answer any more."""
+"""How an item of a batch is stored: as a message of a session of this worker, as a message of a
+partner relay (`lua/take.lua`), or not at all, because its answer is no longer awaited.
+"""
 
 SHARE_FROM: Final = 64
 SHARE_FROM_BYTES: Final = 1 << 20
-"""So much in the queue of a connected session from which on it is charged: a queue that its holder
-empties at once, on another worker, never gets there and costs no counting."""
+"""Messages and bytes from which on the queue of a connected session is charged. A queue that its
+session empties at once, on another worker, never reaches these and costs no counting.
+"""
 SHARE_FROM_PART: Final = 8
-"""... or this part of its bounds, where they are small."""
+"""The same as a fraction of the queue's bounds (one in so many), for queues with small bounds."""
 
 
 class QueuePolicy(NamedTuple):
-    """The bounds of one session's queue, and of all queues of a twin."""
+    """Bounds of one session's queue, and of all queues of a twin."""
 
     max_messages: int = 10_000
     max_bytes: int = 64 << 20
@@ -162,7 +165,7 @@ class QueuePolicy(NamedTuple):
     twin: TwinBounds = TwinBounds()
 
     def counts_shares(self, messages: int, size_bytes: int) -> bool:
-        """Whether a queue with so much in it is charged though its session is connected."""
+        """Check whether a queue of this size is charged although its session is connected."""
         return (
             messages >= SHARE_FROM
             or size_bytes >= SHARE_FROM_BYTES
@@ -172,23 +175,30 @@ class QueuePolicy(NamedTuple):
 
 
 COMMIT_TTL_S: Final = 86_400
-"""How long the number of a worker's last batch outlives the worker; renewed while it lives."""
+"""Seconds for which the number of a worker's last batch outlives it; renewed while it runs."""
 SIZE_LOOK_S: Final = 0.1
-"""How long an answer about a queue's memory is used: the overshoot is what arrives meanwhile."""
+"""Seconds for which the measured memory of a queue is used. A queue can exceed its bound by what
+arrives in this time.
+"""
 FRESH_S: Final = 0.25
-"""Oldest answer that a queue counts as full by; more than `SIZE_LOOK_S`, so that an answer that is
-renewed whenever it is used is always young enough."""
+"""Maximum age in seconds of the size by which a queue counts as full. It is longer than
+`SIZE_LOOK_S`, so that a size that is renewed whenever it is used is always young enough.
+"""
 DISPLACED_MORE: Final = 64
-"""Entries read beyond those a queue is known to lose, where somebody wants to know which: other
-workers write into it as well."""
+"""Entries read beyond those that a queue is known to lose, if the lost entries are wanted: other
+workers write into the queue as well.
+"""
 EXPIRE_S: Final = 60.0
-"""How often a stream's EXPIRE is renewed while messages arrive."""
+"""Seconds after which the EXPIRE of a stream is renewed while messages arrive."""
 TAKEN_PERIOD_S: Final = 600
 TAKEN_PERIODS: Final = 2
-"""A message of another relay is remembered in the period that it was stored in and the next one:
-ten minutes at least. The longest back-off of a sender is one."""
+"""Number of periods for which a message of a partner relay is remembered: the one in which it was
+stored and the next, so at least ten minutes. The longest back-off of a sender is ten minutes.
+"""
 GATHERED_BYTES: Final = 4096
-"""Messages of this size on average are not copied into one piece: the kernel gathers them."""
+"""Average message size in bytes from which on the messages of a batch are not copied into one
+buffer: the kernel gathers them.
+"""
 
 
 def encode(
@@ -201,13 +211,16 @@ def encode(
     told: Told,
     displaced: Displaced | None = None,
 ) -> bytes | list[bytes]:
-    """Writes a batch as one MULTI, in one piece or, where its messages are large, in many.
+    """Encode a batch as one MULTI: one buffer, or many where its messages are large.
 
-    The replies in its EXEC are, put in order by `Batch.in_order`, one id per item, then one reply
-    per entry of `batch.handlers`. Which sessions are held here is decided now: a key that is not
-    gets its wake published and its fullness asked in the same MULTI (delivery model, full queues).
-    `dropped` is told how many old messages a queue lost where the operator chose that, `displaced`
-    which, and `told` what waits of the twins that were charged.
+    The replies of its EXEC, put in order by `Batch.in_order`, are one id per item, followed by one
+    reply per entry of `batch.handlers`. This function also determines which sessions this worker
+    holds: for a key that it does not hold, the same MULTI publishes the wake and queries how full
+    the queue is (delivery model, full queues).
+
+    `dropped` is called with the number of old messages that a queue lost, if the operator chose to
+    drop the oldest, `displaced` with these messages, and `told` with what waits of the twins that
+    were charged.
     """
     parts = [resp.MULTI]
     append = parts.append
@@ -278,7 +291,7 @@ def _way(origin: Origin | None) -> int:
 
 
 def _encode_taken(append: Callable[[bytes], None], taken: list[tuple[bytes, bytes, bytes]]) -> None:
-    """Write the command that stores messages of other relays; payloads are not copied."""
+    """Encode the command that stores messages of partner relays, without copying payloads."""
     source, count = scripts.source("take").encode(), len(taken) + 1
     arguments = [b"EVAL", source, b"%d" % count, keys.TAKEN.encode()]
     arguments += [stream for stream, _, _ in taken]
@@ -319,7 +332,7 @@ def _encode_fullness(
         keep = min(policy.max_messages, destination.queued)
         if destination.queued_bytes >= policy.max_bytes:
             keep = max(1, keep * 9 // 10)
-            destination.bytes_at = now  # what this leaves is measured behind it
+            destination.bytes_at = now  # measures what the trim leaves, after it
         if displaced is not None:
             added = sum(sources.values()) & MESSAGE_MASK
             most = destination.queued + added - keep + DISPLACED_MORE
@@ -377,4 +390,4 @@ def _handle_trim(
 
 
 def _ignore(reply: Any) -> None:
-    """The command's effect is all that counts."""
+    """Ignore the reply of a command that is sent for its effect only."""

@@ -1,11 +1,11 @@
-"""What waits in the queues, charged to its source and to the twin it is for.
+"""Messages that wait in queues, charged to their source twin and to their destination twin.
 
-A queue whose session is connected is empty again at once and costs no counting. What waits for one
-that is not, or that does not read, is counted inside the group commit that stores it (`held.lua`):
-in the hash of the queue what each source has in it (`keys.share`), in those of the twins what they
-have waiting in all queues, as a source (`keys.sent`) and as a destination (`keys.received`). A
-queue is charged what it takes of Redis' memory: a new one takes kilobytes, however short its
-message. When a session has read its queue, all that was charged for it is given back at once; the
+A queue whose session is connected is emptied at once and costs no counting. Messages for a session
+that is not connected, or does not read, are counted inside the group commit that stores them
+(`held.lua`): per source in a hash of the queue (`keys.share`), and per twin in hashes of what waits
+in all queues, from it as a source (`keys.sent`) and for it as a destination (`keys.received`). A
+queue is charged for the memory that it takes in Redis: a new queue takes kilobytes, however short
+its message. When a session has read its queue, everything charged for it is given back at once; the
 sweep gives back what expired.
 """
 
@@ -23,16 +23,17 @@ if TYPE_CHECKING:
     from relay.queues.destination import Destination
 
 QUEUE_BYTES: Final = 4_608
-"""Memory of a queue with one short message: Redis 7 and Valkey reserve 4 KiB for the first entries,
-and there are the key and what is counted about it."""
+"""Memory of a queue with one short message, in bytes: Redis 7 and Valkey reserve 4 KiB for the
+first entries; the rest is the key and its counts.
+"""
 ENTRY_BYTES: Final = 32
-"""Memory of an entry beside its message."""
+"""Memory of an entry in addition to its message, in bytes."""
 LIFE_MORE_S: Final = 120
-"""How much longer than its queue a count may live: a sweep comes meanwhile and gives it back."""
+"""Seconds by which a count may outlive its queue, in which a sweep gives it back."""
 
 
 class TwinBounds(NamedTuple):
-    """What may wait in all queues: of one source, and the same for one destination twin."""
+    """Bounds of what may wait in all queues from one source twin, and for one destination twin."""
 
     messages: int = 100_000
     size_bytes: int = 128 << 20
@@ -41,7 +42,7 @@ class TwinBounds(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What waits in the queues of a twin, or from it."""
+    """What waits in the queues of a twin, or from it in all queues."""
 
     messages: int = 0
     size_bytes: int = 0
@@ -50,23 +51,25 @@ class Held(NamedTuple):
 
     @classmethod
     def parse(cls, counts: Iterable[Any]) -> Held:
-        """Read what HMGET returns for `FIELDS` of a twin's hash; without the hash nothing waits."""
+        """Read the reply of HMGET for `FIELDS` of a twin's hash; without the hash, nothing
+        waits.
+        """
         return cls(*(int(count or 0) for count in counts))
 
     def filled_percent(self, bounds: TwinBounds) -> float:
-        """How much is filled of the bound that is filled most."""
+        """Return the percentage used of the bound that is closest to being reached."""
         return round(100 * max(held / bound for held, bound in zip(self, bounds, strict=True)), 1)
 
 
 FIELDS: Final = ("messages", "bytes", "queues", "unknown")
-"""Of a twin's hash, in the order of `Held`."""
+"""Fields of a twin's hash, in the order of `Held`."""
 
 Told = Callable[[str, Held, float], None]
-"""Told what waits of a twin: name of its hash, counts, loop time as of which."""
+"""Called with what waits of a twin: name of its hash, counts, and the loop time of the counts."""
 
 
 class QueueCharge:
-    """What one batch adds to queues that are not read at once."""
+    """What one batch adds to the accounts of queues that are not read at once."""
 
     def __init__(self, life_s: int) -> None:
         self._life_s = life_s
@@ -74,11 +77,11 @@ class QueueCharge:
         self._charged: list[tuple[Destination, int]] = []
 
     def add(self, destination: Destination, sources: dict[int, int], always: bool) -> None:
-        """Counts what sources put into a queue.
+        """Count the messages that sources put into a queue.
 
         Args:
-            sources: twin -> packed count (`relay.queues.held`).
-            always: also if its session is connected.
+            sources: Packed count (`relay.queues.held`) by source twin.
+            always: Whether they are charged even if the session is connected.
         """
         for twin, packed in sources.items():
             messages = packed & MESSAGE_MASK
@@ -93,7 +96,7 @@ class QueueCharge:
         told: Told,
         now: float,
     ) -> None:
-        """Writes the command into a MULTI, and who gets its reply into `handlers`."""
+        """Append the command to a MULTI, and the handler of its reply to `handlers`."""
         if not self._charged:
             return
         append(command("charge", self._life_s, self._arguments))
@@ -115,22 +118,22 @@ class QueueCharge:
 
 
 def tell(reply: Any, told: Told, now: float) -> None:
-    """Passes on what a reply of `held.lua` says of twins."""
+    """Pass the counts of twins in a reply of `held.lua` to `told`."""
     if isinstance(reply, list):
         for name, *counts in reply[1]:
             told(name.decode(), Held(*counts), now)
 
 
 def command(what: str, life_s: int, arguments: Iterable[resp.Argument]) -> bytes:
-    """The command that runs `held.lua`; see there."""
+    """Encode the command that runs `held.lua` (see the arguments there)."""
     return resp.command("EVAL", *script(what, life_s, arguments))
 
 
 def script(what: str, life_s: int, arguments: Iterable[resp.Argument]) -> tuple[Any, ...]:
-    """What EVAL takes to run `held.lua`.
+    """Return the arguments with which EVAL runs `held.lua`.
 
     Args:
-        life_s: of the queues.
+        life_s: Lifetime of the queues, in seconds.
     """
     names = (keys.SESSIONS, keys.UNUSED)
     life_s += LIFE_MORE_S

@@ -1,20 +1,20 @@
-"""Group commit: everything a worker decided in one turn of its loop, in one MULTI to Redis.
+"""Group commit: everything a worker decides in one turn of its loop, in one MULTI to Redis.
 
-A message's way: `add` puts it into the batch that fills; at the end of the loop's turn the batch
-is encoded and written as one MULTI; while it is unanswered the next one fills. With the EXEC
-reply every message of the batch is committed: sessions held here get theirs from memory, the
-others were told by the PUBLISH in the same MULTI. Exactly one batch is unanswered at any time.
+A message goes this way: `add` puts it into the batch that is being filled. At the end of the loop's
+turn the batch is encoded and written as one MULTI; while it is unanswered, the next one fills. The
+EXEC reply commits every message of the batch: sessions of this worker get theirs from memory; the
+PUBLISH in the same MULTI has notified the others. At most one batch is unanswered at any time.
 
-What this module must never get wrong is the batch whose reply did not come (*in doubt*). Each
-batch writes its number to ``relay:commit:<boot id>``. After the connection broke, the old one is
-first made sure to be dead (``CLIENT KILL``: it may still have unread bytes of ours in Redis'
-hands), then the number is read: equal means applied, lower means to be sent again, as the same
-number. Another run id means that Redis restarted or failed over: streams are read again. That it
-lost something is proven by the number alone: it goes to Redis in order with everything before it,
-at first as 0 with a heartbeat, so it is lower or missing exactly where a tail of the writes is.
+The critical case is a batch whose reply was lost (*in doubt*). Each batch writes its number to
+``relay:commit:<boot id>``. After a connection broke, the log first makes sure that it is dead
+(``CLIENT KILL``: Redis may still have unread bytes of it), then reads the number. If it is equal,
+the batch was applied; if it is lower, the batch is sent again under the same number. A different
+run id means that Redis restarted or failed over: streams are read again. Only the number proves
+that Redis lost data: it is written in order with everything before it, at first as 0 with a
+heartbeat, so it is lower or missing exactly if the last writes are lost.
 
-Out of memory Redis refuses the whole MULTI. Removals then go alone, which frees memory; messages
-wait for `STORAGE_WAIT_S`, then are refused to their senders.
+If Redis is out of memory, it refuses the whole MULTI. Removals are then sent alone, which frees
+memory; messages wait for `STORAGE_WAIT_S` and are then refused to their senders.
 """
 
 from __future__ import annotations
@@ -55,51 +55,54 @@ log = logging.getLogger(__name__)
 BATCH_MESSAGES: Final = 4_096
 BATCH_BYTES: Final = 1 << 20
 WAITING_BYTES: Final = 64 << 20
-"""Messages a worker holds that are not committed, with what each takes beside its bytes; above it
-sockets are not read."""
+"""Bytes of uncommitted messages that a worker holds, overhead included, above which it stops
+reading sockets.
+"""
 LARGE_BYTES: Final = 64 << 10
-"""Messages of this size are counted on their way into a queue (`Coming`)."""
+"""Message size in bytes from which on messages are counted on their way into a queue (`Coming`)."""
 STORAGE_WAIT_S: Final = 2.0
-"""How long messages wait for memory in Redis before they are refused to their senders."""
+"""Seconds that messages wait for memory in Redis before they are refused to their senders."""
 RETRY_S: Final = 0.1
-"""Pause before a refused batch is offered again."""
+"""Seconds before a refused batch is sent again."""
 TEMPORARY: Final = ("LOADING", "READONLY", "MASTERDOWN", "BUSY", "TRYAGAIN")
-"""Refusals that pass: the batch is offered again for as long as it takes. A disk that is full
-(`MISCONF`) may stay so, as memory may: senders are told."""
+"""Temporary refusals: the batch is retried for as long as they last. A full disk (`MISCONF`) may
+stay full, as memory may, so senders are then notified.
+"""
 READONLY_S: Final = 2.0
-"""After that the connection is opened anew: a change of roles takes no longer, and the name of the
-former master leads to the new one by then, or to a proxy that knows it."""
+"""Seconds of read-only refusals after which the connection is reopened. A change of roles takes no
+longer, and by then the former master's name leads to the new one, or to a proxy that knows it.
+"""
 
 
 class CommitOwner(Protocol):
     """The worker, as far as the commit log needs it."""
 
     def confirm(self) -> None:
-        """Looks at what the sockets' peers have acknowledged (fills `removals`)."""
+        """Check what the sockets' peers have acknowledged (adds to `removals`)."""
 
     def applied(self, batch: Batch, ids: list[Any] | None) -> None:
-        """A batch is committed; without ids it was found applied after a lost connection."""
+        """Handle a committed batch; `ids` is None if it was found applied after a reconnection."""
 
     def refused(self, item: Item) -> None:
-        """A message could not be stored: the memory or the disk of Redis is full."""
+        """Handle a message that could not be stored: the memory or the disk of Redis is full."""
 
     def less_waits(self) -> None:
-        """A batch is refused and its senders are told: less waits."""
+        """Note that less waits: a batch was refused and its senders were notified."""
 
     def dropped(self, destination: Destination, count: int) -> None:
-        """A full queue lost its oldest messages."""
+        """Count the oldest messages that a full queue lost."""
 
     def charged(self, name: str, held: Held, now: float) -> None:
-        """What waits in the queues of a twin, or from it: name of its hash, counts, as of when."""
+        """Note what waits for or from a twin: name of its hash, counts, and their loop time."""
 
     def redis_usable(self) -> None:
-        """The commit connection is up, and nothing is in doubt any more."""
+        """Note that the commit connection is up and nothing is in doubt any more."""
 
     def redis_down(self) -> None:
-        """The commit connection ended."""
+        """Note that the commit connection ended."""
 
     def redis_went_back(self, *, restarted: bool, lost: bool) -> None:
-        """What is known about the streams may not hold: another run of Redis, or proven loss."""
+        """Distrust what is known about streams: another run of Redis, or proven data loss."""
 
 
 class CommitLog:
@@ -127,19 +130,19 @@ class CommitLog:
             quiet=True,
         )
         self.filling = Batch()
-        self.displaced: Displaced | None = None  # set by who wants to know
+        self.displaced: Displaced | None = None  # set by the caller that needs displaced entries
         self.waiting_bytes = 0  # of messages added and not yet decided, see `ITEM_BYTES`
         self.storage_full_since: float | None = None  # loop time of the first refusal
-        self.disk_full = False  # it is the disk of Redis that is full, not its memory
-        self.refusal = ""  # why Redis does not take writes for now, as it was logged
-        self._refused_since = 0.0  # loop time of the first such refusal by this connection
-        self.run_id = ""  # of the Redis that the connection leads to
+        self.disk_full = False  # whether the disk of Redis is full, rather than its memory
+        self.refusal = ""  # why Redis refuses writes at the moment, as logged
+        self._refused_since = 0.0  # loop time of this connection's first such refusal
+        self.run_id = ""  # of the Redis server at the other end
         self.client_id = 0  # of the connection, as Redis numbers it
-        self._ready: deque[Batch] = deque()  # filled up, older than `filling`
+        self._ready: deque[Batch] = deque()  # full batches, older than `filling`
         self._unanswered: Batch | None = None
         self._number = 0  # of the last batch that was written
         self._applied = 0  # of the last batch known to be applied
-        self.numbered = False  # whether Redis has a number of this worker, be it 0
+        self.numbered = False  # whether Redis has a number of this worker, even if 0
         self._left_at = 0.0  # loop time at which the last connection ended
         self._old: list[tuple[str, int]] = []  # (run id, client id) that may still have our bytes
         self._removals: dict[Session, None] = {}  # sessions with entries to remove
@@ -152,7 +155,7 @@ class CommitLog:
     # --- what goes in -------------------------------------------------------------------------
 
     def add(self, destination: Destination, payload: bytes, sender: Origin | None) -> Batch:
-        """Puts a message into the batch that fills, and returns that batch."""
+        """Add a message to the batch that is being filled, and return that batch."""
         batch = self.filling
         if not batch.items:
             batch.since = self._loop.time()
@@ -172,16 +175,16 @@ class CommitLog:
         return batch
 
     def add_extra(self, payload: bytes, handler: Handler) -> Batch:
-        """Puts one command into the MULTI of the batch that fills; its reply goes to `handler`.
+        """Add one command to the MULTI of the current batch; its reply goes to `handler`.
 
-        The handler gets None when the batch was found applied after its replies were lost.
+        The handler gets None if the batch was found applied after its replies were lost.
         """
         self.filling.extras.append((payload, handler))
         self.schedule()
         return self.filling
 
     def add_outgoing(self, payload: bytes, handler: Handler, size_bytes: int = 0) -> Batch:
-        """Like `add_extra`, for messages that leave for another relay: they wait for memory."""
+        """Like `add_extra`, for messages to a partner relay: they wait for memory."""
         batch = self.filling
         batch.outgoing.append((payload, handler))
         if size_bytes:
@@ -192,9 +195,10 @@ class CommitLog:
         return batch
 
     def close_full(self) -> None:
-        """Begins another batch where the one that fills is at a bound with outgoing messages.
+        """Begin another batch if the current one has reached a bound with outgoing messages.
 
-        Not done by `add_outgoing` itself, so that what must be in one MULTI can be kept together.
+        `add_outgoing` does not do this itself, so that commands that must be in one MULTI stay
+        together.
         """
         batch = self.filling
         if batch.size_bytes >= BATCH_BYTES or len(batch.outgoing) >= BATCH_MESSAGES:
@@ -202,18 +206,18 @@ class CommitLog:
             self.filling = Batch()
 
     def remove(self, session: Session) -> None:
-        """The session has entries to remove: they go out with the next batch."""
+        """Schedule the removal of the session's entries with the next batch."""
         self._removals[session] = None
 
     def schedule(self) -> None:
-        """Has what is waiting written at the end of this turn of the loop."""
+        """Schedule a write of what waits at the end of this turn of the loop."""
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._turn)
 
     @property
     def applied_number(self) -> int:
-        """Of the last batch that is known to be applied."""
+        """Number of the last batch that is known to be applied."""
         return self._applied
 
     @property
@@ -257,7 +261,7 @@ class CommitLog:
         self._submit(batch)
 
     def _submit(self, batch: Batch) -> None:
-        """Writes a batch under the current number; also used to offer it again."""
+        """Write a batch under the current number; also used to send it again."""
         for session in self._removals:
             batch.removals.append((session, session.take_removals()))
         self._removals.clear()
@@ -279,7 +283,9 @@ class CommitLog:
         self.pipe.submit(payload, self._answered, 1 + batch.commands, at_once=True)
 
     def _write_alone(self, batch: Batch) -> None:
-        """Sends what frees memory outside the MULTI, where it is not refused with the rest."""
+        """Send commands that free memory outside the MULTI, so that they are not refused with
+        it.
+        """
         removals, batch.removals = batch.removals, []
         for session, entries in removals:
 
@@ -321,7 +327,7 @@ class CommitLog:
         self._finish(batch, batch.in_order(reply))
 
     def _finish(self, batch: Batch, reply: list[Any] | None) -> None:
-        """The batch is applied: tells everybody who waits for it. No reply = found in doubt."""
+        """Notify everything that waits for an applied batch; without a reply if it was in doubt."""
         self._unanswered = None
         self._applied = self._number
         self.waiting_bytes -= batch.waiting_bytes
@@ -340,7 +346,7 @@ class CommitLog:
         self._write()
 
     def _refused(self, batch: Batch, why: str) -> None:
-        """Redis refused the MULTI: nothing of it was applied. It is offered again, or given up."""
+        """Retry or give up a batch whose MULTI Redis refused; nothing of it was applied."""
         now = self._loop.time()
         if why.startswith(TEMPORARY):
             self.refused_for_now(why)
@@ -351,14 +357,14 @@ class CommitLog:
         self._retry = self._loop.call_later(RETRY_S, self._offer_again)
 
     def cannot_store(self, why: str) -> None:
-        """Redis has no room, in memory or on its disk."""
+        """Record that Redis has no space, in memory or on its disk."""
         if self.storage_full_since is None:
             self.storage_full_since = self._loop.time()
             log.error("redis refuses to store: %s", why)
         self.disk_full = why.startswith(DISK_FULL)
 
     def refused_for_now(self, why: str) -> None:
-        """Redis takes no writes; one that only reads is left after a while."""
+        """Record that Redis takes no writes; after a while, drop a connection that is read-only."""
         now = self._loop.time()
         if why != self.refusal:
             log.warning("redis refuses for now: %s", why)
@@ -368,15 +374,16 @@ class CommitLog:
             self.pipe.drop()
 
     def writes_work(self) -> None:
-        """Redis has taken something."""
+        """Record that Redis has accepted a write."""
         self.storage_full_since, self.disk_full, self.refusal = None, False, ""
 
     def _give_up(self) -> None:
-        """Tells the senders of all that waits that their messages cannot be stored.
+        """Refuse all waiting messages to their senders: they cannot be stored.
 
-        Those of later batches too, though there might be room for them in a moment: another relay
-        sends again what was refused, and what came after it must not be there before. What else
-        was in the refused batch has gone to Redis alone by now; its number goes to the next one.
+        This includes later batches, although there might soon be room for them: a partner relay
+        sends refused messages again, and messages that followed them must not be stored before
+        them. The other commands of the refused batch have been sent alone by now; its number is
+        used for the next batch.
         """
         assert self._unanswered is not None
         refused = [self._unanswered, *self._ready, self.filling]
@@ -400,7 +407,7 @@ class CommitLog:
     def _offer_again(self) -> None:
         self._retry = None
         if not self.pipe.usable:
-            return  # `_usable` goes on
+            return  # `_usable` continues
         if self._unanswered is None:
             self._write()
         else:
@@ -417,7 +424,7 @@ class CommitLog:
         self._owner.redis_down()
 
     async def _resolve(self) -> None:
-        """On a new connection: makes sure that no old one lives, then settles what is in doubt."""
+        """On a new connection: make sure that no old one is alive, then settle what is in doubt."""
         call = self.pipe.call
         run_id = resp.info(await call("INFO", "server")).get("run_id")
         if run_id is None:
@@ -466,7 +473,7 @@ class CommitLog:
             self._write()
 
     def submit(self, payload: bytes, callback: Callable[[Any], None], skip: int = 0) -> None:
-        """Writes a request of its own (a read, a script) between the batches, in order."""
+        """Write a separate request (a read, a script) between the batches, in order."""
         if self.pipe.usable:
             self.pipe.submit(payload, callback, skip)
         else:

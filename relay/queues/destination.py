@@ -16,8 +16,8 @@ class Share(NamedTuple):
     """What one source twin has in a queue.
 
     Attributes:
-        packed: messages and bytes (`relay.queues.held`).
-        seen_at: loop time as of which.
+        packed: Messages and bytes (`relay.queues.held`).
+        seen_at: Loop time at which this was true.
     """
 
     packed: int
@@ -25,9 +25,10 @@ class Share(NamedTuple):
 
 
 class Destination:
-    """One session key: its encoded names, who holds it here, and how full its queue is.
+    """One session key: its encoded names, the session that holds it here, and the fill of its
+    queue.
 
-    Everything that is the same for each message to a key is worked out once and kept here, so that
+    Everything that is the same for each message to a key is computed once and kept here, so that
     routing one message is one dictionary look-up.
     """
 
@@ -60,37 +61,37 @@ class Destination:
         self.stream = keys.stream(self.text)
         self.wake = keys.wake(self.text)
         self.prefix = resp.xadd_prefix(self.stream)
-        self.announcement = b""  # PUBLISH of its wake, once it was needed
-        self.look = b""  # XLEN of its stream, once it was needed
+        self.announcement = b""  # PUBLISH of its wake, encoded when first needed
+        self.look = b""  # XLEN of its stream, encoded when first needed
         self.session: Session | None = None  # the session held by this worker
         self.queued = 0  # messages in the stream, as last seen
         self.queued_bytes = 0  # memory of the stream, as last seen
         self.stored = 0  # messages put into the stream, since the rate was last measured
         self.present = False  # its session is connected somewhere, as last seen
         self.known = False  # its session has signed in once, as last seen
-        self.seen_at = float("-inf")  # loop time as of which both are known
+        self.seen_at = float("-inf")  # loop time at which `queued` was last seen
         self.bytes_at = 0.0  # loop time from which `queued_bytes` may be asked again
         self.expire_at = 0.0  # loop time from which the stream's EXPIRE is due again
         self.shares: dict[int, Share] | None = None  # of each source twin, as last seen
         self.coming: dict[int, int] | None = None  # source twin -> bytes of large ones on their way
         self.generation = -1  # the router's generation that `decided` belongs to
-        self.decided: Route | None = None  # where messages go while nobody holds the key here
+        self.decided: Route | None = None  # where messages go while no session here has the key
 
     def announced(self, reply: Any) -> None:
-        """So many workers heard of its news: the one that holds its session, or none."""
+        """Note how many workers received its wake: the one that holds its session, or none."""
         if type(reply) is int:
             self.present = reply > 0
 
     def encode_for_absent(self) -> None:
-        """Works out what each batch with messages for a key that is not held here needs."""
+        """Encode the commands that each batch with messages for a key not held here needs."""
         self.announcement = resp.command("PUBLISH", self.wake, "new")
         self.look = resp.command("XLEN", self.stream)
 
 
 class Coming:
-    """A large message on its way into a queue: counted here until Redis has counted it.
+    """A large message on its way into a queue, counted here until Redis has counted it.
 
-    A few of them fill a queue before anything that is known of it says so.
+    A few of them can fill a queue before any size known of it shows that.
     """
 
     __slots__ = ("_destination", "_size_bytes", "_source")
@@ -104,7 +105,7 @@ class Coming:
         destination.coming[source] = destination.coming.get(source, 0) + size_bytes
 
     def batch_done(self) -> None:
-        """It is stored, or refused."""
+        """Stop counting the message: it is stored, or refused."""
         coming = self._destination.coming
         assert coming is not None
         coming[self._source] -= self._size_bytes

@@ -1,4 +1,4 @@
-"""Stream entries as a session sees them: the envelope inside, and what identifies one of them."""
+"""Stream entries as a session sees them: the envelope of each, and what identifies it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,28 @@ from google.protobuf.message import DecodeError
 from proto.rmb.types_pb2 import Envelope
 
 Removal = tuple[bytes, int]
-"""Stream id, and hash of the content: after Redis went back in time an id alone says nothing."""
+"""Stream id and hash of the content of an entry. After Redis lost data, an id alone no longer
+identifies an entry.
+"""
 
 FINGERPRINT_BYTES: Final = 512
-"""Hashed of a message: all of a large one would cost as much as sending it."""
+"""Bytes of a message that are hashed: hashing a whole large one would cost as much as sending
+it.
+"""
 
 
 def fingerprint(payload: bytes) -> int:
-    """Tells entries of one stream apart: the head has the uid and the times of the message."""
+    """Return a hash that distinguishes entries of one stream.
+
+    The start of a message is enough: it contains its uid and times.
+    """
     if len(payload) <= FINGERPRINT_BYTES:
         return hash(payload)
     return hash(payload[:FINGERPRINT_BYTES]) ^ len(payload)
 
 
 def entry_payload(fields: list[bytes]) -> bytes | None:
-    """The envelope's bytes in a stream entry: field ``_``, mostly the only one."""
+    """Return the envelope's bytes in a stream entry: field ``_``, mostly the only one."""
     if fields[0] == b"_":
         return fields[1]
     for name, value in zip(fields[::2], fields[1::2], strict=False):
@@ -33,7 +40,7 @@ def entry_payload(fields: list[bytes]) -> bytes | None:
 
 
 def readable(payload: bytes) -> Envelope | None:
-    """The envelope of an entry; None where it is none."""
+    """Return the envelope of an entry; None if the bytes are not an envelope."""
     try:
         return Envelope.FromString(payload)
     except DecodeError:
@@ -41,10 +48,10 @@ def readable(payload: bytes) -> Envelope | None:
 
 
 def has_expired(envelope: Envelope, entry_id: bytes, now_s: float) -> bool:
-    """Whether the deadline passed while the message waited.
+    """Check whether the deadline passed while the message waited.
 
-    The sender's clock is not judged: without time to live, or with none left on arrival (the
-    entry's id is the arrival time), only the retention counts.
+    The sender's clock is not judged: if a message has no time to live, or had none left on arrival
+    (the entry's id is the arrival time), only the retention counts.
     """
     if not envelope.expiration:
         return False

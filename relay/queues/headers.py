@@ -1,7 +1,7 @@
-"""What may be seen of messages that wait: the headers of their envelopes, never a payload.
+"""Headers of waiting messages, which is all that may be shown of them; payloads never are.
 
-A script in Redis cuts the payload out of each envelope, so it does not even come to this process.
-What is no envelope is listed as such: it takes room in the queue like any other.
+A script in Redis cuts the payload out of each envelope, so it does not even reach this process.
+Entries that are not envelopes are listed as such: they take space in the queue like any other.
 """
 
 from __future__ import annotations
@@ -22,31 +22,34 @@ from relay.queues import keys, scripts
 
 PAGE_MESSAGES: Final = 256
 PAGE_BYTES: Final = 4 << 20
-"""Envelopes one script looks at: Redis does nothing else meanwhile, for some milliseconds."""
+"""Bytes of envelopes per run of the script, which blocks Redis for some milliseconds."""
 HEADER_BYTES: Final = 16 << 10
-"""Longest header that is parsed. The relay's own bounds keep each far below; a foreign writer's
-need not be."""
+"""Longest header that is parsed, in bytes. The relay's own bounds keep headers far below this;
+those of other programs that write to Redis may be longer.
+"""
 MAX_TEXT_CHARS: Final = 200
-"""Clients choose uid, command and tags: no page is made of them."""
+"""Characters shown of a text that clients choose (uid, command, session id): one text must not fill
+a page.
+"""
 
 _ENTRY: Final = re.compile(r"\d{1,19}-\d{1,19}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What is told of one message.
+    """What is shown of one message.
 
     Attributes:
-        entry: its id in the stream.
-        at: unix time it was stored.
-        size_bytes: of the envelope.
-        payload_bytes: of its payload, which stays where it is.
-        source, destination: as `<twin>` or `<twin>:<sid>`; empty where the envelope has none.
-        kind: request, response, error, ping or pong; empty where the bytes are no envelope.
-        deadline: unix time by the envelope's own account; 0 where it has none.
-        expired: it will not be delivered: its deadline passed while it waited.
-        tags_bytes: of its tags, which are the sender's business.
-        problem: what is wrong with the entry: `no_envelope`, `unparsable` or `too_large`.
+        entry: Id of its entry in the stream.
+        at: Unix time at which it was stored.
+        size_bytes: Size of the envelope.
+        payload_bytes: Size of its payload, which stays in Redis.
+        source, destination: `<twin>` or `<twin>:<sid>`; empty if the envelope has none.
+        kind: request, response, error, ping or pong; empty if the bytes are not an envelope.
+        deadline: Unix time according to the envelope itself; 0 if it has none.
+        expired: Whether its deadline passed while it waited; the relay will not deliver it.
+        tags_bytes: Size of its tags, which are not shown.
+        problem: What is wrong with the entry: `no_envelope`, `unparsable` or `too_large`.
     """
 
     entry: str
@@ -66,23 +69,23 @@ class Header:
 
     @property
     def judged_deadline(self) -> int:
-        """The deadline where it counts: one that had passed on arrival is none."""
+        """The deadline if it applies; 0 if it had already passed on arrival."""
         return self.deadline if self.deadline > self.at else 0
 
 
 def is_entry(name: str) -> bool:
-    """Whether a text is the id of a stream entry."""
+    """Check whether a text is the id of a stream entry."""
     return _ENTRY.fullmatch(name) is not None
 
 
 def following(entry: str) -> str:
-    """The lowest id above one."""
+    """Return the lowest id above an entry's."""
     milliseconds, _, number = entry.partition("-")
     return f"{milliseconds}-{int(number) + 1}"
 
 
 def stored_at(entry: str) -> float:
-    """Unix time an entry was added, by its id."""
+    """Return the Unix time at which an entry was added, from its id."""
     return int(entry.partition("-")[0]) / 1000
 
 
@@ -95,15 +98,15 @@ def read(
     count: int = PAGE_MESSAGES,
     now: float | None = None,
 ) -> list[Header]:
-    """The oldest messages of a queue, in their order; fewer than `count` where they are large.
+    """Return the oldest messages of a queue, in order; fewer than `count` if they are large.
 
     Args:
-        client: replies as bytes.
-        key: of the session.
-        after: an entry's id; those above it. Empty: from the first on.
-        up_to: the last id.
-        count: at most so many.
-        now: unix seconds; the clock unless given.
+        client: Redis client that returns replies as bytes.
+        key: Key of the session.
+        after: Id of the entry to start behind; empty: start with the first one.
+        up_to: Id of the last entry to return.
+        count: Maximum number of messages.
+        now: Unix time in seconds; the clock's if None.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -115,11 +118,11 @@ def read(
 def heads(
     client: Redis, key: str, after: str = "", up_to: str = "+", count: int = PAGE_MESSAGES
 ) -> list[list[Any]]:
-    """As `read`, as the script tells it.
+    """Do the same as `read`, but return the script's own values.
 
     Returns:
-        Id, bytes of the envelope, bytes of its payload, the envelope without it, and what is wrong
-        with the entry.
+        For each entry: id, bytes of the envelope, bytes of its payload, the envelope without it,
+            and what is wrong with the entry.
     """
     start = f"({after}" if after else "-"
     reply: Any = client.eval(
@@ -131,7 +134,7 @@ def heads(
 def read_all(
     client: Redis, key: str, *, after: str = "", up_to: str = "+"
 ) -> Iterator[list[Header]]:
-    """As `read`, page by page to the end."""
+    """Yield what `read` returns, page by page to the end."""
     while page := read(client, key, after=after, up_to=up_to):
         yield page
         after = page[-1].entry

@@ -1,13 +1,13 @@
-"""Moving what waits for one session to another session of the same twin.
+"""Moving the messages of one session's queue to another session of the same twin.
 
-Batch by batch, each in one script that adds and removes: whoever is killed, and whichever answer is
-lost, a message is in one of the two queues and never in both. What arrived while it was moved stays
-for the next time.
+They are moved batch by batch, each in one script that adds and removes: even if a process is killed
+or an answer is lost, a message is in one of the two queues and never in both. Messages that arrive
+during the move stay for the next one.
 
-The order is kept: what was moved comes behind what the other queue had. So is the deadline; only
-the time for which mail is kept at most begins anew, because a queue is ordered by arrival. What is
-too old already stays where it is and ends there as it would have, and so does what is no envelope.
-A connected target is woken by the script, as by any writer.
+The order is kept: moved messages follow those already in the other queue. Deadlines are kept too;
+only the retention starts again, because a queue is ordered by arrival. Messages that are already
+too old stay where they are and expire there, and so do entries that are not envelopes. The script
+wakes a connected target, as any writer does.
 """
 
 from __future__ import annotations
@@ -27,22 +27,25 @@ from relay.queues.charging import ENTRY_BYTES
 from relay.queues.headers import Header
 
 MOVE_S: Final = 5.0
-"""A move that takes longer stops, and the next one goes on where it ended: somebody waits."""
+"""Seconds after which a move stops, because a caller waits; the next one continues from there."""
 _MAX_DEADLINE: Final = 1 << 53
-"""Clients choose any; above it the numbers of a script are not exact, and it is the end of days."""
+"""Highest deadline passed to the script. Clients choose any; above this, numbers in Lua are not
+exact, and such a deadline is never reached.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """How a move went.
+    """Result of a move.
 
     Attributes:
-        moved: messages that are in the other queue now.
-        expired: those too old to be delivered anywhere, which stayed.
-        malformed: entries that are no envelope, which stayed.
-        left: all that is still in the queue, those included.
-        stopped: why not all was looked at: `full` (the other queue), `connected` (the session came
-            back), `guest` (the mail goes to another relay), `time`, `redis`; empty: all was.
+        moved: Number of messages that are now in the other queue.
+        expired: Number of messages too old to be delivered anywhere, which stayed.
+        malformed: Number of entries that are not envelopes, which stayed.
+        left: Number of entries still in the queue, including those; -1 if unknown.
+        stopped: Why the move stopped early: `full` (the other queue), `connected` (the session came
+            back), `guest` (the queue is being forwarded to another relay), `time`, `redis`; empty:
+            it did not.
     """
 
     moved: int
@@ -53,7 +56,7 @@ class Moved:
 
 
 def move(client: Redis, source: str, target: str, policy: QueuePolicy) -> Moved:
-    """Move what waits for one session key to another, as `steps` does, to its end."""
+    """Move the messages of one session key to another, as `steps` does, to the end."""
     *_, (moved, _over) = steps(client, source, target, policy)
     return moved
 
@@ -61,15 +64,15 @@ def move(client: Redis, source: str, target: str, policy: QueuePolicy) -> Moved:
 def steps(
     client: Redis, source: str, target: str, policy: QueuePolicy
 ) -> Iterator[tuple[Moved, bool]]:
-    """Move what waits for one session key to another, a page of it at each step.
+    """Move the messages of one session key to another, one page at each step.
 
     Args:
-        client: replies as bytes.
-        source, target: of the same twin, and different.
-        policy: the bounds of the other queue.
+        client: Redis client that returns replies as bytes.
+        source, target: Two different session keys of the same twin.
+        policy: Bounds of the other queue.
 
     Yields:
-        All that was moved until then, and whether that was the last step.
+        What was moved so far, and whether that was the last step.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer at the first step, and nothing was moved.

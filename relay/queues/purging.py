@@ -1,7 +1,7 @@
-"""Mail of sessions that will not fetch it: what waits, and deleting it when the operator says so.
+"""Deleting the queues of sessions that will not fetch them, when the operator asks for it.
 
-Mail of a banned or removed twin is kept as any other until it is too old: a ban may be a mistake.
-Queues of a session that is connected are left alone; they are its business.
+The queues of a banned or removed twin are kept like any others until their messages are too old: a
+ban may be a mistake. Queues of connected sessions are not touched.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PREFIX: Final = keys.stream("")
 
 
 class Connected(Exception):
-    """The session is connected: its queue is its own business."""
+    """The session is connected: its queue is not touched."""
 
 
 class Waiting(NamedTuple):
@@ -34,22 +34,22 @@ class Waiting(NamedTuple):
     messages: int
     connected: bool
     newest: str
-    """Id of the last one."""
+    """Id of the last message."""
 
 
 def waiting(client: Redis, twin: int) -> list[Waiting]:
-    """The queues of a twin that hold messages, by their session.
+    """Return the queues of a twin that hold messages, by session.
 
     Args:
-        client: replies as bytes.
-        twin: its id.
+        client: Redis client that returns replies as bytes.
+        twin: Id of the twin.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
     """
     found = []
     for key in sorted(_queues(client, twin)):
-        # Counted and named at once: what comes meanwhile is neither.
+        # In one transaction, so that the count matches the last entry.
         with client.pipeline(transaction=True) as pipe:
             pipe.xlen(keys.stream(key))
             pipe.xrevrange(keys.stream(key), count=1)
@@ -61,18 +61,18 @@ def waiting(client: Redis, twin: int) -> list[Waiting]:
 
 
 def purge(client: Redis, key: str, up_to: str = "") -> int:
-    """Deletes what waits for a session, and counts it.
+    """Delete the queue of a session, and return how many messages it held.
 
     Args:
-        client: replies as bytes.
-        key: of the session.
-        up_to: id of the last entry that goes; empty for all.
+        client: Redis client that returns replies as bytes.
+        key: Key of the session.
+        up_to: Id of the last entry to delete; empty for all.
 
     Returns:
-        How many messages there were.
+        Number of deleted messages.
 
     Raises:
-        Connected: the session is connected, and nothing was deleted.
+        Connected: The session is connected, and nothing was deleted.
         redis.exceptions.RedisError: Redis does not answer.
     """
     names = (keys.stream(key), keys.SESSIONS, keys.PURGED)
@@ -93,12 +93,12 @@ def purge(client: Redis, key: str, up_to: str = "") -> int:
 
 
 def purge_queues(client: Redis, queues: Iterable[Waiting]) -> int:
-    """Deletes what `waiting` found for sessions that are not connected, and counts it.
+    """Delete what `waiting` found for sessions that are not connected.
 
-    What has come since stays.
+    Messages that have arrived since then stay.
 
     Returns:
-        How many messages there were.
+        Number of deleted messages.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -113,7 +113,7 @@ def purge_queues(client: Redis, queues: Iterable[Waiting]) -> int:
 
 
 def figures(count: bytes | str | None) -> dict[str, float]:
-    """The metric of what was deleted, from the value of `keys.PURGED`."""
+    """Return the metric of deleted messages, from the value of `keys.PURGED`."""
     return {f'relay_messages_total{{reason="{MessageReason.PURGED}"}}': float(count or 0)}
 
 
@@ -125,4 +125,4 @@ def _queues(client: Redis, twin: int) -> Iterator[str]:
         try:
             yield name.removeprefix(_PREFIX).decode()
         except UnicodeDecodeError:
-            continue  # no session of ours is named so
+            continue  # not the name of a session of this relay

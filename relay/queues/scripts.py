@@ -1,4 +1,4 @@
-"""The Lua scripts of operators at the queues, as text."""
+"""Lua scripts that work on queues, as text."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ FOLDER = Path(__file__).with_name("lua")
 
 
 def source(name: str) -> str:
-    """The text of one script."""
+    """Return the text of one script."""
     return scripts.source(FOLDER, name)

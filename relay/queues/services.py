@@ -1,9 +1,10 @@
 """What operators see of queues and do with them.
 
-Seen are headers only (`relay.queues.headers`). Deleting and moving leave the queue of a connected
-session alone: what its client has is not known here. Of a twin in good standing only one queue is
-purged at a time, and only what the operator has seen: the call names the queue and the last message
-that goes. A whole twin's mail goes only when it is banned, or was removed.
+They see headers only (`relay.queues.headers`). Purging and moving never touch the queue of a
+connected session: what its client already has is not known here. For a twin that exists and is not
+banned, an operator purges one queue at a time, and only messages that the operator has seen: the
+call names the queue and the last message to delete. All queues of a twin can be purged at once only
+if it is banned or was removed.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def list_queues(
     limit: int = 100,
     cursor: str = "",
 ) -> Page[Queue]:
-    """Queues that hold messages (see `relay.queues.walking.find`).
+    """Return a page of the queues that hold messages (see `relay.queues.walking.find`).
 
     Raises:
         Invalid, Away
@@ -60,11 +61,11 @@ def list_queues(
 
 
 def get_queue(key: str) -> Queue:
-    """The queue of one session.
+    """Return the queue of one session.
 
     Raises:
         Invalid, Away
-        NotFound: nothing waits in it.
+        NotFound: The queue holds no messages.
     """
     try:
         found = walking.one(client(), key)
@@ -76,7 +77,7 @@ def get_queue(key: str) -> Queue:
 
 
 def ages() -> Ages:
-    """How long what waits in all queues has been waiting, some seconds ago.
+    """Return how long the messages in all queues have been waiting, as of some seconds ago.
 
     Raises:
         Away
@@ -88,12 +89,12 @@ def ages() -> Ages:
 
 
 def list_headers(key: str, *, limit: int = 100, after: str = "") -> Page[Header]:
-    """The messages of one queue, the oldest first, by their headers.
+    """Return a page of the headers of one queue's messages, the oldest first.
 
     Args:
-        key: of the session.
-        limit: items on the page; fewer where messages are large.
-        after: id of the last entry of the page before.
+        key: Key of the session.
+        limit: Maximum number of items on the page.
+        after: Id of the last entry of the previous page.
 
     Raises:
         Invalid, Away
@@ -116,27 +117,27 @@ def list_headers(key: str, *, limit: int = 100, after: str = "") -> Page[Header]
 
 
 def in_good_standing(twin: int) -> bool:
-    """Whether a twin may come for its mail: it exists and is not banned."""
+    """Check whether a twin may still fetch its messages: it exists and is not banned."""
     limit = TwinLimit.objects.filter(twin=twin).first()
     return Twin.objects.filter(pk=twin).exists() and not (limit and limit.ban_holds())
 
 
 def purge(key: str, *, actor: Actor, up_to: str = "") -> int:
-    """Delete what waits for one session that is not connected.
+    """Delete the queue of one session that is not connected.
 
     Args:
-        key: of the session.
-        actor: who wants it.
-        up_to: id of the last entry that goes (`Queue.newest`); may be left out only where the twin
-            is banned or was removed.
+        key: Key of the session.
+        actor: User or program that asks for it.
+        up_to: Id of the last entry to delete (`Queue.newest`); optional only if the twin is banned
+            or was removed.
 
     Returns:
-        How many messages there were.
+        Number of deleted messages.
 
     Raises:
         Denied, Away
-        Invalid: there is no such key, or `up_to` is missing or no id.
-        Conflict: the session is connected.
+        Invalid: The key is not a session key, or `up_to` is missing or not an entry's id.
+        Conflict: The session is connected.
     """
     twin, _ = walking.parse(key)
     if up_to and not headers.is_entry(up_to):
@@ -161,20 +162,20 @@ def purge(key: str, *, actor: Actor, up_to: str = "") -> int:
 
 
 def purge_twin(twin: int, *, actor: Actor, seen: Sequence[Waiting] | None = None) -> int:
-    """Delete what waits for the sessions of a banned or removed twin that are not connected.
+    """Delete the queues of a banned or removed twin, except those of connected sessions.
 
     Args:
-        twin: its id.
-        actor: who wants it.
-        seen: what the operator was shown of its queues: what came since stays. None: all that
-            waits now.
+        twin: Id of the twin.
+        actor: User or program that asks for it.
+        seen: Queues as the operator was shown them: messages that arrived since then stay. None:
+            all messages that wait now.
 
     Returns:
-        How many messages there were.
+        Number of deleted messages.
 
     Raises:
         Denied, Away
-        Conflict: the twin may come for its mail.
+        Conflict: The twin is neither banned nor removed.
     """
     with audit.change(actor, "queue.purge", target=twin) as change:
         if in_good_standing(twin):
@@ -190,18 +191,19 @@ def purge_twin(twin: int, *, actor: Actor, seen: Sequence[Waiting] | None = None
 
 
 def move(source: str, target: str, *, actor: Actor) -> Moved:
-    """Move what waits for one session to another of the same twin (see `relay.queues.moving`).
+    """Move the messages of one session to another of the same twin (see `relay.queues.moving`).
 
-    The other need not exist yet; if it is connected it gets the messages at once.
+    The other session need not exist yet; if it is connected, it receives the messages at once.
 
-    All other changes wait for one that is in a transaction with its entry, so only the first page
-    is: its entry says whether the move goes on, and then another one says what came of it.
+    While a change is in a transaction with its audit entry, all other changes wait, so only the
+    first page is moved in it: its entry says whether the move continues, and a second entry records
+    the result of the rest.
 
     Raises:
         Denied, Away
-        Invalid: a key is none, or they are the same, or of two twins.
-        Conflict: nothing was moved: the session is connected, its mail goes to another relay, or
-            the other queue is full.
+        Invalid: A key is not a session key, or they are the same, or of two twins.
+        Conflict: Nothing was moved: the session is connected, its queue is being forwarded to
+            another relay, or the other queue is full.
     """
     from_twin, _ = walking.parse(source, "source")
     to_twin, sid = walking.parse(target, "target")
@@ -241,24 +243,24 @@ _WHY: Final = {
 
 
 def export(key: str, form: str = "jsonl", *, actor: Actor) -> Iterator[str]:
-    """The headers of a whole queue as text, line by line; the order of `EXPORTED`.
+    """Return the headers of a whole queue as lines of text, in the order of `EXPORTED`.
 
     Args:
-        key: of the session.
-        form: `jsonl`, one JSON object a line, or `csv`, with a line of names first.
-        actor: who wants it.
+        key: Key of the session.
+        form: `jsonl`, one JSON object per line, or `csv`, which begins with a line of names.
+        actor: User or program that asks for it.
 
     Raises:
         Denied, Away
-        Invalid: there is no such key or form.
-        redis.exceptions.RedisError: Redis went away while it was read.
+        Invalid: The key is not a session key, or there is no such form.
+        redis.exceptions.RedisError: Redis became unavailable while the queue was read.
     """
     walking.parse(key)
     if form not in FORMS:
         raise Invalid(fields={"form": f"must be one of {', '.join(FORMS)}"})
     with audit.change(actor, "queue.export", target=key) as change:
         found = walking.one(client(), key)
-        # What comes meanwhile is not waited for.
+        # Messages that arrive during the export are not included.
         up_to = found.newest if found else "0-1"
         change.after = {"messages": found.messages if found else 0, "form": form}
     return _lines(key, form, up_to)

@@ -1,8 +1,8 @@
-"""All queues that hold messages, found by a walk over the keys of Redis in bounded steps.
+"""All queues that hold messages, found by walking over the keys of Redis in bounded steps.
 
-There is no index of queues: the hot path would have to keep it, and operators look now and then.
-A walk over 20,000 queues takes some 100 ms in twenty steps, other clients being served between
-them. Only the names and the page that is asked for stay in memory.
+There is no index of queues: the hot path would have to maintain it, and operators only look now and
+then. A walk over 20,000 queues takes about 100 ms in twenty steps, and Redis serves other clients
+between them. Only the names and the requested page are held in memory.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ from relay.queues import headers, keys, scripts
 from relay.sessions import published_rates
 from relay.sessions.models import MAX_SID_CHARS
 
-# Sessions were let in under whatever bound was configured then.
+# Not the configured bound: existing sessions were admitted under whatever bound applied then.
 MAX_SID_BYTES: Final = 4 * MAX_SID_CHARS
 STEP_KEYS: Final = 1000
 MAX_STEPS: Final = 2000
-"""Two million keys: above it a list is not complete, and a twin has to be named."""
+"""Maximum number of steps of a walk: two million keys. With more, a list is not complete, and a
+twin has to be named.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +40,12 @@ class Queue:
 
     Attributes:
         key: `<twin>` or `<twin>:<sid>`.
-        sid: None where the session has none, which is not the same as an empty one.
-        size_bytes: of Redis' memory, estimated from a few of its entries.
-        oldest_at, newest_at: unix times its first and last message were stored.
-        newest: id of the last one.
-        rate_in: messages a second that workers put into it, over the last `rates.WINDOW_S`.
-        rate_out: the same, messages that left it for its session.
+        sid: Session id; None if the session has none, which differs from an empty one.
+        size_bytes: Memory in Redis, estimated from a few of its entries.
+        oldest_at, newest_at: Unix times at which its first and last message were stored.
+        newest: Id of the last message.
+        rate_in: Messages per second that workers put into it, over the last `rates.WINDOW_S`.
+        rate_out: Messages per second that were delivered to its session, over the same time.
     """
 
     key: str
@@ -62,7 +64,7 @@ class Queue:
 _RATES: Final = ("rate_in", "rate_out")
 ORDERS: Final = ("twin", "messages", "size", "oldest", "newest", *_RATES)
 _Place = tuple[float, str]
-"""Where a queue stands in an order: the value it is ordered by, and its key."""
+"""Position of a queue in an order: the value it is ordered by, and its key."""
 
 
 def find(
@@ -74,18 +76,19 @@ def find(
     limit: int = 100,
     cursor: str = "",
 ) -> Page[Queue]:
-    """One page of the queues that hold messages.
+    """Return one page of the queues that hold messages.
 
     Args:
-        client: replies as bytes.
-        twin: those of one twin.
-        connected: those whose session is connected, or is not.
-        order: one of `ORDERS`, with a minus for the largest first; `-messages`: the fullest first.
-        limit: items on the page.
-        cursor: of the page before.
+        client: Redis client that returns replies as bytes.
+        twin: Id of the twin whose queues are wanted; None: all.
+        connected: Whether the session must be connected, or must not be; None: either.
+        order: One of `ORDERS`, with a minus sign for the largest first; `-messages`: the fullest
+            first.
+        limit: Number of items on the page.
+        cursor: Cursor of the previous page.
 
     Raises:
-        Invalid: order, limit or cursor are none.
+        Invalid: Order, limit or cursor are not valid.
         redis.exceptions.RedisError: Redis does not answer.
     """
     name, descending = paging.one_of(order, ORDERS)
@@ -99,7 +102,7 @@ def find(
 
 
 def one(client: Redis, key: str) -> Queue | None:
-    """The queue of one session; None where nothing waits.
+    """Return the queue of one session; None if it holds no messages.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -108,10 +111,10 @@ def one(client: Redis, key: str) -> Queue | None:
 
 
 def parse(key: str, field: str = "key") -> SessionKey:
-    """A session key as operators name it, in a field of theirs.
+    """Parse a session key that an operator entered; `field` is the input field it came from.
 
     Raises:
-        Invalid: it is none.
+        Invalid: The text is not a session key.
     """
     try:
         return address.parse(key, MAX_SID_BYTES)
@@ -120,7 +123,7 @@ def parse(key: str, field: str = "key") -> SessionKey:
 
 
 class Extent(NamedTuple):
-    """How many messages a queue holds, and the unix times its first and last were stored."""
+    """Number of messages in a queue, and the Unix times at which its first and last were stored."""
 
     messages: int
     oldest_at: float
@@ -128,7 +131,7 @@ class Extent(NamedTuple):
 
 
 def extents(client: Redis) -> Iterator[Extent]:
-    """Of each queue with messages.
+    """Yield the extent of each queue with messages.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -141,7 +144,7 @@ def extents(client: Redis) -> Iterator[Extent]:
 def _places(
     client: Redis, twin: int | None, connected: bool | None, order: str, sign: int
 ) -> Iterator[_Place]:
-    """The place of each queue with messages in an order."""
+    """Yield the position of each queue with messages in an order."""
     if order in _RATES:
         published = published_rates.read(client)
         for name, _ in _walk(client, twin, connected, "twin"):
@@ -155,8 +158,10 @@ def _places(
 def _walk(
     client: Redis, twin: int | None, connected: bool | None, what: str
 ) -> Iterator[tuple[bytes, Any]]:
-    """Each queue with messages and what `measure` says of it; one that comes or goes meanwhile may
-    be met or not."""
+    """Yield each queue with messages and its value from the `measure` script.
+
+    A queue that appears or disappears during the walk may be found or not.
+    """
     met: set[bytes] = set()  # a scan may name a key twice
     pattern = keys.stream("*" if twin is None else f"{twin}*")  # with a session id and without
     wanted = "" if connected is None else int(connected)
@@ -174,14 +179,14 @@ def _walk(
 
 
 def _number(value: bytes | int) -> float:
-    """A value of the script: a number, or the id of an entry, which is a time."""
+    """Convert a value of the script: a number, or the id of an entry, which contains a time."""
     if isinstance(value, int):
         return float(value)
     return headers.stored_at(text(value)) if b"-" in value else float(value)
 
 
 def _is_ours(name: bytes, twin: int | None) -> bool:
-    """Whether a session is named so; foreign writers may name streams as they like."""
+    """Check whether a stream name is that of a session; other programs may name streams freely."""
     try:
         key = address.parse(name.decode(), MAX_SID_BYTES)
     except (RmbError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""Serve connections that were accepted beside the event loop's own server."""
+"""Serve connections that were accepted outside the event loop's own server."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 
 
 class AcceptedConnections:
-    """Hands accepted sockets to the event loop, a task for each until its protocol has it."""
+    """Passes accepted sockets to the event loop, with a task for each until its protocol has it."""
 
     def __init__(self, make_protocol: Callable[[], Any], tls: dict[str, Any]) -> None:
-        """
+        """Prepare to serve connections.
+
         Args:
-            make_protocol: makes the protocol of a connection.
-            tls: what a server of the loop is given for it.
+            make_protocol: Factory of the protocol of a connection.
+            tls: TLS arguments, as for a server of the loop.
         """
         self._make_protocol = make_protocol
         self._tls = tls
@@ -23,7 +24,7 @@ class AcceptedConnections:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def serve(self, connection: socket.socket) -> None:
-        """Serve a connection; it is closed if its TLS handshake fails."""
+        """Serve a connection; close it if its TLS handshake fails."""
         connection.setblocking(False)
         task = self._loop.create_task(self._serve(connection))
         self._tasks.add(task)

@@ -2,26 +2,27 @@
 
 acknowledged = handed to the transport - transport buffer - kernel queue (SIOCOUTQ)
 
-A dying transport reports an empty buffer: after a reset asyncio and uvloop throw it away. Linux
-then says how many bytes were acknowledged in all (TCP_INFO); it is exact, so what the peer read is
-not repeated even if it was written after the last look. Elsewhere what reached the kernel is
-remembered at each look at a living transport. The kernel's counts stay true after a reset, for as
-long as the socket is open. `connection_lost` is called before either loop closes it, and a
-duplicate of the descriptor keeps it open while a discarded connection drains.
+A dying transport reports an empty buffer: after a reset, asyncio and uvloop discard it. Linux still
+reports the total number of acknowledged bytes then (TCP_INFO). This number is exact, so data that
+the peer has read is not repeated even if it was written after the last check. On other systems,
+each check of a living transport records what has reached the kernel. The kernel's counts stay true
+after a reset, for as long as the socket is open. Both loops call `connection_lost` before they
+close it, and a duplicate of the descriptor keeps it open while a discarded connection drains.
 
-Other kinds of sockets than plain TCP give less, never more:
+Other kinds of sockets than plain TCP may report fewer bytes, never more:
 
-- Unix sockets: the kernel reports the memory of what the peer has not read, which is not less than
-  its bytes. A dead one reports 0, so its word does not count.
-- TLS: bytes of the stream are not bytes of the socket. All is acknowledged when buffer and queue
-  are empty at two looks with a turn of the loop in between (uvloop hands what was written to the
-  kernel at the end of a turn, and does not tell what waits below the TLS layer; one turn is enough
-  for that: it is less than a kernel queue holds). Once the peer has ended its side, the TLS layer
-  throws away what it is given and tells nobody, so nothing counts any more.
-- Where the system has no SIOCOUTQ: what left the transport buffer; a dead socket is not looked at.
+- Unix sockets: the kernel reports the memory of the data that the peer has not read, which is at
+  least its number of bytes. A dead socket reports 0, so its count is ignored.
+- TLS: bytes of the stream are not bytes of the socket. Everything is acknowledged when buffer and
+  queue are empty at two checks with a turn of the loop in between. (uvloop hands written data to
+  the kernel at the end of a turn, and does not report what waits below the TLS layer; one turn is
+  enough, as this is less than a kernel queue holds.) Once the peer has ended its side, the TLS
+  layer silently discards what is written, so nothing is counted any more.
+- Systems without SIOCOUTQ: what left the transport buffer; a dead socket is not checked.
 
-What is not known of a dead connection has to be found out while it lives: `when_arrived` puts its
-end off until then. And who answers our close frame has read all before it: `read_by_peer`.
+For a connection whose count is lost when it dies, the count has to be complete before:
+`when_arrived` delays its end until then. And a peer that answers our close frame has read
+everything before it: `read_by_peer`.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ from typing import Final
 SIOCOUTQ: Final[int] = termios.TIOCOUTQ
 TCP_CLOSE: Final = 7  # linux/tcp_states.h; the first byte of TCP_INFO
 BY_PEER: Final[int] = getattr(select, "POLLRDHUP", 0)  # its side of the connection; Linux only
-ARRIVAL_LOOK_S: Final = 0.005  # between two looks at a connection that is about to end
-LINGER_LOOK_S: Final = 0.02  # between two looks at the kernel queue of a discarded connection
+ARRIVAL_LOOK_S: Final = 0.005  # between two checks of a connection that is about to end
+LINGER_LOOK_S: Final = 0.02  # between two checks of a discarded connection's queue
 _BYTES_ACKED: Final = struct.Struct("=120xQ")  # linux/tcp.h, struct tcp_info, since Linux 4.1
-_queue_size: Final = array("i", [0])  # reused by each look: no allocation on the hot path
+_queue_size: Final = array("i", [0])  # reused by each check: no allocation on the hot path
 
 
 class Kind(Enum):
@@ -83,18 +84,19 @@ class Outgoing:
         loop: asyncio.AbstractEventLoop,
         first: bool = False,
     ) -> None:
-        """
+        """Begin to count.
+
         Args:
-            first: nothing was written to the connection before.
+            first: Whether nothing was written to the connection before.
         """
         self._transport = transport
         self._loop = loop
         self._in_kernel = 0  # bytes known to have left the transport buffer
         self._acknowledged = 0
-        self._clean: tuple[int, float] | None = None  # TLS: (sent, time) of the last empty look
+        self._clean: tuple[int, float] | None = None  # TLS: (sent, time) of the last empty check
         self._fd = -1
         self._kind = Kind.UNKNOWN
-        self._duplicate: socket.socket | None = None  # is open beyond the transport's end
+        self._duplicate: socket.socket | None = None  # stays open beyond the transport's end
         self._before: int | None = None  # TCP: bytes of the connection that are not counted here
         handle = transport.get_extra_info("socket")
         if handle is None:
@@ -115,13 +117,13 @@ class Outgoing:
             self._kind = Kind.UNIX
 
     def look(self, sent: int) -> int:
-        """Remember what has left the transport buffer; returns the known lower bound."""
+        """Record what has left the transport buffer, and return the known lower bound in bytes."""
         if not self._transport.is_closing():
             self._in_kernel = sent - self._transport.get_write_buffer_size()
         return self._in_kernel
 
     def acknowledged(self, sent: int) -> int:
-        """Bytes acknowledged by the peer's TCP; never falls."""
+        """Return the number of bytes acknowledged by the peer's TCP; it never decreases."""
         if self._acknowledged == sent or self._fd < 0:
             return self._acknowledged
         in_kernel = self.look(sent)
@@ -141,17 +143,19 @@ class Outgoing:
         return self._acknowledged
 
     def lost(self, sent: int) -> None:
-        """The loop is about to close its descriptor: take the last look."""
+        """Check for the last time: the loop is about to close its descriptor."""
         self.acknowledged(sent)
         self._fd = -1
 
     def read_by_peer(self, sent: int) -> None:
-        """The peer has answered the last of it."""
+        """Count everything as acknowledged: the peer has answered the last of it."""
         self._acknowledged = sent
 
     def when_arrived(self, sent: int, then: Callable[[], None]) -> None:
-        """Call `then` when everything is acknowledged, unless the connection ends before: at once
-        where that can still be seen of a dead one."""
+        """Call `then` when everything is acknowledged, unless the connection ends before.
+
+        It is called at once if acknowledgements can still be read after the connection's death.
+        """
         if self._transport.is_closing():
             return
         if self._before is not None or self._fd < 0 or self.acknowledged(sent) == sent:
@@ -165,7 +169,7 @@ class Outgoing:
         return self._duplicate is not None
 
     def linger(self) -> None:
-        """Keep the socket open beyond the transport's end, until `drain`, and look at it."""
+        """Keep the socket open and countable beyond the transport's end, until `drain`."""
         if self._fd < 0:
             return
         # Out of descriptors: the connection ends without lingering.
@@ -174,16 +178,16 @@ class Outgoing:
             self._fd = self._duplicate.fileno()
 
     def settled(self) -> bool:
-        """Whether waiting longer would not change what is acknowledged."""
+        """Check whether waiting longer would not change what is acknowledged."""
         return self._fd < 0 or _queue_bytes(self._fd) == 0
 
     def drain(self, sent: int, until: float, ended: Callable[[], None]) -> None:
-        """Let the kernel deliver what it has, then close the socket that lingers.
+        """Let the kernel deliver what it has, then close the lingering socket.
 
         Args:
-            sent: see above.
-            until: loop time at which it has had enough.
-            ended: is called then, behind the last look.
+            sent: See the class.
+            until: Loop time at which the socket is closed at the latest.
+            ended: Called after the last check.
         """
         assert self._duplicate is not None
         with contextlib.suppress(OSError):  # the peer may have reset it meanwhile
@@ -209,7 +213,7 @@ class Outgoing:
         fcntl.ioctl(self._fd, SIOCOUTQ, _queue_size)
         if self._kind is Kind.UNIX:
             arrived = in_kernel - _queue_size[0]
-            # The kernel hangs up before it throws away what a dying peer has not read.
+            # The kernel hangs up before it discards what a dying peer has not read.
             return 0 if arrived > self._acknowledged and _ended(self._fd) else arrived
         if _queue_size[0] or in_kernel < sent or _ended(self._fd, BY_PEER):
             self._clean = None
@@ -231,10 +235,13 @@ class Outgoing:
 
 
 def _acknowledged_in_all(fd: int) -> int | None:
-    """Bytes the peer's TCP acknowledged since the connection began; None where nobody counts."""
+    """Return the number of bytes that the peer's TCP has acknowledged since the connection began.
+
+    None if the system does not count them.
+    """
     if sys.platform != "linux":
         return None
-    # Family, kind and protocol are named only to save the look for them.
+    # Family, kind and protocol are passed only to save the system calls that find them.
     borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=fd)
     try:
         info = borrowed.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_ACKED.size)
@@ -247,7 +254,7 @@ def _acknowledged_in_all(fd: int) -> int | None:
 
 
 def _acknowledgements_counted(fd: int) -> bool:
-    """Whether the kernel counts them for its connections; asked once."""
+    """Check whether the kernel counts acknowledged bytes; it is asked only once."""
     global _counted
     if _counted is None:
         _counted = _acknowledged_in_all(fd) is not None
@@ -258,14 +265,14 @@ _counted: bool | None = None
 
 
 def _ended(fd: int, by: int = 0) -> bool:
-    """Whether a connection is dead, or has ended as `by` says."""
+    """Check whether a connection is dead, or has ended as the poll flags `by` say."""
     poll = select.poll()
     poll.register(fd, by)
     return bool(poll.poll(0))
 
 
 def _queue_bytes(fd: int) -> int:
-    """What the kernel's queue holds; 0 where the system does not tell."""
+    """Return the bytes in the kernel's queue; 0 if the system does not report them."""
     try:
         fcntl.ioctl(fd, SIOCOUTQ, _queue_size)
     except OSError:
@@ -274,7 +281,7 @@ def _queue_bytes(fd: int) -> int:
 
 
 def _is_reset(connection: socket.socket) -> bool:
-    """Whether a TCP connection has ended: nothing in its queue will arrive any more."""
+    """Check whether a TCP connection has ended: nothing in its queue will arrive any more."""
     if connection.family == socket.AF_UNIX or not hasattr(socket, "TCP_INFO"):
         return False
     return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == TCP_CLOSE

@@ -1,8 +1,8 @@
-"""The memory allocator of the bundled server: jemalloc, where this machine has it.
+"""The memory allocator of the bundled server: jemalloc, if this machine has it.
 
-Valkey is made for jemalloc, but the bundled one is built without. The allocator of glibc hands out
-the pieces that a crowd of sessions or a flood left free between what stays, each in a page of its
-own: a message then costs the server up to twice as much, long after the crowd has come
+Valkey is designed for jemalloc, but the bundled one is built without. The allocator of glibc reuses
+the fragments that a crowd of sessions or a flood left free between longer-lived memory, each in a
+page of its own: a message then costs the server up to twice as much, long after the crowd has come
 (`docs/decisions/018-allocator.md`).
 """
 
@@ -17,19 +17,20 @@ from typing import Final
 LIBRARY: Final = "jemalloc"
 
 OPTIONS: Final = "lg_tcache_max:16,tcache_nslots_large:128"
-"""It keeps as many pieces of up to 64 KiB at hand as a batch of large messages takes, and hands out
-what was freed last, which is still in a cache. By itself it keeps twenty, of up to 32 KiB; others
-it takes from where nobody wrote for long."""
+"""Options of jemalloc: it caches as many pieces of up to 64 KiB as a batch of large messages takes,
+and hands out the one freed last, which is still in the processor's cache. By default it caches
+twenty, of up to 32 KiB, and takes others from memory that was not used for long.
+"""
 
 _TRIAL_S: Final = 10.0
 
 
 def server_environment(program: str) -> dict[str, str]:
-    """What a Redis server is started with: our own environment, and jemalloc loaded first.
+    """Return the environment of a Redis server: that of this process, with jemalloc preloaded.
 
-    Without jemalloc where there is none, or where `program` does not start with it: some builds
-    want another size of pages than the machine has. Without `OPTIONS` where it is too old for them
-    (before 5.3); what `MALLOC_CONF` says already counts more.
+    jemalloc is omitted if it is not installed, or if `program` does not start with it: some builds
+    expect another page size than the machine has. `OPTIONS` are omitted if it is too old for them
+    (before 5.3); values already in `MALLOC_CONF` take precedence.
     """
     environment = dict(os.environ)
     library = ctypes.util.find_library(LIBRARY) if sys.platform == "linux" else None
@@ -52,4 +53,4 @@ def _starts(program: str, environment: dict[str, str]) -> bool:
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return trial.returncode == 0 and not trial.stderr  # both say what they cannot do
+    return trial.returncode == 0 and not trial.stderr  # loader and jemalloc report problems there

@@ -1,7 +1,7 @@
 """A `RelaySocket` on the standard receive/send pair: for daphne and any other ASGI server.
 
-It works everywhere and promises less (`AsgiSocket`). `frame_protocol.FrameProtocol` is what a relay
-runs on.
+It works with every server but guarantees less (see `AsgiSocket`). Relays normally run on
+`frame_protocol.FrameProtocol`.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ Message = dict[str, Any]
 
 
 class AsgiSocket:
-    """One websocket of a server that offers nothing but ASGI.
+    """One websocket of a server that offers only ASGI.
 
-    Weaker than `FrameProtocol` in what a server of that kind does not tell:
+    It is weaker than `FrameProtocol` where such a server withholds information:
 
     - `acknowledged()` counts what the server took. daphne takes everything at once and keeps it in
-      its own buffer, so what was on its way when a connection died is counted as arrived.
+      its own buffer, so data on its way when a connection dies is counted as arrived.
     - The bounds on frames, pings and incomplete messages are the server's own.
     - `abort()` ends the application's part; how fast the connection ends is up to the server.
 
     Attributes:
-        written: see `RelaySocket`; frames of messages only.
-        last_received: infinite: pings stay in the server, so silence cannot be judged here, and
-            the server's own keep-alive ends dead connections.
-        remote: see `RelaySocket`.
+        written: See `RelaySocket`; frames of messages only.
+        last_received: Infinite: pings stay in the server, so silence cannot be judged here, and the
+            server's own keep-alive ends dead connections.
+        remote: See `RelaySocket`.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class AsgiSocket:
     # --- the pump --------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Carry messages until the connection ends; to be awaited after `start`."""
+        """Carry messages until the connection ends; must be awaited after `start`."""
         self._reader = asyncio.create_task(self._read())
         self._writer = asyncio.create_task(self._write())
         try:
@@ -157,7 +157,7 @@ class AsgiSocket:
                 await task
 
     def _stop(self) -> None:
-        """Take and give nothing more; what the server did not take is given up."""
+        """Stop receiving and sending; discard what the server has not taken."""
         self._closing = True
         self._outbox.clear()
         self._discarded_bytes += self._buffered_bytes
@@ -202,7 +202,7 @@ class AsgiSocket:
                 while self._outbox:
                     payload = self._outbox[0]
                     await self._send({"type": "websocket.send", "bytes": payload})
-                    if self._closing:  # given up meanwhile, whatever became of it
+                    if self._closing:  # discarded in the meantime, sent or not
                         break
                     self._outbox.popleft()
                     self._buffered_bytes -= framed_bytes([payload])
@@ -213,7 +213,7 @@ class AsgiSocket:
             if self._close is not None:
                 await self._send_close(*self._close)
         except (OSError, RuntimeError):
-            # The ways in which servers say that the connection is gone; the reader hears of it too.
+            # Servers report a lost connection in these ways; the reader is notified too.
             self._stop()
 
     async def _send_close(self, code: int, reason: str) -> None:
@@ -223,7 +223,7 @@ class AsgiSocket:
         except (OSError, RuntimeError):
             raise
         except Exception:
-            # daphne by itself takes 1000 and 3000-4999 only, and says so with a bare Exception.
+            # daphne accepts only 1000 and 3000-4999, and raises a bare Exception for others.
             await self._send({**message, "code": int(CloseCode.NORMAL)})
 
 
@@ -233,10 +233,10 @@ def socket_of(
     send: Callable[[Message], Awaitable[None]],
     **bounds: Any,
 ) -> tuple[RelaySocket, AsgiSocket | None]:
-    """The socket of a websocket, whichever server runs it.
+    """Return the socket of a websocket, whichever server runs it.
 
     Args:
-        bounds: of an `AsgiSocket`.
+        bounds: Keyword arguments of an `AsgiSocket`.
 
     Returns:
         The socket; and the same again if it has to be `run` after its start.

@@ -1,4 +1,4 @@
-"""A thread that works for the length of a block."""
+"""A thread that runs for the duration of a block."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def working_beside(name: str, work: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Runs `work` in a thread of this name; the end of the block sets its event and waits for it.
+    """Run `work` in a thread of this name; the end of the block sets its event and waits for it.
 
     Args:
-        work: returns soon after the event is set.
+        work: Function that returns soon after the event is set.
     """
     stop = threading.Event()
     thread = threading.Thread(target=work, args=(stop,), name=name)

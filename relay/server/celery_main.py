@@ -1,8 +1,8 @@
-"""One Celery worker as a child of the relay.
+"""One Celery worker as a child process of the relay.
 
-Started by the supervisor like the other children; does what `celery -A rmbsite worker` does, with
-the schedule in a thread of its own where `--beat` says so. SIGTERM tells the tasks to come to an
-end and waits for them.
+The supervisor starts it like the other children. It does the same as `celery -A rmbsite worker`,
+and with `--beat` also runs the schedule, in a separate thread. On SIGTERM it asks the tasks to
+finish and waits for them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from relay.server.django_setup import set_up_django
 from relay.server.lifeline import tell_ready, watch_parent
 
 APPLICATION: Final = "rmbsite.celery"
-"""Named by a string like Django's settings: the relay does not import the site."""
+"""The Celery application, named by a string: the relay does not import the site."""
 
 ORPHAN_GRACE_S: Final = 15.0
-"""An orphan that takes longer to end its tasks is ended, whatever it does."""
+"""Seconds that a worker without a parent has to finish its tasks before it is killed."""
 
 GC_THRESHOLD: Final = 20_000
-"""Objects made between two collections: with Python's own 700 a tenth of a start goes into looking
-through what was imported."""
+"""Objects created between two garbage collections: with Python's default of 700, a tenth of the
+start is spent scanning imported modules.
+"""
 
 ROOM_POLL_S: Final = 2.0
 
@@ -38,7 +39,7 @@ logger = logging.getLogger("relay.celery")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one Celery worker until SIGTERM or until the parent is gone."""
+    """Run one Celery worker until SIGTERM or until the parent process is gone."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--queues", required=True, help="separated by commas")
     parser.add_argument("--threads", type=int, required=True)
@@ -49,11 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     watch_parent(options.lifeline_fd, grace_s=ORPHAN_GRACE_S)
     gc.set_threshold(GC_THRESHOLD)
-    # Not at the top: the lifeline is watched from the first moment.
+    # Imported here so that the lifeline is watched from the first moment.
     from celery import signals
     from celery.platforms import SecurityWarning
 
-    # It warns of root because pickled tasks would run as root; ours are JSON and nothing else.
+    # Celery warns when run as root because pickled tasks would run as root; ours are JSON only.
     warnings.filterwarnings("ignore", category=SecurityWarning)
     set_up_django()
     _free_leases(options.holder)
@@ -62,12 +63,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def ready(**_: Any) -> None:
         nonlocal ready_fd
-        if ready_fd >= 0:  # said once, not after every reconnect
+        if ready_fd >= 0:  # once, not after every reconnect
             tell_ready(ready_fd)
             ready_fd = -1
 
     signals.worker_ready.connect(ready, weak=False)
-    # Nobody asks it anything and there are no other workers to talk to: our supervisor watches it.
+    # Not needed: the supervisor watches this worker, and there are no others to talk to.
     app.conf.worker_enable_remote_control = False
     worker = app.Worker(
         hostname=f"{options.queues.replace(',', '-')}@%h",
@@ -82,17 +83,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         threading.Thread(target=_run_schedule, args=(app,), name="schedule", daemon=True).start()
     if _wait_for_room():
         worker.start()
-    gc.freeze()  # nothing is left to be collected: a last look would only take time
+    gc.freeze()  # skips the last collection, which would only take time
     return int(worker.exitcode or 0)
 
 
 def _wait_for_room() -> bool:
-    """Wait until Redis takes what a worker of Celery writes at its start, or this one has to end.
+    """Wait until Redis accepts what a Celery worker writes at its start, or until SIGTERM.
 
-    Celery's would end by itself, and the schedule with it, which empties Redis (`ops.run_here`).
+    Without memory in Redis, Celery's worker would exit, and with it the schedule, whose jobs free
+    memory in Redis (`ops.run_here`).
 
     Returns:
-        Whether it is to start.
+        Whether the worker is to be started.
     """
     from redis.exceptions import OutOfMemoryError, RedisError
 
@@ -110,7 +112,7 @@ def _wait_for_room() -> bool:
                 logger.warning("no worker for tasks yet: %s", error)
             waits = True
         except RedisError:
-            return True  # Celery goes on trying
+            return True  # Celery itself retries
         else:
             return True
         background.stopping.wait(ROOM_POLL_S)
@@ -119,7 +121,7 @@ def _wait_for_room() -> bool:
 
 
 def _free_leases(holder: str) -> None:
-    """Frees what the child before this one held, which has ended."""
+    """Release the leases of this child's predecessor, which has ended."""
     from redis.exceptions import RedisError
 
     from relay.ops import lease
@@ -130,7 +132,7 @@ def _free_leases(holder: str) -> None:
     try:
         freed = lease.free_former(client(), keys.leases())
     except RedisError as error:
-        logger.debug("leases of a former child not freed: %s", error)  # they run out
+        logger.debug("leases of a former child not freed: %s", error)  # they expire
     else:
         if freed:
             logger.info("the child before this one held %d leases", freed)
@@ -143,7 +145,7 @@ def _run_schedule(app: Any) -> None:
         schedule = beat.Service(app, scheduler_cls=app.conf.beat_scheduler)
         schedule.start(embedded_process=True)
     except Exception:
-        # Work that stopped would not be begun again, and nobody would notice.
+        # Otherwise scheduled work would stop unnoticed, and nothing would restart it.
         logger.exception("the schedule ended; so does this worker, to be started again")
         os.kill(os.getpid(), signal.SIGTERM)
 

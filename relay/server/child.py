@@ -1,8 +1,9 @@
-"""One child process of the supervisor: started with its lifeline, watched, asked to end, ended.
+"""One child process of the supervisor: start with a lifeline, watch, stop, kill.
 
 A child leads its own process group, so that Ctrl-C in a terminal reaches the supervisor alone and
-children are stopped in order. It gets the reading end of its lifeline and, where it reports
-readiness, the writing end of a ready pipe; both numbers stand in its command line.
+it can stop the children in order. The child inherits the reading end of its lifeline and the
+writing end of a ready pipe, on which it reports readiness; both descriptor numbers are in its
+command line.
 """
 
 from __future__ import annotations
@@ -28,26 +29,29 @@ SOURCE_ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """What to start: `python -P -m <module> --lifeline-fd N --ready-fd N <arguments>`."""
+    """The command of a child: `python -P -m <module> --lifeline-fd N --ready-fd N <arguments>`."""
 
     name: str
     module: str
     arguments: Sequence[str] = ()
     environment: Mapping[str, str] | None = None
-    """Entries on top of the supervisor's own environment."""
+    """Variables added to the supervisor's own environment."""
     inherited_fds: Sequence[int] = ()
     stop_grace_s: float = 10.0
-    """From SIGTERM to SIGKILL."""
+    """Seconds from SIGTERM to SIGKILL."""
     imports: Sequence[str] | None = None
-    """Modules a warm parent imports before it forks this child, with Django set up; None: the child
-    is started without it."""
+    """Modules that a warm parent imports before it forks this child, with Django set up; None: the
+    child is started without a warm parent.
+    """
     vital: bool = True
-    """Whether the relay is nothing without it: it gives up when such a child cannot even start.
-    The others are tried again, and a rolling restart may stop them before it starts them anew."""
+    """Whether the relay cannot work without it: the supervisor gives up if such a child cannot even
+    start. Other children are retried, and a rolling restart may stop them before it starts their
+    successors.
+    """
 
 
 class Child:
-    """A running child. `await spawn(spec)` makes one; `wait()` or `stop()` must follow."""
+    """A running child. `await spawn(spec)` creates one; `wait()` or `stop()` must follow."""
 
     def __init__(self, spec: ChildSpec, process: asyncio.subprocess.Process | Adopted) -> None:
         self.spec = spec
@@ -59,10 +63,10 @@ class Child:
 
     @classmethod
     async def spawn(cls, spec: ChildSpec, warm: WarmParent | None = None) -> Child:
-        """Start the process; it has said nothing yet.
+        """Start the process; it has not reported readiness yet.
 
         Raises:
-            OSError: There is no memory, process or file for it.
+            OSError: There is no memory, process or file descriptor for it.
         """
         lifeline_read, lifeline_write = os.pipe()
         ready_read, ready_write = os.pipe()
@@ -92,7 +96,7 @@ class Child:
         return child
 
     async def wait(self) -> int:
-        """Wait for the end; a negative code is the number of the signal that ended it."""
+        """Wait until it ends, and return its exit code; -N if signal N ended it."""
         code = await self._process.wait()
         if self._ready_task is not None:
             self._ready_task.cancel()
@@ -103,7 +107,7 @@ class Child:
         return code
 
     async def stop(self) -> int:
-        """Ask it to end, and end it when it does not within its grace."""
+        """Ask it to end, kill it after its grace period, and return its exit code."""
         self._signal(signal.SIGTERM)
         try:
             async with asyncio.timeout(self.spec.stop_grace_s):
@@ -113,7 +117,7 @@ class Child:
             return await self.wait()
 
     def kill(self) -> None:
-        """End it now."""
+        """Kill it now."""
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
@@ -144,17 +148,17 @@ async def launch(
     imports: Sequence[str] | None = None,
     warm: WarmParent | None = None,
 ) -> asyncio.subprocess.Process | Adopted:
-    """Start one of our modules as a process: forked by the warm parent, or by itself.
+    """Start one of our modules as a process: forked by the warm parent, or from a command line.
 
     Args:
-        environment: entries on top of this process's own.
-        fds: what it inherits, under the same numbers.
-        stdout_fd: its standard output, unless it shares this process's.
-        title: what tools show of a forked one.
-        imports: see `ChildSpec`.
+        environment: Variables added to this process's own.
+        fds: File descriptors that it inherits, under the same numbers.
+        stdout_fd: Its standard output, unless it shares this process's.
+        title: Command line that tools show for a forked process.
+        imports: See `ChildSpec`.
 
     Raises:
-        OSError: There is no memory, process or file for it.
+        OSError: There is no memory, process or file descriptor for it.
     """
     variables = child_environment(environment)
     if warm is not None and imports is not None:
@@ -195,7 +199,7 @@ async def read_all(fd: int) -> bytes:
 
 
 def describe_end(code: int) -> str:
-    """The end of a process in words."""
+    """Describe in words how a process ended."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:
@@ -205,15 +209,15 @@ def describe_end(code: int) -> str:
 
 
 def module_command(module: str, arguments: Sequence[str]) -> list[str]:
-    """The command line that runs one of our modules."""
+    """Return the command line that runs one of our modules."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def child_environment(entries: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's environment for one of its children, and `entries`."""
+    """Return this process's environment with `entries` added, for one of its children."""
     environment = {**os.environ, **(entries or {})}
-    # Children import what this process imported, wherever it was started: -P keeps the current
-    # folder out.
+    # Children import the same modules as this process, wherever it was started: -P keeps the
+    # current folder out of the path.
     path = [str(SOURCE_ROOT), *filter(None, [environment.get("PYTHONPATH")])]
     environment["PYTHONPATH"] = os.pathsep.join(path)
     environment.setdefault("DJANGO_SETTINGS_MODULE", "rmbsite.settings")

@@ -1,11 +1,11 @@
-"""Options of the relay: `manage.py runrelay` and the drop-in `rmb-relay`.
+"""Command line options of the relay: `manage.py runrelay` and the drop-in `rmb-relay`.
 
-Command line options become overrides of the site's configuration, and each entry's own defaults
-stand below everything the operator wrote:
+Options override the site's configuration. The defaults of each entry (command) are overridden by
+everything that the operator wrote:
 
     configuration defaults < defaults of the entry < rmb.toml < RMB_SECTION__KEY < command line
 
-The outcome is put into the environment, where the processes of the relay find it.
+The result is put into the environment, from which the relay's processes read it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from relay.server.listen import OWN_LISTENERS, ListenError, parse_listen
 from relay.twins.source import RELAY_SEPARATOR
 
 CONFIG_MODULE: Final = "rmbsite.config"
-"""Named by a string like Django's settings: the relay does not import the site."""
+"""The site's configuration, named by a string: the relay does not import the site."""
 
 PACKAGE: Final = "rmb-relay-platform"
 
 USAGE_ERROR: Final = 2
 INTERRUPTED: Final = 130
-"""Exit code after Ctrl-C while it starts, as shells have it."""
+"""Exit code after Ctrl-C during the start, as in shells."""
 
 EPILOG: Final = """\
 examples:
@@ -55,32 +55,32 @@ class UsageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says, before the configuration is read."""
+    """Options of the command line, before the configuration is read."""
 
     entry: str
     embedded: bool
     overrides: Mapping[str, str]
     """Configuration values by dotted key."""
     option_names: Mapping[str, str]
-    """The option each key came from, for error texts."""
+    """Option that each key came from, for error messages."""
     fork: bool = True
     """Whether a warm parent forks the relay's processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Options and configuration brought together."""
+    """Options merged with the configuration."""
 
     options: Options
     config: Any
     environment: Mapping[str, str] = field(default_factory=dict)
-    """What child processes must find in their environment to read the same configuration."""
+    """Variables with which child processes read the same configuration."""
     described: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What may be shown of each setting, and which option or file it comes from."""
+    """What may be shown of each setting, and the option or file it comes from."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """Names the nearest option for one that does not exist; never shortens option names."""
+    """Parser that suggests the nearest option for an unknown one, and never abbreviates options."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
@@ -105,8 +105,8 @@ class _ShowVersion(argparse.Action):
 
 
 def package_version() -> str:
-    """The version of the installed package; `unknown` where only its sources are there."""
-    # Not at the top: it takes longer than reading the options.
+    """Return the version of the installed package; `unknown` if only its sources exist."""
+    # Imported here: it takes longer than reading the options.
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -120,7 +120,7 @@ def _program(entry: str) -> str:
 
 
 def build_parser(entry: str) -> _Parser:
-    """The parser of one entry: `runrelay` or `rmb-relay`."""
+    """Return the parser of one entry: `runrelay` or `rmb-relay`."""
     program = _program(entry)
     parser = _Parser(
         prog=program,
@@ -267,7 +267,7 @@ def parse_options(arguments: Sequence[str], entry: str) -> Options:
     """Read a command line.
 
     Raises:
-        UsageError: An unknown option or a value that cannot be understood.
+        UsageError: An option is unknown, or a value cannot be understood.
     """
     found = build_parser(entry).parse_or_explain(arguments)
     overrides: dict[str, str] = {}
@@ -317,10 +317,10 @@ def _limit(values: Sequence[str]) -> tuple[str, str]:
 
 
 def settle(options: Options, environ: Mapping[str, str]) -> Settled:
-    """Bring options, environment, file and the entry's defaults together.
+    """Merge options, environment, file and the entry's defaults.
 
     Raises:
-        UsageError: A setting that is unknown, impossible, or missing.
+        UsageError: A setting is unknown, impossible, or missing.
     """
     site = importlib.import_module(CONFIG_MODULE)
     try:
@@ -401,12 +401,12 @@ def _check(options: Options, config: Any, origins: Mapping[str, str]) -> None:
 
 
 def _no_passphrase() -> str:
-    """Asked for one, OpenSSL would ask the terminal, in each worker."""
+    """Refuse an encrypted key: otherwise OpenSSL in each worker would prompt on the terminal."""
     raise UsageError("--tls-key: the key is encrypted; use an unencrypted key file")
 
 
 def _name_option(text: str, options: Options) -> str:
-    """Say `--processes` where the configuration says `relay.processes (command line)`."""
+    """Replace `relay.processes (command line)` in a message with the option, `--processes`."""
     for key, name in options.option_names.items():
         text = text.replace(f"{key} (command line)", name)
     return text
@@ -417,16 +417,16 @@ def _as_environment(overrides: Mapping[str, str]) -> dict[str, str]:
 
 
 def export(environment: Mapping[str, str], environ: MutableMapping[str, str]) -> None:
-    """Put settled values where child processes read them."""
+    """Put the settled values into the environment that child processes inherit."""
     for variable, value in environment.items():
         environ[variable] = value
-        # `<secret>_FILE` would win over the value beside it.
+        # `<secret>_FILE` would take precedence over the value.
         environ.pop(f"{variable}_FILE", None)
 
 
 def run(arguments: Sequence[str], entry: str) -> int:
-    """Run a relay until it is stopped; returns the exit code."""
-    # Not at the top: `--help` and bad options answer at once.
+    """Run a relay until it is stopped, and return the exit code."""
+    # Imported here so that `--help` and bad options are answered at once.
     from relay.server import start
 
     program = "runrelay" if entry == "runrelay" else entry
@@ -440,7 +440,7 @@ def run(arguments: Sequence[str], entry: str) -> int:
 
 
 def main() -> int:
-    """The console script `rmb-relay`."""
+    """Run the console script `rmb-relay`; return the exit code."""
     try:
         return run(sys.argv[1:], "rmb-relay")
     except KeyboardInterrupt:

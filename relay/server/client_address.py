@@ -1,7 +1,7 @@
-"""Whose connection it is: the client's own address, through a dual-stack socket or a proxy too.
+"""The client's own address, also through a dual-stack socket or a proxy.
 
-`X-Forwarded-For` is believed only from the configured networks, and from whoever can open a Unix-
-socket listener: such a peer has no address of its own and is the local proxy.
+`X-Forwarded-For` is trusted only from the configured networks and on Unix-socket listeners: a peer
+that can open such a listener has no address of its own and is the local proxy.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def name_clients(app: Any, trusted_proxies: Sequence[str]) -> Any:
         if scope["type"] != "lifespan":
             scope["client"] = plain_client(scope.get("client"))
             if not any(name in FORWARDED for name, _ in scope["headers"]):
-                _tell_socket(scope)  # no need to know whether it is a proxy's
+                _tell_socket(scope)  # whether the peer is a proxy does not matter
                 await app(scope, receive, send)
                 return
             scope["headers"] = _with_one_scheme(scope["headers"])
@@ -48,9 +48,9 @@ def _tell_socket(scope: Any) -> None:
 
 
 def _with_one_scheme(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Headers with one `X-Forwarded-Proto` in lower case: the client's, which stands first.
+    """Return the headers with one `X-Forwarded-Proto` in lower case: the client's, which is first.
 
-    Each of several proxies appends the scheme it was reached by.
+    Each of several proxies appends the scheme by which it was reached.
     """
     found = list(headers)
     schemes = [value for name, value in found if name == SCHEME]
@@ -61,7 +61,7 @@ def _with_one_scheme(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes
 
 
 def plain_client(client: Sequence[Any] | None) -> tuple[str, int]:
-    """An IPv4 client of a dual-stack socket under its IPv4 address, as networks are written."""
+    """Return a client's address; an IPv4 client of a dual-stack socket under its IPv4 address."""
     if not client or not client[0]:
         return (LOCAL_PROXY, 0)
     host, port = str(client[0]), client[1]
@@ -70,7 +70,7 @@ def plain_client(client: Sequence[Any] | None) -> tuple[str, int]:
 
 
 def shown_client(host: str, port: int) -> str:
-    """An address as one word: logs and the session directory separate with spaces."""
+    """Return an address as one word: logs and the session directory separate fields with spaces."""
     host = "_".join(host.split())
     if not port:
         return host

@@ -1,8 +1,9 @@
-"""What an ASGI application hears and says about one websocket.
+"""The ASGI events of one websocket, between its connection and the application.
 
-The application's part is small: `websocket.connect` and its verdict. Messages go between
-`FrameProtocol` and its receiver, which is told of the end too: an application that has started a
-receiver may return. One that waits for `websocket.disconnect` takes 2 KB of memory meanwhile.
+The application's part is small: it receives `websocket.connect` and answers with its verdict.
+Messages go directly between `FrameProtocol` and its receiver, which is also notified of the end, so
+an application that has started a receiver may return. One that waits for `websocket.disconnect`
+takes 2 KB of memory meanwhile.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ class Conversation:
         """Begin a conversation.
 
         Args:
-            connection: to be accepted or refused.
-            path: for the log.
-            key: of the handshake.
+            connection: Connection to be accepted or refused.
+            path: Path of the request, for the log.
+            key: Key of the handshake.
         """
         self._connection = connection
         self._path = path
@@ -46,13 +47,13 @@ class Conversation:
         self._answer: tuple[int, Headers, bytes] | None = None
 
     async def run(self, app: Any, scope: dict[str, Any]) -> None:
-        """Call the application, and make sure that its end leaves nothing open."""
+        """Call the application, and make sure that nothing stays open when it ends."""
         connection = self._connection
         try:
             await app(scope, self._receive, self._send)
         except ClientDisconnected:
             pass
-        except asyncio.CancelledError:  # the server does not wait for it any more
+        except asyncio.CancelledError:  # the server no longer waits for it
             connection.abort()
             raise
         except Exception:

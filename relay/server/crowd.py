@@ -1,10 +1,10 @@
-"""Empty the kernel's queue of connections when a crowd comes at once.
+"""Empty the kernel's queue of connections when many clients connect at once.
 
-After a restart thousands of clients connect in the same moment. The event loop accepts one of them
-in each of its turns, while the kernel keeps some 4,096 and drops the rest: dropped clients try
-again after 1, 3, 7 and 15 seconds, most of them in vain, while the worker has little to do in
-between. To accept costs a hundredth of a sign-in. So when the queue is deep it is emptied at once,
-and what was accepted gets its turn, some in each turn of the loop, in the order of arrival.
+After a restart, thousands of clients connect at the same moment. The event loop accepts one of them
+per turn, while the kernel queues some 4,096 and drops the rest. Dropped clients retry after 1, 3, 7
+and 15 seconds, most of them in vain, while the worker has little to do in between. Accepting costs
+a hundredth of a sign-in. So when the queue is deep, this module accepts everything in it at once,
+and hands some of the accepted connections to the loop in each turn, in the order of arrival.
 """
 
 from __future__ import annotations
@@ -22,32 +22,34 @@ from typing import Any, Final
 from relay.server.accepted import AcceptedConnections
 
 LOOK_EVERY: Final = 8
-"""Connections accepted by the loop between two looks at the queue, of a microsecond each."""
+"""Connections accepted by the loop between two checks of the queue; a check takes a microsecond."""
 DEEP: Final = 128
-"""Connections in the queue that make a crowd."""
+"""Number of queued connections that counts as a crowd."""
 IN_A_TURN: Final = 16
-"""Of those that were accepted, handed to the loop in one of its turns."""
+"""Accepted connections handed to the loop per turn."""
 MOST_HELD: Final = 16_384
-"""Accepted and not handed over; the others stay in the kernel's queue."""
+"""Maximum number of connections accepted and not handed over; others stay in the kernel's queue."""
 ESTABLISHED: Final = 1  # linux/tcp_states.h; the first byte of TCP_INFO
 _QUEUED: Final = struct.Struct("=24xI")  # linux/tcp.h, tcpi_unacked: of a listener, its queue
 
 
 class Crowd:
-    """The connections of one TCP listener that came all at once.
+    """Connections of one TCP listener that arrived all at once.
 
     Attributes:
-        held: descriptors that were accepted and wait for their turn.
+        held: Descriptors of accepted connections that wait for their turn.
     """
 
     def __init__(
         self, listener: socket.socket, make_protocol: Callable[[], Any], tls: dict[str, Any]
     ) -> None:
-        """
+        """Watch the queue of a listener.
+
         Args:
-            listener: the loop accepts its connections, and has `accepted` make their protocols.
-            make_protocol: makes the protocol of a connection.
-            tls: what a server of the loop is given for it.
+            listener: Listener whose connections the loop accepts; it creates their protocols with
+                `accepted`.
+            make_protocol: Factory of the protocol of a connection.
+            tls: TLS arguments, as for a server of the loop.
         """
         self.held: deque[int] = deque()
         self._listener = listener.dup()
@@ -58,7 +60,7 @@ class Crowd:
         self._accepted = 0
 
     def accepted(self) -> Any:
-        """Make the protocol of a connection that the loop has accepted."""
+        """Return the protocol of a connection that the loop has accepted."""
         self._accepted += 1
         if self._accepted % LOOK_EVERY == 0 and not self.held and queued(self._listener) >= DEEP:
             self._accept_all()
@@ -66,7 +68,7 @@ class Crowd:
         return self._make_protocol()
 
     def close(self) -> None:
-        """Accept no more; clients that still wait are cut, and come again elsewhere."""
+        """Stop accepting; disconnect clients that still wait, which then reconnect elsewhere."""
         self._listener.close()
         while self.held:
             os.close(self.held.popleft())
@@ -81,7 +83,7 @@ class Crowd:
     def _hand_over(self) -> None:
         for _ in range(min(IN_A_TURN, len(self.held))):
             connection = socket.socket(fileno=self.held.popleft())
-            # Who gave up has come again: served now, it would take the key from itself.
+            # A client that gave up has reconnected: served now, it would take the key from itself.
             if connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != ESTABLISHED:
                 connection.close()
                 continue
@@ -92,7 +94,7 @@ class Crowd:
 
 
 def queued(listener: socket.socket) -> int:
-    """Connections in the kernel's queue of a listener; 0 where the system does not tell."""
+    """Return the length of a listener's queue in the kernel; 0 if the system does not report it."""
     if sys.platform != "linux" or listener.family == socket.AF_UNIX:
         return 0
     info = listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _QUEUED.size)

@@ -1,7 +1,7 @@
 """A relay worker under daphne: the same application on plain ASGI (`--server daphne`).
 
-daphne knows neither sockets that are open already nor the lifespan protocol; both are added here.
-It cannot answer over HTTP before the upgrade either, so every refused sign-in is a 403.
+daphne supports neither sockets that are already open nor the lifespan protocol; this module adds
+both. It cannot answer over HTTP before the upgrade either, so every refused sign-in gets a 403.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import uvicorn
 
-# daphne installs its reactor when it is imported: before anything else of Twisted.
+# daphne installs its reactor on import, which must come before any other import of Twisted.
 from daphne.server import Server  # isort: split
 
 from OpenSSL import SSL
@@ -34,7 +34,7 @@ reactor: Any = installed_reactor
 def serve(
     app: Any, config: Any, listeners: Sequence[socket.socket], on_ready: Callable[[], bool]
 ) -> int:
-    """Serve until SIGTERM, then drain; returns the exit code of the process."""
+    """Serve until SIGTERM, then drain, and return the exit code of the process."""
     worker = _Worker(app, config.relay, listeners, on_ready)
     server = Server(
         ending(app),
@@ -48,14 +48,14 @@ def serve(
         websocket_max_frame_size=config.relay.max_message_bytes,
         server_name="",
     )
-    server.endpoints = []  # they cannot be left out, but are opened in `_Worker`
+    server.endpoints = []  # the argument is required, but `_Worker` opens them
     worker.server = server
     server.run()
     return worker.exit_code
 
 
 class _Worker:
-    """What happens around daphne: the application's startup before it accepts, shutdown after."""
+    """The application's startup before daphne accepts connections, and its shutdown afterwards."""
 
     server: Server
 
@@ -77,7 +77,7 @@ class _Worker:
         self._lifespan = LifespanOn(lifespan_settings)
 
     def begin(self) -> None:
-        """Called by daphne when its factories exist, just before the loop runs."""
+        """Start; daphne calls this when its factories exist, just before the loop runs."""
         self.server.ws_factory.protocol = RelayWebSocketProtocol
         self.server.http_factory.timeOut = self._relay.handshake_timeout_s
         loop = asyncio.get_event_loop()
@@ -114,7 +114,7 @@ class _Worker:
 
 
 class _ServerContext(ssl.ContextFactory):
-    """TLS of the listener, with the whole certificate chain of the file."""
+    """TLS of the listener, with the complete certificate chain of the file."""
 
     def __init__(self, certificate: str, key: str) -> None:
         self._context = SSL.Context(SSL.TLS_SERVER_METHOD)

@@ -1,8 +1,9 @@
-"""daphne's websocket connection with the whole range of close codes, their reasons, and an end.
+"""daphne's websocket connection with all close codes, with reasons, and with an end.
 
-Through autobahn's public call daphne sends an application's close with 1000 and 3000-4999 only,
-fails on any other, and leaves the reason out; the relay's codes for refused input and for a drain
-are those of RFC 6455. And it leaves a connection open whose application has ended without a close.
+daphne sends an application's close through autobahn's public call, which accepts only 1000 and
+3000-4999, fails with any other code, and omits the reason; the relay's codes for refused input and
+for a drain are those of RFC 6455. daphne also leaves a connection open if its application ends
+without a close.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from daphne.ws_protocol import WebSocketProtocol
 from proto.websocket.frames import close_payload
 
 ENDED: Final = "rmb.ended"
-"""What `ending` sends to the connection behind all that the application sent."""
+"""Message that `ending` sends to the connection after everything that the application sent."""
 
 App = Callable[[dict[str, Any], Any, Any], Awaitable[None]]
 
 
 def ending(app: App) -> App:
-    """Return an application at whose end a websocket that is still open ends as well."""
+    """Return an application whose end also ends its websocket if that is still open."""
 
     async def run(scope: dict[str, Any], receive: Any, send: Any) -> None:
         await app(scope, receive, send)
@@ -32,7 +33,7 @@ def ending(app: App) -> App:
 
 
 class RelayWebSocketProtocol(WebSocketProtocol):  # type: ignore[misc]
-    """Set as the protocol of daphne's websocket factory."""
+    """Protocol to be set in daphne's websocket factory."""
 
     def handle_reply(self, message: dict[str, Any]) -> None:
         """Act on what the application sent."""

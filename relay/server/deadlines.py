@@ -1,7 +1,7 @@
-"""One timer for many connections that all may take the same time.
+"""One timer for many connections that all have the same time-out.
 
-A timer of its own for every connection costs the loop a heap entry each time; the time allowed
-being the same for all, a queue in order of arrival and one timer for its head do.
+A timer per connection would cost the loop a heap entry each time. As the time-out is the same for
+all, a queue in order of arrival and one timer for its head are enough.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 
 class Deadlines:
-    """Calls what was added and not removed within `allowed_s`."""
+    """Calls back for each key that was added and not removed within `allowed_s` seconds."""
 
     __slots__ = ("_allowed_s", "_timer", "_waiting")
 
@@ -26,14 +26,14 @@ class Deadlines:
     def add(
         self, key: object, expired: Callable[[], None], loop: asyncio.AbstractEventLoop
     ) -> None:
-        """Call `expired` unless `key` is removed in time. Its time begins anew if it is there."""
+        """Call `expired` unless `key` is removed in time. A key added before starts again."""
         self._waiting.pop(key, None)  # the order is that of the deadlines
         self._waiting[key] = (loop.time() + self._allowed_s, expired)
         if self._timer is None:
             self._timer = loop.call_later(self._allowed_s, self._expire, loop)
 
     def remove(self, key: object) -> None:
-        """Forget `key`, if it is there."""
+        """Remove `key`, if it was added."""
         self._waiting.pop(key, None)
 
     def _expire(self, loop: asyncio.AbstractEventLoop) -> None:

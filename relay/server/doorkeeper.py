@@ -1,8 +1,8 @@
-"""Answers on the public listener while a relay starts: 503 at once, whatever is asked.
+"""Answers on the public listener while a relay starts: 503 at once, whatever the request.
 
-The listener is open before Redis, the database and the workers are ready. Without an answer a
-client would wait in its backlog: a relay that posts a message gives up after 3 s and posts it
-again, and both would be read once there is a worker.
+The listener is open before Redis, the database and the workers are ready. Without an answer, a
+client would wait in its backlog: a partner relay that posts a message gives up after 3 s and posts
+it again, and a worker would later read both.
 
     doorkeeper = Doorkeeper(listeners, config.relay)
     ... start a worker, which writes to `doorkeeper.accepting_fd` before it accepts
@@ -25,11 +25,13 @@ from relay.server.accepted import AcceptedConnections
 from relay.server.handshake import http_answer
 
 MOST_CLIENTS: Final = 1_000
-"""At a time; more are cut."""
+"""Maximum number of clients at a time; further ones are disconnected."""
 SILENT_S: Final = 5.0
-"""A client that sends nothing for so long is cut."""
+"""Seconds after which a client that sends nothing is disconnected."""
 LINGER_S: Final = 1.0
-"""How long the rest of a request is read: a connection with unread bytes loses its answer."""
+"""Seconds for which the rest of a request is read: closing a connection with unread bytes would
+destroy the answer.
+"""
 
 logger = logging.getLogger("relay.supervisor")
 
@@ -78,16 +80,17 @@ class _Client(asyncio.Protocol):
 
 
 class Doorkeeper:
-    """Answers on listeners that others have as well, until one of them says that it accepts.
+    """Answers on listeners that workers share, until one of them reports that it accepts.
 
     Attributes:
-        accepting_fd: who accepts from now on writes to it, before its first answer.
+        accepting_fd: Descriptor that a worker writes to before it accepts its first connection.
     """
 
     def __init__(self, listeners: Sequence[socket.socket], relay: Any) -> None:
-        """
+        """Begin to answer.
+
         Args:
-            listeners: of the public listener; they stay open.
+            listeners: Sockets of the public listener; they stay open.
             relay: `rmbsite.config.RelayConfig`.
         """
         self._listeners = list(listeners)
@@ -101,7 +104,7 @@ class Doorkeeper:
                 context.load_cert_chain(relay.tls_cert, relay.tls_key or None)
             except OSError as error:
                 logger.debug("nobody is answered during the start: %s", error)
-                self._listeners = []  # the workers say what is wrong with it
+                self._listeners = []  # the workers report the error
             tls = {"ssl": context, "ssl_handshake_timeout": relay.handshake_timeout_s}
         self._serving = AcceptedConnections(lambda: _Client(self._clients), tls)
         for listener in self._listeners:
@@ -110,7 +113,7 @@ class Doorkeeper:
         self._loop.add_reader(self._accepted_fd, self.leave)
 
     def leave(self) -> None:
-        """Accept nobody any more."""
+        """Stop accepting connections."""
         for listener in self._listeners:
             self._loop.remove_reader(listener.fileno())
         self._listeners.clear()
@@ -120,7 +123,7 @@ class Doorkeeper:
             self._accepted_fd = -1
 
     def _accept(self, listener: socket.socket) -> None:
-        # Looked at before each: the loop may know of a connection first.
+        # Checked before each connection: the loop may report the connection first.
         said = select.poll()
         said.register(self._accepted_fd, select.POLLIN)
         if said.poll(0):
@@ -130,7 +133,7 @@ class Doorkeeper:
             connection, _ = listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
-        except OSError as error:  # no files are left: the next ones wait for a worker
+        except OSError as error:  # no descriptors left: further clients wait for a worker
             logger.warning("nobody is answered during the start: %s", error)
             self.leave()
             return

@@ -1,9 +1,9 @@
-"""What the bundled server appends to its file, sent on to the disk as it comes.
+"""Start writing what the bundled server appends to its file to the disk early.
 
-The server has the disk write the file once a second (`appendfsync everysec`). Until the disk is
-done, which takes as long as much has come, the server appends nothing and keeps what comes in a
-buffer that grows by a MiB at a time: 30 to 60 MB with messages of 16 KiB, which then are written in
-one piece. So the disk is told to begin long before it is asked whether it is done.
+The server syncs the file to the disk once a second (`appendfsync everysec`). Until the disk is
+done, which takes longer the more has been appended, the server appends nothing and collects new
+data in a buffer that grows by a MiB at a time: 30 to 60 MB with messages of 16 KiB, which are then
+written in one piece. So this module makes the disk begin long before the server waits for it.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from typing import Final
 from relay.server.beside import working_beside
 
 LEAST_BYTES: Final = 256 << 10
-"""Less is left for the next look."""
+"""Smaller amounts are left for the next check."""
 
 BUSY_S: Final = 0.01
 IDLE_S: Final = 0.25
-"""Between two looks, while so much comes between them and otherwise."""
+"""Seconds between two checks: while at least `LEAST_BYTES` arrive between them, and otherwise."""
 
 PAGE_BYTES: Final = 4096
 
 
 @contextlib.contextmanager
 def written_early(folder: Path) -> Iterator[None]:
-    """Within it a thread looks at the file a server appends to, where systems take such advice.
+    """Watch the file that a server appends to in a thread, if the system supports such advice.
 
     Args:
-        folder: of the server; files in folders below it count too.
+        folder: Folder of the server; files in subfolders count too.
     """
     if not hasattr(os, "posix_fadvise"):
         yield
@@ -46,14 +46,14 @@ def _keep_looking(writes: EarlyWrites, stop: threading.Event) -> None:
     wait_s = IDLE_S
     while not stop.wait(wait_s):
         wait_s = IDLE_S
-        with contextlib.suppress(OSError):  # some file systems take no advice
+        with contextlib.suppress(OSError):  # some file systems do not support it
             if writes.begin():
                 wait_s = BUSY_S
     writes.close()
 
 
 class EarlyWrites:
-    """The file a server appends to, and how much of it the disk was told of."""
+    """The file that a server appends to, and how much of it has been passed to the disk."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -62,24 +62,24 @@ class EarlyWrites:
         self._told_bytes = 0
 
     def begin(self) -> bool:
-        """Has the disk begin with what has come.
+        """Make the disk begin to write what has been appended.
 
         Returns:
-            Whether it was worth it.
+            Whether there was enough to write.
         """
         if self._come() < LEAST_BYTES:
             self._follow()
         come = self._come()
         if come < LEAST_BYTES:
             return False
-        whole = come - (self._told_bytes + come) % PAGE_BYTES  # the last page is still filled
-        # Dirty pages are not dropped by this advice: their writing begins.
+        whole = come - (self._told_bytes + come) % PAGE_BYTES  # the last page is still being filled
+        # This advice does not drop dirty pages: it starts writing them.
         os.posix_fadvise(self._descriptor, self._told_bytes, whole, os.POSIX_FADV_DONTNEED)
         self._told_bytes += whole
         return True
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Close the file."""
         if self._path is not None:
             os.close(self._descriptor)
             self._path = None
@@ -90,7 +90,7 @@ class EarlyWrites:
         return os.fstat(self._descriptor).st_size - self._told_bytes
 
     def _follow(self) -> None:
-        """Each rewrite begins another file."""
+        """Switch to the newest file: each rewrite begins another one."""
         newest = max(self._appended(), default=None)
         if newest is None or newest[1] == self._path:
             return
@@ -101,6 +101,6 @@ class EarlyWrites:
 
     def _appended(self) -> Iterator[tuple[int, Path]]:
         for path in self._folder.rglob("*.aof"):
-            if not path.name.startswith("temp-"):  # what a rewrite makes
+            if not path.name.startswith("temp-"):  # written by a rewrite
                 with contextlib.suppress(OSError):
                     yield path.lstat().st_mtime_ns, path

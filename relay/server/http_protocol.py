@@ -1,14 +1,14 @@
 """The first bytes of every connection: uvicorn's HTTP protocol with bounds in time and size.
 
-A websocket handshake is judged here and handed to `frame_protocol.FrameProtocol` without building
-the request a second time; a listener with another `ws` class has it built. A small POST and
-a plain handshake are offered to an application that takes such (`small_post`, `plain_handshake`);
-all other requests stay with uvicorn, whose part of a connection begins with its first one. No query
-string is logged: it is the client's token.
+This module checks a websocket handshake and hands the connection to `frame_protocol.FrameProtocol`
+without building the request a second time; a listener with another `ws` class has it built. A small
+POST and a plain handshake are offered to an application that supports them (`small_post`,
+`plain_handshake`). uvicorn handles all other requests; its part of a connection begins with the
+first of them. Query strings are never logged: they contain the client's token.
 
-A request with `Upgrade` is the last one of its connection, whatever comes of it. The parser takes
-it to end at its head, so bytes behind it could be the body of one request or the head of the next:
-behind a proxy that shares connections among users that is another user's request.
+A request with `Upgrade` is the last one of its connection, whatever its result. The parser assumes
+that it ends at its head, so bytes after it could be its body or the head of the next request:
+behind a proxy that shares connections among users, that is another user's request.
 
     limits = ServerLimits(...)
     uvicorn.Config(app, http=http_protocol(limits), ws=FrameProtocol, ...)
@@ -42,7 +42,7 @@ BODY_HEADERS: Final = frozenset({b"content-length", b"transfer-encoding"})
 
 
 class _RefusedError(Exception):
-    """Raised through the parser to stop it; says what to answer."""
+    """Raised through the parser to stop it; the answer is in the protocol's `_refusal`."""
 
 
 class RelayHttpProtocol(HttpToolsProtocol):
@@ -55,24 +55,25 @@ class RelayHttpProtocol(HttpToolsProtocol):
     other_places: frozenset[int | str] = frozenset()
     answer_heads: AnswerHeads
 
-    # What they are before the first request, which most connections have one of at most.
+    # Values before the first request; as class attributes, because most connections have at most
+    # one request.
     cycle: Any = None
     flow: Any = None
     parser: Any = None
     timeout_keep_alive_task: Any = None
-    _begun = False  # uvicorn's part of it
-    _raw_bytes = 0  # read of a head that is not complete
-    _reading_bytes = 0  # size of the read that the parser has
-    _unread_bytes = 0  # of answers, when their client was last given time
-    _header_bytes = 0  # of the headers the parser told of
+    _begun = False  # whether uvicorn's part of the connection has begun
+    _raw_bytes = 0  # bytes read of a head that is not complete
+    _reading_bytes = 0  # size of the read being parsed
+    _unread_bytes = 0  # bytes of answers when the client was last given time
+    _header_bytes = 0  # of the headers that the parser has reported
     _head_complete = False
     _websocket = False
-    _last_head = False  # of this connection: what comes behind it is not read
+    _last_head = False  # of this connection: what follows is not read
     _at_work: RequestResponseCycle | None = None
     _refusal: tuple[int, str, str] | None = None
-    _post: list[bytes] | None = None  # parts of a body that may be here as a whole
+    _post: list[bytes] | None = None  # parts of a body that may be complete in this read
     _forwarded = False  # by a proxy
-    _unwanted = False  # the body that still comes: its request was answered
+    _unwanted = False  # a body is still arriving for a request already answered
 
     def __init__(self, **arguments: Any) -> None:
         self._arguments = arguments
@@ -90,7 +91,7 @@ class RelayHttpProtocol(HttpToolsProtocol):
         self._begun = True
         transport = self.transport
         super().__init__(**self._arguments)
-        # As uvicorn's own `connection_made`, which has uvloop make a socket for each address.
+        # Like uvicorn's own `connection_made`, which makes uvloop create a socket for each address.
         self.access_log = False
         self.transport = transport
         self.flow = FlowControl(transport)
@@ -115,13 +116,13 @@ class RelayHttpProtocol(HttpToolsProtocol):
                 return
             self._begin()
         if self._refusal is not None or self._last_head or self.parser is None:
-            return  # answered, or about to be; what still comes is of no interest
+            return  # answered, or about to be; further data is ignored
         self.limits.idle.remove(self)
         if self.timeout_keep_alive_task is not None:
             self._unset_keepalive_if_required()
         self._reading_bytes = len(data)
         if self._head_complete and self._all_answered():
-            self._begin_head()  # empty lines may come before it, of which the parser does not tell
+            self._begin_head()  # empty lines may precede it, which the parser does not report
             self._raw_bytes = 0
         try:
             self.parser.feed_data(data)
@@ -134,13 +135,13 @@ class RelayHttpProtocol(HttpToolsProtocol):
             if self._post is not None:
                 self._no_small_post(self._post)
             if not self._head_complete:
-                # The parser tells of a header when it is complete; this bounds what it holds back.
+                # The parser reports a header only once it is complete; this bounds what it buffers.
                 self._raw_bytes += len(data)
                 if self._raw_bytes > self.limits.max_head_bytes:
                     self._answer(431, "request header too large", "head_too_large")
 
     def _offer_handshake(self, data: bytes) -> bool:
-        """Hand the connection over where it begins with a plain handshake."""
+        """Hand the connection over if it begins with a plain handshake; return whether it did."""
         limits, transport = self.limits, self.transport
         if len(data) > min(limits.max_request_line_bytes, limits.max_head_bytes):
             return False
@@ -171,7 +172,7 @@ class RelayHttpProtocol(HttpToolsProtocol):
         self.url = b""
         self.headers = []
         self.expect_100_continue = self._forwarded = False
-        if self._head_complete:  # behind another request in the same read
+        if self._head_complete:  # after another request in the same read
             self._begin_head()
             self._raw_bytes = -self._reading_bytes
         self._header_bytes = 0
@@ -222,7 +223,7 @@ class RelayHttpProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self.transport.is_closing():
             self._watch_unread()
-        # A body that goes on has a time too, or a few bytes now and then would keep it for ever.
+        # A body that continues has a time-out too: otherwise a few bytes now and then keep it open.
         if self.cycle is not None and self.cycle.more_body:
             self._unwanted = True
             self.limits.handshakes.add(self, self.transport.abort, self.loop)
@@ -232,7 +233,7 @@ class RelayHttpProtocol(HttpToolsProtocol):
         return cycle is not None and cycle.response_complete and not cycle.more_body
 
     def _begin_head(self) -> None:
-        """A further request of this connection."""
+        """Begin a further request of this connection."""
         self._head_complete = False
         self.limits.handshakes.add(self, self._handshake_timed_out, self.loop)
 
@@ -255,12 +256,12 @@ class RelayHttpProtocol(HttpToolsProtocol):
         self.cycle.keep_alive = False
 
     def _begin_request(self) -> None:
-        """Hands a request whose head is complete to uvicorn."""
+        """Hand a request whose head is complete to uvicorn."""
         self._begin_scope()
         super().on_headers_complete()
 
     def _begin_scope(self) -> None:
-        """Makes what ASGI wants to know of a request; small ones need none of it."""
+        """Build the ASGI scope of a request; small requests do not need it."""
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expects
@@ -293,16 +294,16 @@ class RelayHttpProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def post_answered(self) -> None:
-        """The answer to a small request is written."""
+        """Continue after the answer to a small request was written."""
         if self.pipeline or self.transport.is_closing():
             self.on_response_complete()
             return
         self.server_state.total_requests += 1
-        # A timer of its own, as uvicorn has it, would cost more than the rest of this.
+        # A separate timer, as uvicorn uses, would cost more than everything else here.
         self.limits.idle.add(self, self.timeout_keep_alive_handler, self.loop)
 
     def _no_small_post(self, parts: list[bytes]) -> None:
-        """Has uvicorn handle a request from its head on, of which these parts are here."""
+        """Let uvicorn handle a request from its head on, with these parts of its body."""
         self._post = None
         self._begin_request()
         for part in parts:
@@ -315,10 +316,10 @@ class RelayHttpProtocol(HttpToolsProtocol):
         raise _RefusedError(text)
 
     def _answer(self, status: int, text: str, reason: str, headers: Headers | None = None) -> None:
-        """Refuse what was read, and read on without looking until the client has the answer.
+        """Refuse what was read, and ignore further input until the client has the answer.
 
-        Where former requests wait for theirs, the last of these ends the connection instead, and
-        so does the time that a head may take.
+        If former requests still wait for theirs, the last of those answers ends the connection
+        instead, or else the time-out for a head does.
         """
         self._refusal = (status, text, reason)
         self.limits.refused[reason] += 1
@@ -329,7 +330,7 @@ class RelayHttpProtocol(HttpToolsProtocol):
                 cycle.keep_alive = False
                 self.limits.handshakes.add(self, self.transport.abort, self.loop)
                 return
-            cycle.disconnected = True  # it is the body that is refused
+            cycle.disconnected = True  # its body is what is refused
             cycle.message_event.set()
         self.transport.write(http_answer(status, text.encode(), headers))
         if self.transport.can_write_eof():
@@ -347,7 +348,7 @@ class RelayHttpProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def _disconnected(self) -> None:
-        # uvicorn tells the last request only: one before it would write to a closed transport.
+        # uvicorn notifies only the last request: an earlier one would write to a closed transport.
         if self._at_work is not None:
             self._at_work.disconnected = True
 
@@ -366,7 +367,7 @@ class RelayHttpProtocol(HttpToolsProtocol):
         self._watch_unread()
 
     def _watch_unread(self) -> None:
-        """Gives the client time to read some of what waits for it."""
+        """Give the client time to read some of what waits for it."""
         self._unread_bytes = self.transport.get_write_buffer_size()
         if self._unread_bytes:
             self.limits.unread.add(self, self._still_unread, self.loop)
@@ -416,7 +417,7 @@ class RelayHttpProtocol(HttpToolsProtocol):
         protocol.run(self.app, scope, handshake.key, early)
 
     def _leave(self) -> None:
-        """Nothing of HTTP outlives the upgrade; parser and protocol would hold each other."""
+        """Release everything of HTTP at the upgrade; parser and protocol reference each other."""
         self.connections.discard(self)
         self.limits.unread.remove(self)
         self._arguments = {}
@@ -425,7 +426,7 @@ class RelayHttpProtocol(HttpToolsProtocol):
 
 
 def _host_and_port(name: Any) -> tuple[str, int] | None:
-    """Of a socket's name; None where it has no such: a Unix socket, or nothing is known."""
+    """Return host and port of a socket's name; None for a Unix socket, or if unknown."""
     return (name[0], name[1]) if isinstance(name, tuple) else None
 
 
@@ -436,14 +437,15 @@ def http_protocol(
     take_handshake: TakeHandshake | None = None,
     other_places: Iterable[int | str] = (),
 ) -> type[RelayHttpProtocol]:
-    """The protocol class for uvicorn's `http` option.
+    """Return the protocol class for uvicorn's `http` option.
 
     Args:
-        limits: shared by all its connections.
-        take_post: is offered small POSTs.
-        post_paths: to these paths.
-        take_handshake: gets plain handshakes; `FrameProtocol` is the `ws` class then.
-        other_places: ports where all of them go by ASGI.
+        limits: Limits shared by all its connections.
+        take_post: Function that small POSTs are offered to.
+        post_paths: Paths whose POSTs are offered.
+        take_handshake: Function that gets plain handshakes; the `ws` class must then be
+            `FrameProtocol`.
+        other_places: Ports where all handshakes go through ASGI.
     """
     bound = {
         "limits": limits,

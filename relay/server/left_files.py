@@ -1,11 +1,12 @@
-"""Files that the bundled server has left, given back to the disk in steps.
+"""Free the disk space of files that the bundled server abandons, in steps.
 
-When a rewrite of its append-only file is done, the server removes the files before it, and waits
-until the disk has the list of those that are left. Where 256 MiB are freed in one piece, the disk
-does that first: 160 ms in which nobody is served, every other second with messages of 16 KiB (seen
-on ext4 with `discard`). So what will be left is opened before, which keeps it, and made smaller
-step by step once it has no name any more; the disk has time for the server in between. What the
-disk has not got of it by then would keep it as busy, so that is written before the rewrite begins.
+When a rewrite of its append-only file is done, the server removes the previous files and waits
+until the disk has synced the list of the remaining ones. If 256 MiB are freed in one piece, the
+disk does that first: 160 ms in which no client is served, every other second with messages of 16
+KiB (seen on ext4 with `discard`). So this module opens the files before they are removed, which
+keeps their space allocated, and truncates them step by step once they have no name any more; in
+between, the disk has time for the server. Data not yet written by then would keep the disk just as
+busy, so it is synced before the rewrite begins.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from typing import Final
 
 STEP_BYTES: Final = 8 << 20
 STEP_S: Final = 0.005
-"""Between two steps: a GiB takes a second or two."""
+"""Seconds between two steps: freeing a GiB takes a second or two."""
 
 PATTERNS: Final = ("*.aof", "*.rdb")
 
 
 class LeftFiles:
-    """Files of a server that it may leave.
+    """Files of a server that it may abandon.
 
     Args:
-        folder: of the server; those in folders below it count too.
+        folder: Folder of the server; files in subfolders count too.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -35,9 +36,9 @@ class LeftFiles:
         self._held: dict[tuple[int, int], int] = {}  # descriptor by device and inode
 
     def hold(self) -> None:
-        """Keeps what there is now, for when it is left, and has the disk write all of it.
+        """Open the current files, to keep them when they are removed, and sync them to the disk.
 
-        What cannot be opened is not kept.
+        Files that cannot be opened are skipped.
         """
         for path in self._paths():
             with contextlib.suppress(OSError):
@@ -49,10 +50,11 @@ class LeftFiles:
                 os.fsync(held)
 
     def free(self, wait: Callable[[float], bool]) -> None:
-        """Frees what has no name any more.
+        """Free the held files that have no name any more.
 
         Args:
-            wait: waits so many seconds between two steps; True: there is no time for more.
+            wait: Waits the given number of seconds between two steps; returns True if there is no
+                time for more.
         """
         for key, descriptor in list(self._held.items()):
             found = os.fstat(descriptor)
@@ -65,7 +67,7 @@ class LeftFiles:
             os.close(self._held.pop(key))
 
     def close(self) -> None:
-        """Lets go of everything: what has no name is freed in one piece."""
+        """Close all files: those without a name are freed in one piece."""
         while self._held:
             os.close(self._held.popitem()[1])
 

@@ -1,9 +1,9 @@
 """How the processes of one relay notice each other's end: pipes, never polling.
 
-Every child holds the reading end of its own *lifeline*, a pipe nobody ever writes to; only the
+Every child holds the reading end of its own *lifeline*, a pipe that is never written to; only the
 parent holds the other end. Whatever ends the parent, `kill -9` included, closes it, and the child
-reads end-of-file. A child says "ready" the other way round: one line into a pipe of which the
-parent holds the reading end.
+reads end-of-file. A child reports that it is ready in the other direction: one line into a pipe
+whose reading end the parent holds.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ READY_LINE = b"ready\n"
 
 
 def watch_parent(lifeline_fd: int, *, grace_s: float) -> None:
-    """End this process when the parent is gone: first as by SIGTERM, after `grace_s` at once.
+    """End this process when the parent is gone: by SIGTERM, then at once after `grace_s` seconds.
 
-    A thread waits for it, not the event loop: a blocked loop must not outlive its parent.
+    A thread waits for that, so that even a process with a blocked event loop ends.
     """
     threading.Thread(
         target=_await_end, args=(lifeline_fd, grace_s), name="lifeline", daemon=True
@@ -39,13 +39,13 @@ def _await_end(lifeline_fd: int, grace_s: float) -> None:
 
 
 def await_eof(fd: int) -> None:
-    """Block until the other end of a pipe was closed by its last holder."""
+    """Block until the last holder of a pipe's other end has closed it."""
     while os.read(fd, 1):
         pass
 
 
 def tell_ready(ready_fd: int) -> None:
-    """Tell the parent, once, that this process does its work now."""
+    """Notify the parent, once, that this process is ready."""
     with contextlib.suppress(BrokenPipeError):
         os.write(ready_fd, READY_LINE)
     os.close(ready_fd)

@@ -1,6 +1,6 @@
-"""Bounds of the public listener, and how often each one bit.
+"""Bounds of the public listener, and how often each was exceeded.
 
-One object serves all connections of a worker: `http_protocol` binds it to the protocol classes.
+All connections of a worker share one object: `http_protocol` binds it to the protocol classes.
 """
 
 from __future__ import annotations
@@ -17,44 +17,50 @@ from relay.server.turns import Turns
 
 HANDSHAKE_TIMEOUT_S: Final = 10.0
 MAX_REQUEST_LINE_BYTES: Final = 8 * 1024
-"""Path and query string; the token is the query string and has some 300 bytes."""
+"""Maximum size of path and query string; the query string is the token, of about 300 bytes."""
 MAX_HEAD_BYTES: Final = 16 * 1024
-"""Request line and all headers."""
+"""Maximum size of request line and all headers."""
 MAX_PIPELINED: Final = 64
-"""Requests of one connection that wait for the answer to one before them: whole scopes with their
-headers. Clients that pipeline send a dozen."""
+"""Maximum number of requests of one connection that wait for the answer to an earlier one: each
+takes a whole scope with its headers. Clients that pipeline send a dozen.
+"""
 KEEP_ALIVE_S: Final = 75
-"""Between two requests of one connection. Relays keep theirs for 15 s (ours) or 90 s (the
-reference), and what they send while it is being closed here costs them another try."""
+"""Seconds between two requests of one connection, at most. Relays keep connections open for 15 s
+(ours) or 90 s (the reference relay); a request that they send while it is being closed here
+costs them a retry.
+"""
 FULL_READ_BYTES: Final = 256_000
-"""A read of that size leaves more in the kernel. uvloop reads up to 32 such pieces in one turn of
-the loop, which may take seconds; others are let in after each."""
+"""Size of a read after which the kernel probably has more. uvloop reads up to 32 such pieces in one
+turn of the loop, which may take seconds; other connections get a turn after each.
+"""
 MAX_TURN_PINGS: Final = 64
-"""A connection that sends so many pings without a pause is read no further..."""
+"""Number of pings without a pause after which a connection is not read..."""
 PINGS_PAUSE_S: Final = 0.064
-"""... for this long: 128 are one read, so 2,000 a second."""
+"""... for this many seconds: 128 pings are one read, so 2,000 per second."""
 DISCARDED_BYTES_PER_S: Final = 16 << 20
-"""What a worker reads of connections that are being closed, all together. It is thrown away but the
-peer's close frame: one peer gets rid of a message that was too large, many slow down nobody."""
+"""Bytes per second that a worker reads of connections being closed, all together. Everything except
+the peer's close frame is discarded: one peer can finish sending a message that was too large,
+and many do not slow down other clients.
+"""
 CLOSE_TIMEOUT_S: Final = 2.0
-"""For the peer's close frame, and for the kernel to drain."""
+"""Seconds to wait for the peer's close frame, and for the kernel to drain."""
 
 
 @dataclass(slots=True)
 class ServerLimits:
-    """What one worker's listener bears.
+    """Limits of one worker's listener.
 
     Attributes:
-        handshake_timeout_s: from the connection, or the first byte of a later request, to the end
-            of the request's headers.
-        answer_timeout_s: for a client to read some of an answer.
-        max_message_bytes: of one websocket message.
-        partial_bytes: of incomplete messages of all connections together.
-        max_request_line_bytes: of path and query string; beyond it 414.
-        max_head_bytes: of request line and headers; beyond it 431.
-        keep_alive_s: between two requests of one connection.
-        rules: of a websocket that sets none of its own.
-        refused: count by reason of what was refused before a websocket began.
+        handshake_timeout_s: Seconds from the connection, or from the first byte of a later request,
+            to the end of the request's headers.
+        answer_timeout_s: Seconds within which a client must read some of an answer.
+        max_message_bytes: Size of one websocket message.
+        partial_bytes: Size of the incomplete messages of all connections together.
+        max_request_line_bytes: Size of path and query string; beyond it the answer is 414.
+        max_head_bytes: Size of request line and headers; beyond it the answer is 431.
+        keep_alive_s: Seconds between two requests of one connection.
+        rules: Rules of a websocket that sets none of its own.
+        refused: Number of refusals before a websocket began, by reason.
     """
 
     handshake_timeout_s: float = HANDSHAKE_TIMEOUT_S
@@ -82,7 +88,9 @@ class ServerLimits:
         self.idle = Deadlines(self.keep_alive_s)
 
     def discard_pause_s(self, now: float) -> float:
-        """Count a full read of a connection that is being closed; how long it is not read then."""
+        """Count a full read of a connection being closed; return the seconds until it may be
+        read.
+        """
         taken_s = FULL_READ_BYTES / DISCARDED_BYTES_PER_S
         self._discarded_until = max(self._discarded_until, now) + taken_s
         return self._discarded_until - now

@@ -1,13 +1,13 @@
 """Listening addresses: their text form, and the sockets the parent opens for them.
 
-The supervisor opens every listener once and hands the file descriptors to its workers. A port in
-use is therefore told before anything else has started, and a worker that dies or is replaced
-never closes the door: connections wait in the backlog until another worker accepts them.
+The supervisor opens every listener once and passes the file descriptors to its workers. A port in
+use is therefore reported before anything else has started, and the listener stays open when a
+worker dies or is replaced: connections wait in the backlog until another worker accepts them.
 
     [::]:8080        every address, IPv4 and IPv6 through one dual-stack socket
     0.0.0.0:8080     every IPv4 address
     :8080            the same as [::]:8080
-    localhost:8080   every address the name stands for
+    localhost:8080   every address that the host name resolves to
     /run/rmb.sock    a Unix socket, also written unix:/run/rmb.sock
 """
 
@@ -24,22 +24,24 @@ from dataclasses import dataclass
 from typing import Final
 
 MAX_UNIX_PATH_BYTES: Final = 100
-"""The kernel's bound is 108 bytes on Linux and 104 on macOS, the closing zero included."""
+"""Maximum length of a path. The kernel's bound is 108 bytes on Linux and 104 on macOS, including
+the final zero.
+"""
 
 MAX_PORT: Final = 65535
 
 ANY_PORT_TRIES: Final = 5
-"""For port 0: what one address of a name gets may be in use at another of its addresses."""
+"""Attempts for port 0: the port that one address of a host name gets may be in use at another."""
 
 _STALE_PROBE_TIMEOUT_S: Final = 1.0
 
 
 OWN_LISTENERS: Final = ("sbd", "mux")
-"""Protocols that may have listeners of their own, by the sections of their settings."""
+"""Protocols that may have separate listeners, by the sections of their settings."""
 
 
 class ListenError(Exception):
-    """An address that cannot be understood or listened on; the text is for the operator."""
+    """An address that is invalid or cannot be listened on; the text is for the operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ def parse_listen(text: str) -> ListenAddress:
     """Read one listening address.
 
     Raises:
-        ListenError: The text is none of the forms shown at the top of this module.
+        ListenError: The text has none of the forms shown at the top of this module.
     """
     text = text.strip()
     if text.startswith(("unix:", "/")):
@@ -86,7 +88,7 @@ def parse_listen(text: str) -> ListenAddress:
             f"listening address {text!r}: an IPv6 address stands in brackets, [{host}]:{port_text}"
         )
     try:
-        host.encode("idna")  # as the look-up of it does
+        host.encode("idna")  # as its look-up does
     except ValueError:
         raise ListenError(
             f"listening address {text!r}: the host is invalid; use host:port, [IPv6]:port or "
@@ -114,10 +116,11 @@ def _unix_path(text: str) -> str:
 
 
 def open_listeners(address: ListenAddress, backlog: int) -> list[socket.socket]:
-    """Open, bind and listen; a name that stands for several addresses gives several sockets.
+    """Open, bind and listen; a host name with several addresses yields several sockets.
 
     Raises:
-        ListenError: The address is in use, is not ours, may not be used, or does not resolve.
+        ListenError: The address is in use, is not one of this machine's, is not permitted, or does
+            not resolve.
     """
     if address.path:
         return [_listen_unix(address, backlog)]
@@ -145,7 +148,7 @@ def _listen_at(
     address: ListenAddress,
     backlog: int,
 ) -> list[socket.socket]:
-    """Listens at all places of one name, at one port."""
+    """Listen at all addresses of one host name, at one port."""
     listeners: list[socket.socket] = []
     port = address.port
     try:
@@ -161,7 +164,7 @@ def _listen_at(
 
 
 def bound_address(listener: socket.socket) -> ListenAddress:
-    """Where a socket really listens: tells the port that 0 stood for."""
+    """Return the address where a socket actually listens, with the port chosen for 0."""
     name = listener.getsockname()
     if listener.family == socket.AF_UNIX:
         return ListenAddress(path=name)
@@ -182,7 +185,7 @@ def _listen_everywhere(address: ListenAddress, backlog: int) -> socket.socket:
     if socket.has_dualstack_ipv6():
         place = ("::", address.port, 0, 0)
         return _listen_tcp(socket.AF_INET6, place, address, backlog, dual_stack=True)
-    # A machine without IPv6: every address there is, is an IPv4 one.
+    # A machine without IPv6 has IPv4 addresses only.
     return _listen_tcp(
         socket.AF_INET, ("0.0.0.0", address.port), address, backlog, dual_stack=False
     )
@@ -202,7 +205,7 @@ def _listen_tcp(
         raise ListenError(_explain(address, error)) from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Connections get these two from their listener, at no price.
+        # Connections inherit these two from their listener at no cost.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if family == socket.AF_INET6:
@@ -221,7 +224,7 @@ def _listen_unix(address: ListenAddress, backlog: int) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.bind(address.path)
-        # Who may connect is decided by the folder: a proxy usually runs as another user.
+        # The folder decides which users may connect: a proxy usually runs as another user.
         os.chmod(address.path, 0o666)
         listener.listen(backlog)
     except OSError as error:
@@ -232,7 +235,7 @@ def _listen_unix(address: ListenAddress, backlog: int) -> socket.socket:
 
 
 def _remove_stale_socket(address: ListenAddress) -> None:
-    """Remove what a killed process left behind, but nothing else and nothing in use."""
+    """Remove a socket that a killed process left behind, but nothing else and nothing in use."""
     try:
         mode = os.stat(address.path).st_mode
     except FileNotFoundError:

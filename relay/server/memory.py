@@ -1,4 +1,4 @@
-"""How much memory this machine has, or the container or service this process runs in."""
+"""How much memory is available: that of this machine, container or service."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Final
 CGROUPS: Final = Path("/sys/fs/cgroup")
 OWN_CGROUP: Final = Path("/proc/self/cgroup")
 UNIFIED: Final = "0::"
-"""Begins the line of `OWN_CGROUP` with the place in the one hierarchy of version 2."""
+"""Prefix of the line in `OWN_CGROUP` with the path in the single hierarchy of version 2."""
 V1_LIMIT: Final = "memory/memory.limit_in_bytes"
 
 
 def machine_bytes(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> int:
-    """The least of the machine's memory and the limits of the control groups around this process.
+    """Return the smallest of the machine's memory and the limits of all enclosing control groups.
 
     Args:
-        cgroups: where the system shows control groups.
-        own: file that names those of this process.
+        cgroups: Folder where the system shows control groups.
+        own: File that names the control groups of this process.
     """
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     found = [_limit(cgroups / V1_LIMIT)]
@@ -31,7 +31,7 @@ def machine_bytes(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> int:
 
 
 def _limit(path: Path) -> int:
-    """The number in a file; 0 where there is none, or it says that there is no limit."""
+    """Return the number in a file; 0 if the file is missing or states that there is no limit."""
     text = _text(path).strip()
     return int(text) if text.isdecimal() else 0
 

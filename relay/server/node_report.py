@@ -1,8 +1,8 @@
-"""What a relay uses of its machine: told to Redis by the supervisor, shown as *Nodes*.
+"""What a relay uses of its machine: a report in Redis, which the site shows as *Nodes*.
 
-Each `INTERVAL_S` the supervisor looks at its processes in `/proc`, at the machine and at the disk
-below the data folder, and writes one JSON document into the hash `relay:nodes`. It does so in a
-thread of its own process: workers take no part in it. `relay.ops.nodes` reads it.
+Every `INTERVAL_S` the supervisor checks its processes in `/proc`, the machine, and the disk that
+holds the data folder, and writes one JSON document into the hash `relay:nodes`. It does so in a
+thread of its own process; workers are not involved. `relay.ops.nodes` reads it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ from relay.server.memory import machine_bytes
 
 INTERVAL_S: Final = 10.0
 DISK_INTERVAL_S: Final = 60.0
-"""Between two walks through the data folder."""
+"""Seconds between two walks through the data folder."""
 MAX_PROCESSES: Final = 200
 MAX_FILES: Final = 20_000
-"""Looked at in one walk through a folder; the sum of a larger one is its least."""
+"""Maximum number of files checked in one walk through a folder; the sum reported for a larger
+folder is a lower bound.
+"""
 MAX_USS_BYTES: Final = 1 << 30
-"""Of a process that is larger the private memory is not looked at: the kernel reads every page."""
+"""Size of a process above which its private memory is not measured: the kernel reads every page."""
 PROC: Final = Path("/proc")
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
@@ -42,13 +44,14 @@ log = logging.getLogger("relay.supervisor")
 
 
 class NodeReport:
-    """What is told of one relay on one machine; `look` is called from time to time."""
+    """Report about one relay on one machine; `look` is called from time to time."""
 
     def __init__(self, kept: Callable[[], Mapping[int, str]], folders: Mapping[str, Path]) -> None:
-        """
+        """Prepare to report.
+
         Args:
-            kept: gives the names of the supervisor's present children, by process id.
-            folders: what of the relay's data is below which path, by its use.
+            kept: Returns the names of the supervisor's current children, by process id.
+            folders: Paths of the relay's data, by their use.
         """
         self._kept = kept
         self._folders = folders
@@ -57,7 +60,7 @@ class NodeReport:
         self._disks_at = float("-inf")
 
     def look(self) -> dict[str, Any]:
-        """Everything as of now; what this system does not tell is null."""
+        """Return the current report; what this system does not provide is null."""
         now = time.monotonic()
         processes = [self._process(pid, name, now) for pid, name in self._named()]
         self._ticks = {pid: told for pid, told in self._ticks.items() if told[0] == now}
@@ -77,7 +80,7 @@ class NodeReport:
         }
 
     def _named(self) -> list[tuple[int, str]]:
-        """The supervisor, its children and all below them, by process id."""
+        """Return the supervisor, its children and all their descendants: process id and name."""
         found = [(os.getpid(), "supervisor")]
         waiting = sorted(self._kept().items())
         while waiting and len(found) < MAX_PROCESSES:
@@ -88,7 +91,7 @@ class NodeReport:
         return found
 
     def _process(self, pid: int, name: str, now: float) -> dict[str, Any] | None:
-        """One process; None where it has ended."""
+        """Return the figures of one process; None if it has ended."""
         stat = _text(pid, "stat").rpartition(")")[2].split()
         if PROC.is_dir() and len(stat) < 22:
             return None
@@ -106,13 +109,13 @@ class NodeReport:
 
 
 def disk(use: str, path: Path) -> dict[str, Any]:
-    """What a file or folder takes, and how full the disk below it is."""
+    """Return how much a file or folder takes, and how full its disk is."""
     used = files = 0
     for each in _files(path):
         files += 1
         if files > MAX_FILES:
             break
-        with contextlib.suppress(OSError):  # removed meanwhile
+        with contextlib.suppress(OSError):  # removed in the meantime
             used += each.stat(follow_symlinks=False).st_blocks * 512
     told = {"use": use, "path": str(path), "used_bytes": used, "partial": files > MAX_FILES}
     with contextlib.suppress(OSError):
@@ -122,7 +125,7 @@ def disk(use: str, path: Path) -> dict[str, Any]:
 
 
 async def publish(report: NodeReport, redis_url: str) -> None:
-    """Tell Redis until cancelled; while it is away nothing is told."""
+    """Write reports to Redis until cancelled; while Redis is unavailable nothing is written."""
     name = f"{socket.gethostname()} {os.getpid()}"
     pipe = RedisPipe.to(redis_url, "node", quiet=True)
     pipe.start()
@@ -142,7 +145,7 @@ async def publish(report: NodeReport, redis_url: str) -> None:
 
 def _files(path: Path) -> Iterator[os.DirEntry[str] | Path]:
     if not path.is_dir():
-        # A database has a journal and more beside it.
+        # A database file has a journal and other files next to it.
         yield from path.parent.glob(f"{path.name}*")
         return
     waiting = [os.fspath(path)]
@@ -164,14 +167,14 @@ def _children(pid: int) -> list[int]:
 
 
 def _private_bytes(pid: int) -> int | None:
-    """Memory that is this process's alone."""
+    """Return the memory that a process does not share with others."""
     lines = [line.split() for line in _text(pid, "smaps_rollup").splitlines()]
     private = [int(words[1]) for words in lines if words[0].startswith("Private_")]
     return 1024 * sum(private) if private else None
 
 
 def _open_files(pid: int) -> tuple[int | None, int | None]:
-    """How many there are, and how many there may be."""
+    """Return the number of open files of a process, and its limit."""
     try:
         count = len(os.listdir(PROC / str(pid) / "fd"))
     except OSError:

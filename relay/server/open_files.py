@@ -1,4 +1,4 @@
-"""Raises the limit of open files: each session is one, and the usual limit is 1,024."""
+"""Raise the limit of open files: each session is one, and the usual limit is 1,024."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import resource
 from typing import Final
 
 MOST_OPEN_FILES: Final = 1024 * 1024
-"""Linux' own ceiling for a process unless it was raised; some systems name no other."""
+"""Linux' own ceiling for a process unless it was raised; for systems that report no other limit."""
 
 
 def raise_limit() -> str:
-    """Raise this process's soft limit, which its children inherit; tells what was done."""
+    """Raise this process's soft limit, which its children inherit, and describe the result."""
     before, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
     if before == resource.RLIM_INFINITY or before >= wanted:
@@ -23,7 +23,7 @@ def raise_limit() -> str:
 
 
 def current_limit() -> int | None:
-    """The soft limit; None is none."""
+    """Return the soft limit; None if there is no limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if soft == resource.RLIM_INFINITY else soft
 

@@ -1,4 +1,4 @@
-"""What a process of the relay says for people, on an output that it shares with the others."""
+"""Messages to people from a process of the relay, on an output shared with other processes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TextIO
 
 
 def say(text: str, to: TextIO | None = None) -> None:
-    """Write lines at once.
+    """Write lines in a single call.
 
-    `print` writes the end of a line by itself where Python does not buffer (`PYTHONUNBUFFERED`, in
-    most containers), and a log line of another process comes between.
+    `print` writes the end of a line separately if Python does not buffer (`PYTHONUNBUFFERED`, in
+    most containers), so that a log line of another process can come between.
 
     Args:
-        text: without the last line end.
-        to: the standard output unless given.
+        text: Text without the final line end.
+        to: Output; standard output if None.
     """
     output = to or sys.stdout
     output.write(f"{text}\n")

@@ -1,9 +1,10 @@
-"""A websocket handshake that came in one piece, for an application that answers such without ASGI.
+"""A websocket handshake that arrived in one piece, for applications that answer it without ASGI.
 
 After a restart all clients of a relay sign in at once, and parser, scope, task and coroutines of
-ASGI cost more than the rest of it. So `http_protocol` reads the usual request for itself: the first
-bytes of a TCP connection, whole, to `/` with a token and without a subprotocol. Whatever differs
-(another path, a proxy's headers, a body, a header twice) takes the usual way, which judges it.
+ASGI cost more than the rest of a sign-in. So `http_protocol` reads the usual request itself: the
+first bytes of a TCP connection, complete, to `/` with a token and without a subprotocol. A request
+that differs in any way (another path, a proxy's headers, a body, a repeated header) goes through
+ASGI, which decides about it.
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ _ELSEWHERE: Final = frozenset(
         b"sec-websocket-protocol",
     }
 )
-"""Headers whose requests take the usual way."""
+"""Headers whose requests go through ASGI."""
 
 logger = logging.getLogger(__name__)
 
 
 class Plain(NamedTuple):
-    """What such a request says.
+    """Contents of such a request.
 
     Attributes:
-        query: the query string.
-        key: of the websocket handshake.
+        query: Query string.
+        key: Key of the websocket handshake.
     """
 
     query: bytes
@@ -53,14 +54,14 @@ class Plain(NamedTuple):
 
 
 def read(data: bytes) -> Plain | None:
-    """Read what a connection began with; None where it takes the usual way."""
+    """Read the first bytes of a connection; None if the request has to go through ASGI."""
     match = _REQUEST.fullmatch(data)
     if match is None:
         return None
     query, head = match.groups()
     headers: dict[bytes, bytes] = {}
     lines = head.split(b"\r\n")
-    lines.pop()  # the empty rest behind the last one
+    lines.pop()  # the empty rest after the last one
     for line in lines:
         name, _, value = line.partition(b":")
         headers[name.lower()] = value.strip(_BLANKS)
@@ -82,10 +83,10 @@ class PlainHandshake:
     """One handshake, to be accepted or refused.
 
     Attributes:
-        socket: of the connection; it may be over.
-        query: the query string.
-        address: of the client, without a port.
-        user_agent: what the client says it is.
+        socket: Socket of the connection, which may have ended.
+        query: Query string.
+        address: Address of the client, without a port.
+        user_agent: User-Agent header of the client.
     """
 
     __slots__ = ("_key", "address", "query", "socket", "user_agent")
@@ -96,12 +97,12 @@ class PlainHandshake:
         self.query, self._key, self.user_agent = request
 
     def accept(self) -> None:
-        """Make it a websocket."""
+        """Accept the handshake: the connection becomes a websocket."""
         logger.debug("%s websocket accepted", self.socket.remote)
         self.socket.accept(switching_protocols(self._key))
 
     def refuse(self, status: int, text: str) -> None:
-        """Answer over HTTP; nothing happens where the client is gone."""
+        """Refuse the handshake over HTTP; does nothing if the client is gone."""
         if not self.socket.over:
             logger.debug("%s websocket refused: %d", self.socket.remote, status)
             self.socket.refuse(http_answer(status, text.encode()))

@@ -1,9 +1,9 @@
-"""What must be true before the first worker starts: run once per start, in a process of its own.
+"""Preparation that must succeed before the first worker starts: run once per start, in a process.
 
-Checks Redis and the database, makes the tables of an own SQLite file, announces twins and limits
-(they may have changed while Redis was down) and, in embedded mode, adds the demo twins and the
-first operator. The outcome goes to the supervisor as one JSON object on standard output; standard
-error is for the operator.
+It checks Redis and the database, creates the tables of a SQLite file of its own, announces twins
+and limits (they may have changed while Redis was down) and, in embedded mode, adds the demo twins
+and the first operator. It passes the result to the supervisor as one JSON object on standard
+output; standard error is for the operator.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ REFUSED = 2
 
 @dataclass(slots=True)
 class Prepared:
-    """What the start-up summary tells."""
+    """Facts for the start-up summary."""
 
     redis: str = ""
     redis_away: str = ""
-    """Why Redis does not answer."""
+    """Reason why Redis does not answer; empty if it does."""
     database: str = ""
     twins: int = 0
     warnings: list[str] = field(default_factory=list)
     operator: str = ""
     password: str = ""
-    """One-time password of `operator`, only on the start that made it."""
+    """One-time password of `operator`, only on the start that created it."""
 
 
 class RefusedError(Exception):
-    """The relay cannot run like this; the text is for the operator."""
+    """The relay cannot run with this setup; the text is for the operator."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prepare; 0, or 2 with a message when the relay cannot run."""
+    """Prepare, and return the exit code: 0, or 2 with a message if the relay cannot run."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--embedded", action="store_true")
     options = parser.parse_args(arguments)
-    gc.disable()  # what is imported stays, and this process does not
+    gc.disable()  # imports are never freed, and the process is short-lived
     try:
         set_up_django()
         prepared = prepare(embedded=options.embedded)
@@ -64,15 +64,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return REFUSED
     json.dump(asdict(prepared), sys.stdout)
-    gc.freeze()  # a last look through all of it would take a quarter of this process's time
+    gc.freeze()  # the final collection would take a quarter of the run time
     return 0
 
 
 def prepare(*, embedded: bool) -> Prepared:
-    """Bring Redis and the database into shape.
+    """Prepare Redis and the database.
 
     Raises:
-        RefusedError: The database cannot be used.
+        RefusedError: The database cannot be used, or demo twins would be reachable from other
+            machines.
         RedisRefusedError: Redis cannot be used.
     """
     # Models exist only once Django is set up.
@@ -94,10 +95,10 @@ def prepare(*, embedded: bool) -> Prepared:
             _add_operator(prepared)
         elif services.in_registry():
             _refuse_demo_twins()
-        pending.mark_all()  # a worker publishes what Redis does not take now
+        pending.mark_all()  # a worker publishes what Redis cannot take now
         if findings.reachable:
             pending.settle()
-            with contextlib.suppress(RedisError):  # without it alarms may come early
+            with contextlib.suppress(RedisError):  # if this fails, alarms may come early
                 starting.begin(client())
         prepared.twins = Twin.objects.count()
     except DatabaseError as error:
@@ -111,7 +112,7 @@ def _migrate(shown: str) -> None:
     if not missing:
         return
     if connection.vendor != "sqlite":
-        # Others may use it, and who changes its tables when is the operator's decision.
+        # Other programs may use it, so the operator decides when its tables change.
         raise RefusedError(
             f"database {shown} lacks {len(missing)} migrations: run manage.py migrate with the "
             "same settings, then start again"
@@ -134,10 +135,10 @@ def _add_bridge() -> None:
 
 
 def _refuse_demo_twins() -> None:
-    """On a listener for everybody their secrets must not count: they lie about in the data folder.
+    """Refuse demo twins on a public listener: their secrets are readable in the data folder.
 
     Raises:
-        RefusedError: The registry has some.
+        RefusedError: The registry has demo twins, and other machines can reach the listener.
     """
     from relay.demo import identities, registration
 

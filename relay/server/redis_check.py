@@ -1,7 +1,8 @@
-"""What the Redis server is, before a relay is built on it.
+"""Checks of the Redis server before a relay starts to use it.
 
-Too old, a cluster or a refused password cannot work and ends the start. A server that does not
-answer may come back: the relay starts all the same, is not ready, and keeps trying.
+A server that is too old, a cluster, or one that refuses the password cannot work and ends the
+start. A server that does not answer may come back: the relay starts nevertheless, is not ready, and
+keeps trying.
 """
 
 from __future__ import annotations
@@ -20,34 +21,34 @@ from relay.server import redis_rights
 OLDEST: Final = (6, 2)
 SAFE_POLICY: Final = "noeviction"
 SHOWN_RIGHTS: Final = 6
-"""Of those that are missing."""
+"""Number of missing permissions listed in the message."""
 
 
 class RedisRefusedError(Exception):
-    """This server cannot serve a relay; the text says why."""
+    """A relay cannot use this server; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class RedisFindings:
-    """What was found, in words for the start-up summary."""
+    """Results of the checks, in words for the start-up summary."""
 
     text: str
     away: str = ""
-    """Why it does not answer."""
+    """Reason why the server does not answer; empty if it does."""
     warnings: tuple[str, ...] = ()
 
     @property
     def reachable(self) -> bool:
-        """Whether it answers."""
+        """Whether the server answers."""
         return not self.away
 
 
 def inspect(client: Redis, url: str) -> RedisFindings:
-    """Ask a server who it is and how it keeps its data.
+    """Query a server's identity, and how it keeps its data.
 
     Raises:
-        RedisRefusedError: It is too old, a cluster, refuses the password, gives too few rights,
-            or holds newer data.
+        RedisRefusedError: It is too old, a cluster, refuses the password, gives too few
+            permissions, or holds newer data.
     """
     where = RedisAddress.parse(url).shown_url
     try:
@@ -90,7 +91,7 @@ def _facts(client: Redis) -> Mapping[str, Any]:
 
 
 def _settings(client: Redis) -> Mapping[str, str]:
-    """The settings we may read: hosted servers often forbid CONFIG."""
+    """Return the settings that may be read: hosted servers often forbid CONFIG."""
     found: dict[str, str] = {}
     for name in ("appendfsync", "save", "maxmemory-policy"):
         try:

@@ -1,10 +1,10 @@
-"""What a relay may do in Redis, asked before it is built on it.
+"""Permissions of a relay in Redis, checked before it starts to use the server.
 
-A Redis user may be allowed some commands, keys and channels only (`ACL SETUSER`). A right that is
-missing shows when it is first needed, which may be days after the start: `CLIENT KILL` after the
-first broken connection. So each is asked for in a transaction that is discarded: Redis looks at
-the rights when a command is put into it, and nothing is done. (`ACL DRYRUN` would need the right
-to manage users, and Redis 7.)
+A Redis user may be restricted to some commands, keys and channels (`ACL SETUSER`). A missing
+permission shows only when it is first needed, which may be days after the start: `CLIENT KILL`
+after the first broken connection. So each one is tried in a transaction that is then discarded:
+Redis checks permissions when a command is queued, and nothing is executed. (`ACL DRYRUN` would need
+permission to manage users, and Redis 7.)
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ PROBE: Final = "relay:probe"
 
 FAMILIES: Final = (
     *("stream:0", PROBE, "limits:0", "federation:0", keys.REFERENCE_OUTBOX),
-    keys.SBD_KEYS,  # without SBD as well: a dead worker of another host may have served it
+    keys.SBD_KEYS,  # even without SBD: a dead worker of another host may have served it
 )
-"""A key of each kind: it must be read and written."""
+"""One key of each kind; the relay must be able to read and write it."""
 CHANNELS: Final = ("wake:0", "relay:0", "sbd:0")
-"""A channel of each kind: it must be written to and listened to."""
+"""One channel of each kind; the relay must be able to publish and subscribe to it."""
 
 COMMANDS: Final[tuple[tuple[str | int, ...], ...]] = (
     ("CLIENT", "ID"), ("CLIENT", "KILL", "ID", 0), ("CLIENT", "UNBLOCK", 0),
@@ -48,11 +48,11 @@ COMMANDS: Final[tuple[tuple[str | int, ...], ...]] = (
     ("XRANGE", PROBE, "-", "+"), ("XREAD", "STREAMS", PROBE, "0"), ("XREVRANGE", PROBE, "+", "-"),
     ("XTRIM", PROBE, "MAXLEN", 0),
 )  # fmt: skip
-"""Of the relay, of Channels and of Celery, each on a key that its family allows."""
+"""Commands of the relay, of Channels and of Celery, each on a key that is allowed."""
 
 
 def missing(client: Redis) -> list[str]:
-    """What the user that the client signs in as may not do, in words; empty if all is well.
+    """Return, in words, what the client's Redis user may not do; empty if nothing is missing.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.
@@ -83,7 +83,7 @@ def missing(client: Redis) -> list[str]:
             except NoPermissionError:
                 found.append(right)
             except ResponseError:
-                pass  # renamed or unknown: that is told where it is used
+                pass  # renamed or unknown: reported where it is used
     finally:
         connection.disconnect()  # which discards the transaction
         pool.release(connection)

@@ -1,4 +1,4 @@
-"""Waiting for a Redis that does not answer while a relay starts."""
+"""Wait for a Redis server that does not answer while a relay starts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from relay.queues import keys
 
 
 async def wait_for_redis(url: str) -> None:
-    """Return when Redis answers; retry for ever, without a word.
+    """Return when Redis answers; retry for ever, without logging.
 
-    Notes that what needs it starts only now (`relay.ops.starting`).
+    Also record that everything that needs Redis starts only now (`relay.ops.starting`).
     """
 
     async def answers() -> None:

@@ -1,10 +1,10 @@
-"""When the bundled server rewrites its append-only file.
+"""Decides when the bundled server rewrites its append-only file.
 
-What passes through is written to the file and stays there until the file is rewritten, which takes
-a core for a second for each GiB that is queued. The server's own rule compares the file with its
-size after the last rewrite, which counts what came while that was made, and rewrites all that is
-queued again each time a growing queue has doubled. Here the file is compared with what is in
-memory, which is what a rewrite leaves of it: where all of the file is still queued there is none.
+Every message is written to the file and stays there until the file is rewritten, which takes a core
+one second for each GiB that is queued. The server's own rule compares the file with its size after
+the last rewrite, including what arrived meanwhile, and rewrites everything queued each time a
+growing queue has doubled. This module compares the file with the memory in use, which is about what
+a rewrite leaves: if everything in the file is still queued, it is not rewritten.
 """
 
 from __future__ import annotations
@@ -26,42 +26,44 @@ from relay.server.left_files import LeftFiles
 from relay.server.output import say
 
 OPTIONS: Final = ("--auto-aof-rewrite-percentage", "0")
-"""The server itself never begins one."""
+"""Options that keep the server from starting a rewrite by itself."""
 
 LEAST_BYTES: Final = 256 << 20
-"""Messages of 16 KiB make the server's own bound, 64 MiB, several times a second, and each rewrite
-stops it while it waits for the disk. A file that grows for long stops it for longer: it writes
-nothing while the disk syncs, and then all of it in one piece, 400 ms at the worst. With 256 MiB a
-tenth more gets through than with 1 GiB, and the longest wait is a third."""
+"""Minimum size of a file that is rewritten. Messages of 16 KiB reach the server's own bound, 64
+MiB, several times a second, and each rewrite stops the server while it waits for the disk. A
+file that grows for long stops it for longer: the server writes nothing while the disk syncs,
+then everything in one piece, 400 ms at worst. With 256 MiB, throughput is a tenth higher than
+with 1 GiB, and the longest wait is a third.
+"""
 
 MEMORIES: Final = 2
-"""A file of so many times what is in memory is rewritten."""
+"""A file is rewritten when it is so many times as large as the memory in use."""
 
 LOOK_S: Final = 0.25
 FAILED_S: Final = 60.0
-"""Wait after a rewrite that failed: each try begins another file."""
+"""Seconds to wait after a failed rewrite: each attempt begins another file."""
 
 ANSWER_S: Final = 10.0
 RECEIVE_BYTES: Final = 65_536
 
 Ask = Callable[[str], str]
-"""One command of words without blanks; the answer."""
+"""Sends one command of words without blanks, and returns the answer."""
 
 
 @contextlib.contextmanager
 def rewritten_when_due(path: Path, folder: Path) -> Iterator[None]:
-    """Within it a thread looks at a server's file again and again.
+    """Check a server's file regularly in a thread for the duration of the block.
 
     Args:
-        path: the server's Unix socket; nobody need listen.
-        folder: where its files are.
+        path: Unix socket of the server, which need not listen yet.
+        folder: Folder of the server's files.
     """
     with working_beside("rewriting", partial(_keep_looking, path, LeftFiles(folder))):
         yield
 
 
 def is_due(file_bytes: int, memory_bytes: int) -> bool:
-    """Whether a file is to be rewritten."""
+    """Check whether a file should be rewritten."""
     return file_bytes >= max(LEAST_BYTES, MEMORIES * memory_bytes)
 
 
@@ -77,7 +79,7 @@ def _keep_looking(path: Path, left: LeftFiles, stop: threading.Event) -> None:
 
 
 def _look(ask: Ask, hold: Callable[[], None]) -> float:
-    """Begin a rewrite if it is time for one; returns the seconds until the next look."""
+    """Begin a rewrite if one is due; return the seconds until the next check."""
     state = resp.info(ask("INFO persistence")) | resp.info(ask("INFO memory"))
     under_way = state["aof_rewrite_in_progress"] == "1"
     if under_way or not is_due(int(state.get("aof_current_size", 0)), int(state["used_memory"])):
@@ -85,7 +87,7 @@ def _look(ask: Ask, hold: Callable[[], None]) -> float:
     hold()
     try:
         ask("BGREWRITEAOF")
-    except hiredis.ReplyError as error:  # no memory for one more process, say
+    except hiredis.ReplyError as error:  # such as no memory for another process
         say(f"the append-only file is not rewritten: {error}", sys.stderr)
         return FAILED_S
     return LOOK_S if state["aof_last_bgrewrite_status"] == "ok" else FAILED_S
@@ -93,9 +95,9 @@ def _look(ask: Ask, hold: Callable[[], None]) -> float:
 
 @contextlib.contextmanager
 def connected(path: Path) -> Iterator[Ask]:
-    """Asks one question after the other on a connection of its own.
+    """Yield a function that sends commands one after another on a separate connection.
 
-    Not by the library for clients, which would be two thirds of the memory of this process.
+    It does without the client library, which would be two thirds of this process's memory.
     """
     with socket.socket(socket.AF_UNIX) as server:
         server.settimeout(ANSWER_S)

@@ -1,11 +1,11 @@
-"""What a running relay notes in its data folder: its process id and its settings.
+"""The note of a running relay in its data folder: its process id and its settings.
 
-    relay: note() at its start  ->  data/running.json, locked as long as it runs
-    commands: read()            ->  the note, or None where no relay holds the lock
+    relay: note() at its start  ->  data/running.json, locked while it runs
+    commands: read()            ->  the note, or None if no relay holds the lock
 
-The options of a start are known to that start only; commands would otherwise show settings that no
-relay uses. The lock tells a relay that runs from one that was killed, also where process ids are
-used again, as in containers.
+Only the starting process knows its command line options; commands would otherwise show settings
+that no relay uses. The lock distinguishes a running relay from one that was killed, even where
+process ids are reused, as in containers.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ class Running(NamedTuple):
     """A relay that runs on a data folder.
 
     Attributes:
-        pid: of its supervisor.
-        settings: value and origin of each by its key, as `rmbsite.config.describe` gives them.
+        pid: Process id of its supervisor.
+        settings: Value and origin of each setting by key, as `rmbsite.config.describe` returns
+            them.
     """
 
     pid: int
@@ -34,7 +35,7 @@ class Running(NamedTuple):
 
 
 class Note:
-    """The note of this relay, until it is closed."""
+    """The note of this relay, valid until it is closed."""
 
     def __init__(self, data_dir: Path, settings: Mapping[str, Mapping[str, Any]]) -> None:
         self._path = data_dir / FILE
@@ -42,18 +43,18 @@ class Note:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return  # another relay on this folder; commands are told of the first
+            return  # another relay runs on this folder; commands see that one
         text = json.dumps({"pid": os.getpid(), "settings": settings}, indent=2)
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, f"{text}\n".encode(), 0)
 
     def close(self) -> None:
-        """Unlock it; the file stays, and says nothing without the lock."""
+        """Release the lock; the file stays, but means nothing without the lock."""
         os.close(self._fd)
 
 
 def read(data_dir: Path) -> Running | None:
-    """Return the note of the relay that runs on a data folder; None where none does."""
+    """Return the note of the relay that runs on a data folder; None if none runs."""
     try:
         with open(data_dir / FILE, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""What several endpoints ask of an ASGI scope, and how they refuse a handshake."""
+"""Helpers of several endpoints: read an ASGI scope, and refuse a handshake."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 def header(scope: dict[str, Any], name: bytes) -> bytes | None:
-    """The first header of a name, which is in lower case; None: the request has no such header."""
+    """Return the first header of a name given in lower case; None if the request has none."""
     for key, value in scope.get("headers", ()):
         if key == name:
             return bytes(value)
@@ -23,12 +23,12 @@ def header(scope: dict[str, Any], name: bytes) -> bytes | None:
 
 
 def user_agent_of(scope: dict[str, Any]) -> str:
-    """What the client says it is."""
+    """Return the client's User-Agent header."""
     return str(header(scope, b"user-agent") or b"", "latin-1")[:USER_AGENT_CHARS]
 
 
 def has_query(scope: dict[str, Any]) -> bool:
-    """Whether there is a question mark, with or without something behind it."""
+    """Check whether the URL has a question mark, with or without anything after it."""
     extension = scope.get("extensions", {}).get(EXTENSION)
     return bool(scope.get("query_string")) or (
         extension is not None and extension["query"] is not None
@@ -36,10 +36,10 @@ def has_query(scope: dict[str, Any]) -> bool:
 
 
 def is_at(scope: dict[str, Any], places: Container[int | str]) -> bool:
-    """Whether a request came to one of these listeners.
+    """Check whether a request arrived at one of these listeners.
 
     Args:
-        places: ports, and paths of Unix sockets.
+        places: Ports, and paths of Unix sockets.
     """
     server = scope.get("server") or ("", None)
     return (server[0] if server[1] is None else server[1]) in places
@@ -54,7 +54,7 @@ async def refuse_over_http(
     reason: str = "",
     headers: Iterable[tuple[bytes, bytes]] = (),
 ) -> None:
-    """Answer a handshake over HTTP; a server that cannot do so closes with 403."""
+    """Refuse a handshake over HTTP; a server that does not support this closes with 403."""
     if ANSWER not in scope.get("extensions", {}):
         await send({"type": "websocket.close", "code": 1008, "reason": reason})
         return

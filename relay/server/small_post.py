@@ -1,10 +1,10 @@
-"""A POST that came in one piece, for an application that answers such without ASGI.
+"""A POST that arrived in one piece, for an application that answers it without ASGI.
 
-What other relays bring one message at a time is small and comes by the thousand: scope, task and
-events of ASGI cost more than all the rest of it. So `http_protocol` offers a request whose last
-byte was read together with its first one, and whose path the application asked for. What is
-larger, chunked over several reads, pipelined or came through a proxy goes the usual way, with its
-bounds in size and time.
+Messages that partner relays post one at a time are small and arrive by the thousand: scope, task
+and events of ASGI would cost more than all other work. So `http_protocol` offers the application
+each request whose last byte was read together with its first one, and whose path the application
+asked for. Requests that are larger, spread over several reads, pipelined, or from a proxy go
+through ASGI, with its bounds in size and time.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 MAX_HEADS: Final = 256
 FORWARDED: Final = b"x-forwarded-"
-"""What a proxy says is judged elsewhere (`client_address`)."""
+"""Prefix of headers of proxies, which are checked elsewhere (`client_address`)."""
 
 
 class SmallPost:
-    """One request, in uvicorn's eyes a cycle: a later one of the connection waits for its answer.
+    """One request; for uvicorn a cycle: a later request of the connection waits for its answer.
 
     Attributes:
-        path: as the client wrote it.
-        headers: names in lower case.
-        address: of the client.
-        body: all of it.
-        more_body: nothing of it is still to come.
+        path: Path as the client wrote it.
+        headers: Headers, with names in lower case.
+        address: Address of the client.
+        body: Complete body.
+        more_body: Always false: no more of the body is to come.
     """
 
     more_body = False
@@ -68,7 +68,7 @@ class SmallPost:
         self._protocol = protocol
 
     def answer(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
-        """Answers it, once. Nothing happens where the client is gone."""
+        """Answer the request, once. Does nothing if the client is gone."""
         if self.disconnected:
             return
         self.response_complete = True
@@ -84,7 +84,7 @@ class SmallPost:
 
 
 class AnswerHeads:
-    """Status lines and headers of answers. For a second, as the date is the same, there are few."""
+    """Cache of status lines and headers. Within a second, with the same date, few differ."""
 
     def __init__(self) -> None:
         self._default: Sequence[tuple[bytes, bytes]] | None = None
@@ -93,13 +93,13 @@ class AnswerHeads:
     def get(
         self, default: Sequence[tuple[bytes, bytes]], status: int, headers: Headers, length: int
     ) -> bytes:
-        """One head without the empty line.
+        """Return one head without the empty line.
 
         Args:
-            default: headers of all answers; another object when they change.
-            status: of the answer.
-            headers: further ones of this answer.
-            length: of its body.
+            default: Headers of all answers; another object whenever they change.
+            status: HTTP status of the answer.
+            headers: Additional headers of this answer.
+            length: Size of its body, in bytes.
         """
         if default is not self._default or len(self._heads) >= MAX_HEADS:
             self._default = default
@@ -113,12 +113,12 @@ class AnswerHeads:
 
 
 TakePost = Callable[[SmallPost], bool]
-"""Takes a request, and answers it now or later; False where it must go the usual way."""
+"""Takes a request, and answers it now or later; returns False if it must go through ASGI."""
 
 
 class _NobodyWaits:
     def set(self) -> None:
-        """The client is gone, or has its answer: nobody waits for more of the request."""
+        """Do nothing: the request needs no more input, or its client is gone."""
 
 
 _NOBODY_WAITS: Final[Any] = _NobodyWaits()

@@ -1,10 +1,10 @@
-"""Starts a relay out of settled options and runs it until it is stopped.
+"""Start a relay from settled options and run it until it is stopped.
 
     listeners -> (embedded: lock, bundled server) -> prepare -> summary -> workers and site -> ready
-      -> background work
+        -> background work
 
-Listeners come first: a port in use should be told before anything was changed. Background work
-comes last: a relay serves its clients without it, and messages for elsewhere wait. Whatever ends
+Listeners come first, so that a port in use is reported before anything was changed. Background work
+comes last: a relay serves its clients without it, and messages for other relays wait. Whatever ends
 the run, the supervisor stops every child on the way out.
 """
 
@@ -58,8 +58,8 @@ IMPORTS: Final = (
     *(WORKER_MODULE, PREPARE_MODULE),
     *("uvicorn.lifespan.on", "uvicorn.loops.uvloop" if find_spec("uvloop") else "asyncio"),
 )
-"""What a warm parent imports while the relay opens its listeners: these need no settings."""
-# What several processes would import each by itself, at the start or with the first task.
+"""Modules that a warm parent imports while the relay opens its listeners: they need no settings."""
+# Modules that several processes would otherwise each import, at the start or with the first task.
 WORKER_IMPORTS: Final = ("relay.sessions.app", "relay.twins.registry", "channels_redis.core")
 SITE_IMPORTS: Final = ()
 CELERY_IMPORTS: Final = (
@@ -72,10 +72,12 @@ CELERY_IMPORTS: Final = (
 )
 
 CHAIN_THREADS: Final = 4
-"""The follower takes one for good, an import another; the rest is for the watches."""
+"""Threads for the queues chain and default: the follower takes one permanently, an import another;
+the rest is for the watches.
+"""
 
 STOP_MARGIN_S: Final = 15.0
-"""From the end of a drain to SIGKILL."""
+"""Seconds from the end of a drain to SIGKILL."""
 
 START_FAILED: Final = 1
 
@@ -83,12 +85,12 @@ OTHER_PORTS: Final = {
     "--listen": "--listen 127.0.0.1:8090",
     "--admin-listen": "--admin-listen 127.0.0.1:8091",
 }
-"""Examples for one whose ports are in use."""
+"""Examples of options to suggest if a port is in use."""
 ALL_PORTS: Final = " ".join(OTHER_PORTS.values())
 
 
 class PrepareError(Exception):
-    """The preparation refused to go on; it has said why."""
+    """The preparation failed; it has already printed the reason."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(exit_code)
@@ -96,7 +98,7 @@ class PrepareError(Exception):
 
 
 def run(settled: Settled) -> int:
-    """Run the relay; returns the exit code."""
+    """Run the relay, and return the exit code."""
     log = settled.config.log
     settings_of = importlib.import_module(LOGGING_MODULE).settings_of
     logging.config.dictConfig(settings_of(log.level, log.format))
@@ -119,9 +121,10 @@ class Run:
     """One run of a relay, from its options to its end."""
 
     def __init__(self, settled: Settled, first: First | None = None) -> None:
-        """
+        """Prepare a run.
+
         Args:
-            first: warm parent of the other processes.
+            first: Warm parent of the other processes.
         """
         self._first = first
         self._warm: WarmParent | None = None
@@ -134,7 +137,7 @@ class Run:
         self._admin_listeners: list[socket.socket] = []
         self._own_listeners: dict[str, list[socket.socket]] = {name: [] for name in OWN_LISTENERS}
         self._held_fds: list[int] = []
-        """Inherited by every child: the data folder's lock, the users end of the server's pipe."""
+        """Inherited by every child: the data folder's lock, the users' end of the server's pipe."""
         self._own_fds: list[int] = []
 
     async def run(self) -> int:
@@ -184,7 +187,7 @@ class Run:
                 say(f"ready after {time.monotonic() - self._began:.1f} s")
                 if self._embedded:
                     next_steps = summary.next_steps(self._peer_command(summary))
-                    # Last: who waits for this file may use all the others.
+                    # Written last: programs that wait for this file may use all the others.
                     runtime = data_dir / embedded.RUNTIME_FILE
                     private_file.write(runtime, json.dumps(summary.runtime(), indent=2) + "\n")
                     cleanup.callback(runtime.unlink, missing_ok=True)
@@ -194,13 +197,13 @@ class Run:
                     await self._start_lattice(summary.runtime())
             await self._supervisor.stopped()
             say("stopping")
-            # From now on nobody accepts: clients go elsewhere instead of waiting in the backlog.
+            # From now on connections are refused, so that clients do not wait in the backlog.
             doorkeeper.leave()
             self._close_listeners()
         return 0
 
     async def _tell_of_node(self, data_dir: Path, redis_url: str) -> None:
-        """Tell what the processes and the data of this relay take, until cancelled."""
+        """Report what the processes and the data of this relay take, until cancelled."""
         events = self._config.analytics.dir
         folders = {
             "data folder": data_dir,
@@ -215,7 +218,7 @@ class Run:
         await node_report.publish(report, redis_url)
 
     async def _unless_stopped(self, waiting: Coroutine[Any, Any, None]) -> None:
-        """Wait for something, or for the signal to stop."""
+        """Wait for a coroutine, or for the signal to stop."""
         stopped = asyncio.create_task(self._supervisor.stopped())
         task = asyncio.create_task(waiting)
         await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -224,13 +227,13 @@ class Run:
         await asyncio.gather(task, stopped, return_exceptions=True)
 
     def _settings(self, redis_url: str) -> dict[str, Any]:
-        """What this relay uses, for `rmb_checkconfig`."""
+        """Return the settings that this relay uses, for `rmb_checkconfig`."""
         own = {"redis.url": {"value": redis_url, "origin": "--embedded"}} if self._embedded else {}
         return {**self._described, **own}
 
     def _peer_command(self, summary: Summary) -> str:
         if self._config.twins.source != "registry":
-            return ""  # its demo twins are not those that count
+            return ""  # demo twins exist only in a registry
         written = profiles.write(self._config.data_dir, summary.runtime())
         return profiles.command(written[0]) if written else ""
 
@@ -253,7 +256,7 @@ class Run:
                     raise ListenError(f"{error}; {self._other_ports(option)}") from None
 
     def _own_addresses(self, name: str) -> tuple[str, ...]:
-        """Addresses where only one protocol is served."""
+        """Return the addresses that serve only one protocol."""
         section = getattr(self._config, name)
         return section.listen if section.enabled else ()
 
@@ -262,7 +265,7 @@ class Run:
         return [each for several in self._own_listeners.values() for each in several]
 
     def _other_ports(self, option: str) -> str:
-        """What to do about a port that is in use."""
+        """Suggest what to do about a port that is in use."""
         found = running.read(self._config.data_dir)
         if found is None:
             return f"choose another port with {option}{self._by_make(OTHER_PORTS[option])}"
@@ -286,7 +289,7 @@ class Run:
             os.close(fd)
 
     async def _start_server(self, data_dir: Path) -> None:
-        """Bring the bundled server up and tell the children where it is."""
+        """Start the bundled server and pass its address to the children."""
         lock = embedded.DataFolderLock(data_dir)
         self._held_fds.append(lock.fd)
         await lock.acquire(say)
@@ -304,17 +307,17 @@ class Run:
             inherited_fds=(users_read, lock.fd),
             stop_grace_s=STOP_MARGIN_S,
         )
-        # Held as long as we live: a server that died is started again with its reading end.
+        # Held until this process ends: a server that died is restarted with its reading end.
         self._own_fds.append(users_read)
         self._held_fds.append(users_write)
         await self._supervisor.keep(server)
         os.environ["RMB_REDIS__URL"] = embedded.redis_url(path)
 
     async def _prepare(self) -> dict[str, Any] | None:
-        """Run the preparation; None when the relay was stopped meanwhile.
+        """Run the preparation; return None if the relay was stopped meanwhile.
 
         Raises:
-            PrepareError: It refused to go on.
+            PrepareError: The preparation failed.
         """
         if self._supervisor.stopping:
             return None
@@ -405,7 +408,7 @@ class Run:
 
         children = []
         if self._config.analytics.record:
-            # The first to be kept and so the last to end: the others close their segments before.
+            # Started first and so stopped last: the other processes close their segments before.
             children.append(
                 ChildSpec(
                     name="the compactor of events",
@@ -424,7 +427,7 @@ class Run:
         await asyncio.gather(*(self._supervisor.keep(child) for child in children))
 
     async def _start_lattice(self, runtime: dict[str, Any]) -> None:
-        """Start the bridge and the monitor, and before them a NATS server where none is named."""
+        """Start the bridges and the monitor, preceded by a NATS server if none is configured."""
         lattice, embedded_too = self._config.lattice, ("--embedded",) * self._embedded
         in_registry = self._config.twins.source == "registry"
         where = ["--relay", runtime["relay_url"]]
@@ -453,7 +456,7 @@ class Run:
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
-    """End a task that goes on for ever."""
+    """Cancel a task that runs for ever, and wait for it."""
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

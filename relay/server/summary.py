@@ -1,4 +1,4 @@
-"""What a relay says about itself when it starts: short, and nothing that is not so."""
+"""What a relay prints about itself when it starts: short, and only facts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from relay.server.listen import ListenAddress
 from relay.server.open_files import current_limit
 
 SPARE_FILES = 64
-"""Open files of a worker that are no sessions: Redis, database, logs, listeners."""
+"""Open files of a worker other than sessions: Redis, database, logs, listeners."""
 
 
 def client_url(address: ListenAddress, scheme: str) -> str:
-    """The URL under which this machine reaches a listener."""
+    """Return the URL at which programs on this machine reach a listener."""
     if address.path:
         return f"unix:{address.path}"
     loopback = {"::": "127.0.0.1", "0.0.0.0": "127.0.0.1"}
@@ -26,7 +26,7 @@ def client_url(address: ListenAddress, scheme: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The facts of a start."""
+    """Facts of a start."""
 
     config: Any
     relay: Sequence[ListenAddress]
@@ -36,7 +36,7 @@ class Summary:
     open_files: str
 
     def text(self) -> str:
-        """The lines printed before the workers start."""
+        """Return the lines printed before the workers start."""
         relay = self.config.relay
         processes = f"{relay.processes} worker{'s' if relay.processes > 1 else ''}"
         tls = ", TLS" if relay.tls_cert else ""
@@ -61,10 +61,10 @@ class Summary:
         return "\n".join(lines)
 
     def next_steps(self, peer_command: str = "") -> str:
-        """What somebody who sees it for the first time can do.
+        """Return suggestions for a user who starts a relay for the first time.
 
         Args:
-            peer_command: lets a demo twin use this relay; empty: none can.
+            peer_command: Command with which a demo twin uses this relay; empty: no demo twin can.
         """
         admin = client_url(self.admin[0], "http") if self.admin else ""
         lines = ["", f"relay           {self._relay_url()}"]
@@ -80,7 +80,7 @@ class Summary:
         return "\n".join(lines)
 
     def runtime(self) -> dict[str, Any]:
-        """What other programs need to find this relay."""
+        """Return what other programs need to connect to this relay."""
         return {
             "pid": os.getpid(),
             "relay_url": self._relay_url(),

@@ -1,16 +1,15 @@
 """The parent of a relay: keeps its processes running and replaces them one after another.
 
     supervisor = Supervisor()
-    async with supervisor.handling_signals():
-        await supervisor.keep(valkey)               # returns when it is ready
-        await supervisor.start_workers(2, worker)   # returns when all are ready
+    async with supervisor.handling_signals(): await supervisor.keep(valkey)               # returns
+        when it is ready await supervisor.start_workers(2, worker)   # returns when all are ready
         await supervisor.stopped()                  # SIGTERM or SIGINT
     ... everything kept was stopped: workers first, then the rest, the last started first
 
-A child that ends by itself is started again after a pause that doubles with each failure in a
-row. SIGHUP replaces the workers one after another: the new one is ready before its predecessor is
-asked to leave, so there is always somebody who accepts. What is not vital is stopped and started
-anew after them. A second SIGTERM or SIGINT does not wait for drains.
+A child that ends by itself is restarted after a pause that doubles with each consecutive failure.
+SIGHUP replaces the workers one after another: the new worker is ready before its predecessor is
+asked to stop, so there is always one that accepts. Children that are not vital are restarted after
+the workers. A second SIGTERM or SIGINT does not wait for drains.
 """
 
 from __future__ import annotations
@@ -31,13 +30,15 @@ from relay.server.warm import WarmParent
 
 RESTART: Final = Backoff(first_s=0.5, longest_s=30.0)
 STEADY_AFTER_S: Final = 60.0
-"""A child that lived this long has not failed "in a row"."""
+"""Seconds after which the end of a child does not count as a consecutive failure."""
 
 REPLACEMENT_READY_S: Final = 60.0
-"""A replacement that takes longer is given up and the old worker stays."""
+"""Seconds until a replacement must be ready; otherwise it is stopped and the old worker stays."""
 
 SAME_SIGNAL_S: Final = 0.5
-"""One request to stop may come twice: to the process group, and passed on by make or a shell."""
+"""Seconds within which a second signal is taken for the same request to stop: it may arrive twice,
+to the process group and passed on by make or a shell.
+"""
 
 logger = logging.getLogger("relay.supervisor")
 
@@ -54,7 +55,7 @@ class Kept:
         self._warm = warm_parent
         self.child: Child | None = None
         self.ready = asyncio.Event()
-        """Set while the present child is ready."""
+        """Set while the current child is ready."""
         self._was_ready = False
         self._renewing = False
         self._killed = False
@@ -62,10 +63,10 @@ class Kept:
         self._task = asyncio.create_task(self._run(), name=f"keep {spec.name}")
 
     async def wait_ready(self) -> None:
-        """Wait for the first readiness.
+        """Wait until the child is ready for the first time.
 
         Raises:
-            StartError: A vital child ended without having been ready.
+            StartError: A vital child ended before it was ready.
         """
         ready = asyncio.create_task(self.ready.wait())
         try:
@@ -92,13 +93,13 @@ class Kept:
             await self._task
 
     async def renew(self) -> None:
-        """Stop the child; its successor starts at once."""
+        """Stop the child; its successor starts immediately."""
         if self.child is not None:
             self._renewing = True
             await self.child.stop()
 
     def kill(self) -> None:
-        """End it for good, without waiting for it."""
+        """Kill the child for good, without waiting for it."""
         self._killed = True
         self._retired.set()
         if self.child is not None:
@@ -111,13 +112,13 @@ class Kept:
             began = loop.time()
             try:
                 child = self.child = await Child.spawn(self.spec, self._warm)
-            except OSError as error:  # no memory, process or file for it
+            except OSError as error:  # no memory, process or file descriptor
                 if self.spec.vital and not self._was_ready:
                     raise StartError(f"{self.spec.name} cannot be started: {error}") from None
                 failures += 1
                 await self._pause(failures, f"{self.spec.name} cannot be started ({error})")
                 continue
-            self._renewing = False  # whoever asked before has it now
+            self._renewing = False  # an earlier request is satisfied by this child
             if self._retired.is_set():
                 child.kill()
             watcher = asyncio.create_task(self._pass_on_ready(child))
@@ -136,7 +137,7 @@ class Kept:
             await self._pause(failures, what)
 
     async def _pause(self, failures: int, what: str) -> None:
-        """Wait before the next start, at most until it is not wanted any more."""
+        """Wait before the next start, or until the child is retired."""
         pause_s = RESTART.delay_s(failures, random.random)
         logger.error("%s; starting it again in %g s", what, pause_s)
         with contextlib.suppress(TimeoutError):
@@ -155,9 +156,10 @@ class Supervisor:
     """All kept children of one relay."""
 
     def __init__(self, warm_parent: WarmParent | None = None) -> None:
-        """
+        """Begin without children.
+
         Args:
-            warm_parent: forks the children that name what it imports for them.
+            warm_parent: Process that forks the children whose specification lists imports.
         """
         self._warm = warm_parent
         self._others: list[Kept] = []
@@ -192,11 +194,11 @@ class Supervisor:
             await self._unless_stopped(kept)
 
     def worker_pids(self) -> dict[int, int]:
-        """Process ids of the present workers by slot."""
+        """Return the process ids of the current workers, by slot."""
         return {slot: kept.child.pid for slot, kept in self._workers.items() if kept.child}
 
     def processes(self) -> dict[int, str]:
-        """Names of all present children, by process id."""
+        """Return the names of all current children, by process id."""
         kept = [*self._workers.values(), *self._others]
         found = {each.child.pid: each.spec.name for each in kept if each.child}
         if self._warm is not None and self._warm.pid is not None:
@@ -212,7 +214,7 @@ class Supervisor:
         await self._stop.wait()
 
     def stop(self) -> None:
-        """Begin to stop; said again after a while, do not wait for drains."""
+        """Begin to stop; if called again after a while, stop without waiting for drains."""
         now = asyncio.get_running_loop().time()
         if self._stop.is_set():
             if now - self._stop_asked_at < SAME_SIGNAL_S:
@@ -225,7 +227,7 @@ class Supervisor:
         self._stop.set()
 
     def restart_workers(self) -> None:
-        """Replace the workers one after another; asked again meanwhile, once more afterwards."""
+        """Replace the workers one after another; if that is in progress, repeat it afterwards."""
         if self._roll is not None and not self._roll.done():
             self._roll_again = True
             return
@@ -233,7 +235,7 @@ class Supervisor:
 
     @contextlib.asynccontextmanager
     async def handling_signals(self) -> AsyncIterator[None]:
-        """Take SIGTERM, SIGINT and SIGHUP inside; stop everything kept on the way out."""
+        """Handle SIGTERM, SIGINT and SIGHUP inside; stop everything kept on the way out."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self.stop)
         loop.add_signal_handler(signal.SIGINT, self.stop)
@@ -270,7 +272,7 @@ class Supervisor:
 
     async def _replace(self, slot: int, old: Kept) -> bool:
         assert self._make_worker is not None
-        # A slot of its own, so that the two never report under one name.
+        # A separate slot, so that the two never report under the same name.
         new_slot = next(n for n in range(len(self._workers) + 1) if n not in self._workers)
         new = self._workers[new_slot] = Kept(self._make_worker(new_slot), self._warm)
         try:
@@ -310,7 +312,7 @@ class Supervisor:
 
 
 def _has_terminal() -> bool:
-    """Whether a terminal can still reach this process; closing its window sends SIGHUP as well."""
+    """Check whether a terminal can reach this process; closing its window sends SIGHUP too."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:

@@ -1,9 +1,9 @@
-"""How many messages a worker reads in one turn of its loop, of all connections together.
+"""Limits how many messages a worker reads in one turn of its loop, over all connections.
 
-One read of a connection brings hundreds of messages. Fifty connections that send as fast as they
-can would keep a turn going for a tenth of a second or more, in which nothing else gets on: answers
-of Redis, twins that were looked up, the connections that send one message at a time. So the turn
-ends at a bound, and the next one goes on with those that have waited longest.
+One read of a connection yields hundreds of messages. Fifty connections that send as fast as they
+can would extend a turn to a tenth of a second or more, in which nothing else makes progress:
+answers of Redis, look-ups of twins, connections that send one message at a time. So the turn ends
+at a bound, and the next turn continues with the connections that have waited longest.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from collections.abc import Callable
 from typing import Final
 
 TURN_MESSAGES: Final = 512
-"""Some milliseconds of a worker's time."""
+"""Maximum number of messages per turn: some milliseconds of a worker's time."""
 BULK_BYTES: Final = 4096
-"""A read of that size is kept for a later turn where this one has read enough."""
+"""Size of a read from which on it is kept for a later turn if this turn has read enough."""
 COUNTED_FROM: Final = 16
-"""Messages of one read from which on they are counted: few at a time never make a turn long."""
+"""Number of messages in one read from which on they are counted: a few at a time never make a turn
+long.
+"""
 
 
 class Turns:
-    """The turns of one worker's loop.
+    """Turns of one worker's loop.
 
     Attributes:
-        left: messages that may still be read in this turn; zero or less: none.
+        left: Number of messages that may still be read in this turn; none if zero or less.
     """
 
     __slots__ = ("_scheduled", "_waiting", "left")
@@ -36,12 +38,12 @@ class Turns:
         self._scheduled = False
 
     def spend(self, messages: int, loop: asyncio.AbstractEventLoop) -> None:
-        """Count what was read."""
+        """Count messages that were read."""
         self.left -= messages
         self._schedule(loop)
 
     def wait(self, read_on: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
-        """Call back in a later turn, after all who waited before."""
+        """Call `read_on` in a later turn, after all callbacks that were added before."""
         self._waiting.append(read_on)
         self._schedule(loop)
 
@@ -51,7 +53,7 @@ class Turns:
             loop.call_soon(self._begin, loop)
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The next turn: those who come again wait for the one after it."""
+        """Begin the next turn; connections that wait again are served in the turn after it."""
         self._scheduled = False
         self.left = TURN_MESSAGES
         waiting = self._waiting

@@ -1,12 +1,12 @@
 """The process around the bundled Redis server of embedded mode.
 
-The server cannot know whose it is, so this small process is its parent and ends it when nobody
-needs it any more. That is told by a pipe: the supervisor and every child of it hold the writing
-end, so end-of-file means that all of them are gone, however they went. Workers that still flush
-their removals after a kill -9 of the supervisor therefore find the server running. Should this
-process itself be killed, Linux ends the server (parent-death signal); elsewhere the next start
-waits for its lock. It also tells the server when to rewrite its file (`relay.server.rewriting`),
-and the disk to begin with what is appended (`relay.server.early_writes`).
+The server itself cannot detect whether it is still needed, so this small process is its parent and
+stops it when it is not. A pipe shows that: the supervisor and each of its children hold the writing
+end, so end-of-file means that all of them are gone, whatever ended them. Workers that still flush
+their removals after a kill -9 of the supervisor therefore find the server running. If this process
+itself is killed, Linux ends the server (parent-death signal); on other systems the next start waits
+for its lock. This process also makes the server rewrite its file (`relay.server.rewriting`), and
+the disk begin to write what is appended (`relay.server.early_writes`).
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from relay.server.rewriting import connected, rewritten_when_due
 PREDECESSOR_ENDS_S: Final = 10.0
 STOP_S: Final = 10.0
 KILLED: Final = 128
-"""A server ended by signal n gives exit code 128 + n, as in a shell."""
+"""Base of the exit code 128 + n for a server ended by signal n, as in a shell."""
 
 _POLL_S: Final = 0.02
 _PR_SET_PDEATHSIG: Final = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the server until SIGTERM or until nobody is left; returns its exit code."""
+    """Run the server until SIGTERM or until no process uses it; return its exit code."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--users-fd", type=int, required=True)
     parser.add_argument("--socket", type=Path, required=True)
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--ready-fd", type=int, required=True)
     parser.add_argument("command", nargs="+")
     options = parser.parse_args(arguments)
-    os.close(options.lifeline_fd)  # the users pipe says the same, and more
+    os.close(options.lifeline_fd)  # the users pipe shows the same, and more
     own_lock = _wait_for_predecessor(options.socket.with_suffix(".lock"))
     if own_lock is None:
         print("another server still uses the data folder", file=sys.stderr)
@@ -73,7 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _wait_for_predecessor(path: Path) -> int | None:
-    """A lock the server holds as long as it lives: two never write one append-only file."""
+    """Take the lock that a server holds while it runs; None if the former server still has it.
+
+    It ensures that two servers never write the same append-only file.
+    """
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     deadline = time.monotonic() + PREDECESSOR_ENDS_S
     while True:
@@ -98,7 +101,7 @@ def _stop_when_unused(server: subprocess.Popen[bytes], users_fd: int) -> None:
 
 
 def _wait_until_it_answers(server: subprocess.Popen[bytes], path: Path) -> bool:
-    """Ask until the server has read its files; False when it ended instead."""
+    """Send PING until the server has read its files; return False if it ended instead."""
     while server.poll() is None:
         with contextlib.suppress(OSError, hiredis.HiredisError), connected(path) as ask:
             ask("PING")

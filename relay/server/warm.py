@@ -1,4 +1,4 @@
-"""The supervisor's side of a warm parent: starts it, asks it for children, adopts and reaps them.
+"""The supervisor's side of a warm parent: starts it, requests children, adopts and reaps them.
 
     first = fork_first(imports)           # before the event loop and any thread
     warm = WarmParent(first, imports)
@@ -6,11 +6,12 @@
     await warm.renew()                    # new code and settings from now on
     await warm.close()
 
-A child is forked twice and its parent ends at once. For so long this process is the one to which
-Linux gives children whose parent has ended, so it is the child's parent from then on: exit code,
-signals and process tree are as if it had started the child itself. A warm parent that ended is
-replaced. One that cannot do what it is asked for is given up until the next rolling restart. One
-that has nothing to do is ended: memory that it shares with its children is then theirs.
+A child is forked twice, and the process in the middle ends at once. During that time this process
+is marked as the one to which Linux gives children whose parent has ended, so it becomes the child's
+parent: exit code, signals and process tree are as if it had started the child itself. A warm parent
+that has ended is replaced. One that cannot fork what is requested is not used again until the next
+rolling restart. One that is idle is ended, so that memory that it shares with its children becomes
+theirs.
 """
 
 from __future__ import annotations
@@ -35,12 +36,14 @@ from relay.server.warm_request import MAX_MESSAGE_BYTES, Request
 MODULE: Final = warm_main.__name__
 NAME: Final = "warm parent"
 REST_S: Final = 30.0
-"""Seconds without a request after which the warm parent ends. It takes 20 MiB of its own, because
-children copy the memory that they write to. The next child waits a second for another one."""
+"""Seconds without a request after which the warm parent is ended. It takes 20 MiB of its own,
+because children copy the memory that they write to. The next child then waits a second for a new
+one.
+"""
 ANSWER_S: Final = 60.0
-"""It imports before it answers; one that takes longer hangs."""
+"""Seconds to wait for an answer, before which the warm parent imports; if slower, it hangs."""
 ATTEMPTS: Final = 2
-"""For one child: the present warm parent, and its successor where that has ended."""
+"""Attempts for one child: with the current warm parent, and with its successor if it has ended."""
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
 First = tuple[int, socket.socket]
@@ -50,16 +53,17 @@ logger = logging.getLogger("relay.supervisor")
 
 
 class WarmParentError(Exception):
-    """It cannot fork this child; the text says why."""
+    """The warm parent cannot fork this child; the text says why."""
 
 
 class Adopted:
-    """A child of this process that another one forked; like a `Process` of asyncio."""
+    """A child of this process that another process forked; used like a `Process` of asyncio."""
 
     def __init__(self, pid: int) -> None:
-        """
+        """Watch a process.
+
         Raises:
-            ChildProcessError: It is no child of this process.
+            ChildProcessError: It is not a child of this process.
         """
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         self.pid = pid
@@ -70,18 +74,18 @@ class Adopted:
         self._loop.add_reader(self._pidfd, self._reap)
 
     async def wait(self) -> int:
-        """Wait for the end; a negative code is the number of the signal that ended it."""
+        """Wait until it ends, and return its exit code; -N if signal N ended it."""
         await self._ended.wait()
         assert self.returncode is not None
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Signal it, unless it has ended."""
+        """Send a signal, unless the child has ended."""
         if self.returncode is None:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End it now."""
+        """Kill it now."""
         self.send_signal(signal.SIGKILL)
 
     def _reap(self) -> None:
@@ -92,13 +96,14 @@ class Adopted:
 
 
 class WarmParent:
-    """The present warm parent and its successors. `close()` must follow."""
+    """The current warm parent and its successors. `close()` must be called in the end."""
 
     def __init__(self, first: First | None, imports: Sequence[str]) -> None:
-        """
+        """Use a warm parent that was forked already, if any.
+
         Args:
-            first: from `fork_first`; None: it is started when it is needed.
-            imports: of its successors as well.
+            first: Result of `fork_first`; None: one is started when it is needed.
+            imports: Modules that its successors import.
         """
         self._imports = imports
         self._lock = asyncio.Lock()
@@ -114,14 +119,14 @@ class WarmParent:
 
     @property
     def pid(self) -> int | None:
-        """Of the present one."""
+        """Process id of the current warm parent."""
         return None if self._process is None else self._process.pid
 
     async def fork(self, request: Request, fds: Sequence[int] = ()) -> Adopted | None:
-        """Fork a child; None where it has to be started without a warm parent.
+        """Fork a child; return None if it has to be started without a warm parent.
 
         Args:
-            request: its `fds` are the numbers that `fds` have in the child.
+            request: Request, whose `fds` are the numbers that `fds` get in the child.
 
         Raises:
             OSError: There is no memory or process for it.
@@ -134,31 +139,31 @@ class WarmParent:
                 try:
                     return await self._ask(request, fds)
                 except ConnectionError:
-                    await self._drop()  # it has ended, which is told by who watches it
+                    await self._drop()  # it has ended, which `_watch_end` reports
                 except WarmParentError as error:
                     self._give_up(error)
                     await self._drop()
                 except BaseException as error:
                     if not isinstance(error, OSError):
-                        await self._drop()  # its answer would be taken for that to another request
+                        await self._drop()  # its answer would be taken for another's
                     raise
             self._give_up("it ended twice")
             return None
 
     async def renew(self) -> None:
-        """Have the next child forked by a new one, which reads code and settings again."""
+        """Let a new warm parent fork the next child; it reads code and settings again."""
         async with self._lock:
             await self._drop()
             self._given_up = False
 
     async def close(self) -> None:
-        """End it; its children stay."""
+        """End the warm parent; its children continue."""
         async with self._lock:
             self._given_up = True
             await self._drop()
 
     def _rest_later(self) -> None:
-        """End it when it has had nothing to do for `REST_S`."""
+        """End it after `REST_S` without a request."""
         if self._rest is not None:
             self._rest.cancel()
         self._rest = asyncio.get_running_loop().call_later(REST_S, self._begin_rest)
@@ -193,7 +198,7 @@ class WarmParent:
             raise WarmParentError("its children do not become those of the supervisor") from None
 
     async def _start(self) -> bool:
-        """Start a process of its own; False where that is impossible."""
+        """Start a warm parent from a command line; return False if that is impossible."""
         ours, theirs = _sockets()
         names = [argument for name in self._imports for argument in ("--import", name)]
         try:
@@ -220,7 +225,7 @@ class WarmParent:
         self._watch = asyncio.create_task(self._watch_end(process), name=NAME)
 
     async def _watch_end(self, process: Adopted | asyncio.subprocess.Process) -> None:
-        """Tell of an end that was not asked for."""
+        """Report an unexpected end."""
         code = await process.wait()
         if self._connection is not None and process is self._process:
             logger.warning(
@@ -233,7 +238,7 @@ class WarmParent:
             self._connection = self._process = None
 
     async def _drop(self) -> None:
-        """End the present one, whatever it does."""
+        """Kill the current warm parent, whatever it is doing."""
         process, self._process = self._process, None
         if self._rest is not None:
             self._rest.cancel()
@@ -251,15 +256,15 @@ class WarmParent:
 
 
 def fork_first(imports: Sequence[str]) -> First | None:
-    """Fork a warm parent out of this process, which has no threads and no connections yet.
+    """Fork a warm parent from this process, which has no threads and no connections yet.
 
-    It does not return in the warm parent and its children: they exit.
+    This function does not return in the warm parent and its children: they exit.
 
     Args:
-        imports: modules that need no settings, to be imported at once.
+        imports: Modules that need no settings, to be imported at once.
 
     Returns:
-        None on systems without what it needs.
+        Process id and socket of the warm parent; None on systems that do not support it.
     """
     if not supported():
         return None
@@ -280,7 +285,7 @@ def fork_first(imports: Sequence[str]) -> First | None:
 
 
 def supported() -> bool:
-    """Whether this system gives a process the children of others, and tells of their end."""
+    """Check whether this system can give a process the children of others, and report their end."""
     if sys.platform != "linux":
         return False
     try:
@@ -300,10 +305,10 @@ def _sockets() -> tuple[socket.socket, socket.socket]:
 
 @contextlib.contextmanager
 def adopting() -> Iterator[None]:
-    """Be given the children of descendants that end, inside; others are not ours to reap.
+    """Adopt the orphaned children of descendants inside the block; do not reap others.
 
     Raises:
-        OSError: The system cannot do it.
+        OSError: The system does not support this.
     """
     _set_adopting(True)
     try:

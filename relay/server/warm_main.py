@@ -1,15 +1,17 @@
-"""The warm parent: a process that has imported what others need, and forks them.
+"""The warm parent: a process that has imported what other processes need, and forks them.
 
     supervisor: Request, with file descriptors  ->  imports, forks, Answer with the process id
 
-Interpreter, Django, the relay and Celery take a process most of its start and half of its memory. A
-child that is forked has them already, and shares the memory (`docs/decisions/026-warm-parent.md`).
-Each child comes out of a fork of a fork whose middle ends at once: it becomes a child of the
-supervisor, which marked itself as the one that adopts (`relay.server.warm`) and watches it like
-one that it started itself. The death of a warm parent thus concerns no child.
+Loading the interpreter, Django, the relay and Celery takes most of a process's start and half of
+its memory. A forked child has them already, and shares the memory
+(`docs/decisions/026-warm-parent.md`).
 
-It has no threads, no sockets but the one to the supervisor, and no connections: a child would share
-them. It ends with the supervisor, when the other end of its socket is closed.
+Each child is the fork of a fork, and the process in the middle ends at once: the child then becomes
+a child of the supervisor, which has marked itself as the adopter (`relay.server.warm`) and watches
+it like one that it started itself. So the death of a warm parent does not affect any child.
+
+A warm parent has no threads, no sockets except the one to the supervisor, and no connections: a
+child would share them. It ends with the supervisor, when the other end of its socket is closed.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ Received = tuple[Request, list[int]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run as a process of its own, for a rolling restart: new code and settings are read."""
+    """Run as a separate process, after a rolling restart: new code and settings are read."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--socket-fd", type=int, required=True)
     parser.add_argument("--import", dest="imports", action="append", default=[])
@@ -60,7 +62,7 @@ def run(connection: socket.socket, imports: Sequence[str]) -> int:
         try:
             warm.prepare(request)
         except Exception as error:
-            # Such as a setting that is refused: the child that is started without us tells it.
+            # For example an invalid setting: the child, started without this process, reports it.
             _answer(connection, {"error": f"{type(error).__name__}: {error}"})
             return FAILED
         answer: dict[str, Any] = {}
@@ -85,17 +87,18 @@ class _Warm:
     def __init__(self, connection: socket.socket, imports: Sequence[str]) -> None:
         self._connection = connection
         self._set_up_with: Mapping[str, str] | None = None
-        gc.disable()  # what is imported stays; a child has its own thresholds
+        gc.disable()  # imports are never freed; a child sets its own thresholds
         _import_from_here()
-        # The supervisor ends it, not what a terminal or a service sends to all processes.
+        # Only the supervisor ends this process, not signals that a terminal or service sends to
+        # all.
         self._handlers = {each: signal.signal(each, signal.SIG_IGN) for each in SIGNALS}
         self._import(imports)
 
     def prepare(self, request: Request) -> None:
-        """Import what a child needs, and keep the collector from it: it would write to the memory.
+        """Import what a child needs, and freeze it: a garbage collection would write to the memory.
 
         Raises:
-            Exception: Whatever an import or the settings say.
+            Exception: Any error of an import or of the settings.
         """
         if self._set_up_with not in (None, request.environment):
             raise RuntimeError("settings were read from another environment")
@@ -118,9 +121,9 @@ class _Warm:
         gc.freeze()
 
     def fork(self, request: Request) -> int:
-        """Fork a child of the supervisor's; returns its process id, and 0 in the child.
+        """Fork a child of the supervisor's; return its process id, and 0 in the child.
 
-        The child leads its group or session before anybody hears of it.
+        The child leads its process group or session before its id is reported.
 
         Raises:
             OSError: There is no memory or process for it.
@@ -128,7 +131,7 @@ class _Warm:
         sys.stdout.flush()
         sys.stderr.flush()
         told, telling = os.pipe()
-        # A child is asked to stop perhaps before it listens to that.
+        # A child may be asked to stop before it handles signals.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             middle = os.fork()
@@ -162,7 +165,7 @@ class _Warm:
         return found
 
     def live(self, request: Request, fds: Sequence[int]) -> int:
-        """Be the child that was asked for; returns its exit code."""
+        """Run as the requested child, and return its exit code."""
         _place(fds, request.fds)
         if request.folder:
             os.chdir(request.folder)
@@ -179,7 +182,7 @@ class _Warm:
 
 
 def _import_from_here() -> None:
-    """Import the sources this module is from, as the children do that are not forked (`-P`)."""
+    """Import from the sources of this module, like children that are not forked (`-P`)."""
     if not sys.flags.safe_path:
         sys.path.pop(0)
     if str(SOURCE_ROOT) not in sys.path[:1]:
@@ -187,7 +190,7 @@ def _import_from_here() -> None:
 
 
 def _receive(connection: socket.socket) -> Received | None:
-    """Wait for the next request; None when there will be none."""
+    """Wait for the next request; None if there will be no more."""
     fds = array.array("i")
     try:
         data, ancillary, _, _ = connection.recvmsg(
@@ -202,12 +205,12 @@ def _receive(connection: socket.socket) -> Received | None:
 
 
 def _answer(connection: socket.socket, answer: Mapping[str, Any]) -> None:
-    with contextlib.suppress(ConnectionError):  # the next look says so
+    with contextlib.suppress(ConnectionError):  # the next `_receive` notices
         connection.send(json.dumps(answer).encode())
 
 
 def _place(fds: Sequence[int], numbers: Sequence[int]) -> None:
-    """Give descriptors the numbers that the command line names."""
+    """Give the descriptors the numbers in the child's command line."""
     floor = max(numbers, default=0) + 1
     moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, floor) for fd in fds]
     for fd in fds:
@@ -218,13 +221,13 @@ def _place(fds: Sequence[int], numbers: Sequence[int]) -> None:
 
 
 def show_as(words: Sequence[str]) -> None:
-    """Replace the command line that tools show, as far as there is room in its place."""
+    """Replace the command line that tools show, as far as it fits into the space of the old one."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         start, end = int(stat[45]), int(stat[46])
         room = end - start - 1
         text = b"\0".join(map(os.fsencode, words))[:room]
-        # The kernel shows a text that goes on where the last byte is not 0.
+        # The kernel reads beyond this area if its last byte is not 0.
         ctypes.memmove(start, text.ljust(end - start, b"\0"), end - start)
 
 

@@ -1,4 +1,4 @@
-"""What a supervisor asks its warm parent for: one message, with file descriptors."""
+"""The request of a supervisor to its warm parent: one message, with file descriptors."""
 
 from __future__ import annotations
 
@@ -9,32 +9,36 @@ from typing import Final
 
 MAX_MESSAGE_BYTES: Final = 1 << 20
 MAX_FDS: Final = 200
-"""Linux takes 253 with one message."""
+"""Maximum number of descriptors; Linux allows 253 with one message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be forked, as the supervisor says it."""
+    """Description of the child to be forked."""
 
     environment: Mapping[str, str]
-    """All of it, for the warm parent from now on as well: settings are read from it once."""
+    """The child's whole environment. The warm parent uses it too from then on: settings are read
+    from it once.
+    """
     imports: Sequence[str] = ()
     """Modules to be imported before the fork."""
     set_up: bool = False
-    """Whether Django is to be set up before the fork, with the settings of `environment`."""
+    """Whether to set Django up before the fork, with the settings of `environment`."""
     module: str = ""
-    """Its `main` is what the child does; empty: nothing is forked."""
+    """Module whose `main` the child runs; empty: nothing is forked."""
     program: str = ""
-    """`sys.argv[0]` of the child; the module's file unless given."""
+    """`sys.argv[0]` of the child; empty: the module's file."""
     arguments: Sequence[str] = ()
     title: Sequence[str] = ()
-    """What tools such as `ps` show, as far as it fits; `module` and `arguments` unless given."""
+    """Command line that tools such as `ps` show, as far as it fits; empty: `module` and
+    `arguments`.
+    """
     fds: Sequence[int] = ()
-    """Numbers under which the child has the descriptors sent along."""
+    """Numbers that the descriptors sent along get in the child."""
     folder: str = ""
-    """Current folder of the child; that of the warm parent unless given."""
+    """Current folder of the child; empty: that of the warm parent."""
     new_session: bool = False
-    """Lead a session, not only a process group."""
+    """Whether the child leads a session, not only a process group."""
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode()

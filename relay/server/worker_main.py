@@ -1,9 +1,9 @@
 """One server process: a relay worker (`--role worker`) or the operator site (`--role admin`).
 
-Started by the supervisor, with listening sockets that are open already. A worker runs the relay's
-ASGI application under uvicorn with our protocol classes, or under daphne. SIGTERM drains it: stop
-accepting, let the application close its sessions and flush (its lifespan shutdown), cut what is
-left, end.
+The supervisor starts it with listening sockets that are already open. A worker runs the relay's
+ASGI application under uvicorn with our protocol classes, or under daphne. SIGTERM drains it: it
+stops accepting, lets the application close its sessions and flush (its lifespan shutdown), closes
+the remaining connections, and ends.
 """
 
 from __future__ import annotations
@@ -38,24 +38,29 @@ from relay.server.limits import KEEP_ALIVE_S, ServerLimits
 from relay.server.listen import OWN_LISTENERS
 
 ORPHAN_GRACE_S: Final = 15.0
-"""On top of the drain time: an orphan that takes longer is ended, whatever it does."""
+"""Seconds in addition to the drain time after which a process without a parent is ended, whatever
+it does.
+"""
 
 CUT_GRACE_S: Final = 2
-"""From the end of the drain to the end of the last connection's task."""
+"""Seconds from the end of the drain to the cancellation of the remaining connections' tasks."""
 
 
 MAX_CALL_BYTES: Final = 64 * 1024 + 16
-"""Of a message to the operator site's websockets: a piece of a call (`relay.calls.endpoint`)."""
+"""Size of a message to the operator site's websockets: a piece of a call
+(`relay.calls.endpoint`).
+"""
 
 SITE_LIMITS: Final = ServerLimits(
     answer_timeout_s=60.0, max_request_line_bytes=16 * 1024, max_head_bytes=64 * 1024
 )
-"""Bounds of the operator site's listener. Browsers send it the cookies of every site on the same
-host, and a person may page slowly through an export."""
+"""Limits of the operator site's listener. Browsers send it the cookies of all sites on the same
+host, and a user may page slowly through an export.
+"""
 
 
 class DrainingServer(uvicorn.Server):
-    """uvicorn with a bound on TLS handshakes, whose application ends its sessions itself."""
+    """uvicorn with a bound on TLS handshakes, whose application closes its sessions itself."""
 
     def __init__(
         self,
@@ -63,10 +68,11 @@ class DrainingServer(uvicorn.Server):
         on_ready: Callable[[], bool],
         tls_handshake_timeout_s: float | None = None,
     ) -> None:
-        """
+        """Create the server.
+
         Args:
-            on_ready: called when the server accepts; False when it is to stop already.
-            tls_handshake_timeout_s: for servers with TLS.
+            on_ready: Called when the server accepts; returns False if it has to stop already.
+            tls_handshake_timeout_s: Seconds for a TLS handshake, for servers with TLS.
         """
         super().__init__(config)
         self._on_ready = on_ready
@@ -74,7 +80,7 @@ class DrainingServer(uvicorn.Server):
         self._crowds: list[Crowd] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        # As uvicorn's own, which leaves a client that stalls its TLS handshake for a minute.
+        # Like uvicorn's own, which lets a client stall its TLS handshake for a minute.
         await self.lifespan.startup()
         if self.lifespan.should_exit:
             sys.exit(STARTUP_FAILURE)
@@ -99,7 +105,7 @@ class DrainingServer(uvicorn.Server):
             )
             self.servers.append(server)
         self.started = True
-        if not self._on_ready():  # a SIGTERM that comes meanwhile says so itself
+        if not self._on_ready():  # a later SIGTERM sets it too
             self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -131,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     listeners = [socket.socket(fileno=fd) for fd in options.listen_fd]
     listeners += [each for several in own.values() for each in several]
-    # Until the server listens to SIGTERM itself, and again when it hands it on after its drain.
+    # Used until the server handles SIGTERM itself, and again when it raises it after its drain.
     stop_asked = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop_asked.set())
     gc.set_threshold(*GC_THRESHOLDS)
@@ -141,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     watch_parent(options.lifeline_fd, grace_s=config.relay.drain_s + ORPHAN_GRACE_S)
 
     def on_ready() -> bool:
-        # What was imported stays: the collector need not look at it again.
+        # Imports are never freed: the collector need not scan them again.
         gc.collect()
         gc.freeze()
         if options.accepting_fd is not None:
@@ -176,7 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def listener_limits(config: Any) -> ServerLimits:
-    """The bounds of the public listener."""
+    """Return the limits of the public listener."""
     relay = config.relay
     return ServerLimits(
         handshake_timeout_s=relay.handshake_timeout_s,
@@ -187,7 +193,7 @@ def listener_limits(config: Any) -> ServerLimits:
 
 
 def relay_server(app: Any, config: Any, limits: ServerLimits, relay_app: Any) -> uvicorn.Config:
-    """uvicorn's settings of a relay worker."""
+    """Return uvicorn's settings for a relay worker."""
     relay = config.relay
     tls: dict[str, Any] = {}
     if relay.tls_cert:
@@ -220,12 +226,12 @@ def relay_server(app: Any, config: Any, limits: ServerLimits, relay_app: Any) ->
 
 
 def admin_server() -> uvicorn.Config:
-    """uvicorn's settings of the operator site."""
+    """Return uvicorn's settings for the operator site."""
     return uvicorn.Config(
         "rmbsite.asgi:admin",
         interface="asgi3",
         http=http_protocol(SITE_LIMITS),
-        # The console's live numbers, whose clients only listen, and operators' calls.
+        # For the console's live figures, whose clients only listen, and for operators' calls.
         ws="websockets-sansio",
         ws_max_size=MAX_CALL_BYTES,
         ws_per_message_deflate=False,
@@ -239,7 +245,7 @@ def admin_server() -> uvicorn.Config:
 
 
 def _place(listener: socket.socket) -> int | str:
-    """Port or path of a listener, as the server of a scope has it."""
+    """Return the port or path of a listener, as in the `server` entry of a scope."""
     name = listener.getsockname()
     return name if isinstance(name, str) else int(name[1])
 

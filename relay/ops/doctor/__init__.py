@@ -1,7 +1,7 @@
-"""The doctor: everything a relay stands on, looked at once, with what to do about it.
+"""The doctor: checks everything a relay depends on, and says what to do about problems.
 
-Checks are functions that yield findings. None of them changes anything, each of them ends within
-seconds, and one that breaks is a finding itself: the others are not lost with it.
+Checks are functions that yield findings. None of them changes anything, each ends within seconds,
+and one that fails is reported as a finding itself, so that the others still run.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ CHECKS: Final[tuple[Check, ...]] = (
 
 
 def examine(checks: Iterable[Check] = CHECKS) -> Iterator[Finding]:
-    """Run the checks, one after another; findings come as they are made."""
+    """Run the checks one after another; yield findings as they are made."""
     with may_be_given_up():
         for check in checks:
             yield from _findings(check)
@@ -72,7 +72,7 @@ def examine(checks: Iterable[Check] = CHECKS) -> Iterator[Finding]:
 def _findings(check: Check) -> Iterator[Finding]:
     try:
         yield from check()
-    except Exception as error:  # the doctor is called when things are broken
+    except Exception as error:  # operators run the doctor when things are broken
         logger.debug("check %s broke", check.__name__, exc_info=True)
         yield fault(
             f"doctor.{check.__name__}",

@@ -1,4 +1,4 @@
-"""TLS: the certificate of the relay and the authorities that other relays are verified by."""
+"""TLS: the relay's certificate, and the authorities by which partner relays are verified."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PUBLIC: Final = (serialization.Encoding.DER, serialization.PublicFormat.Subject
 
 
 def own_certificate(now: datetime | None = None) -> Iterator[Finding]:
-    """It can be read, belongs to its key, names the domains and is valid for some time."""
+    """Check that the certificate is readable, matches its key, names the domains and is valid."""
     relay = settings.RMB.relay
     if not relay.tls_cert:
         return
@@ -55,7 +55,7 @@ def own_certificate(now: datetime | None = None) -> Iterator[Finding]:
 
 
 def authorities() -> Iterator[Finding]:
-    """The file other relays are verified by."""
+    """Check the file of authorities by which partner relays are verified."""
     path = settings.RMB.federation.ca_file
     if not path:
         return
@@ -107,7 +107,7 @@ def _covered(host: str, names: list[str]) -> bool:
 
 
 def host_of(domain: str) -> str:
-    """A domain of a test network may carry a port."""
+    """Return the host name of a domain, which may have a port in a test network."""
     host, colon, port = domain.rpartition(":")
     host = host if colon and port.isdigit() else domain
     return host.removesuffix(".").strip("[]").lower()

@@ -1,4 +1,4 @@
-"""What a check says: how bad it is, about what, and what to do."""
+"""Findings of checks: how serious each is, what it is about, and what to do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 class Level(enum.StrEnum):
-    """How bad it is. A `FAULT` stops the relay or loses messages; a `WARNING` will, some day."""
+    """Severity. A `FAULT` stops the relay or loses messages; a `WARNING` may do so later."""
 
     OK = "ok"
     WARNING = "warning"
@@ -20,9 +20,9 @@ class Finding:
     """One line of the doctor.
 
     Attributes:
-        check: which check it is of, such as `redis.policy`: stable, for scripts.
-        text: what was found, with its figures.
-        remedy: what to do; empty when nothing has to be done.
+        check: Name of the check, such as `redis.policy`: stable, for scripts.
+        text: What was found, with figures.
+        remedy: What to do; empty if nothing has to be done.
     """
 
     level: Level
@@ -35,15 +35,15 @@ Check = Callable[[], Iterable[Finding]]
 
 
 def ok(check: str, text: str) -> Finding:
-    """Nothing has to be done."""
+    """Return a finding that needs no action."""
     return Finding(Level.OK, check, text)
 
 
 def warning(check: str, text: str, remedy: str) -> Finding:
-    """Works today."""
+    """Return a finding about something that still works today."""
     return Finding(Level.WARNING, check, text, remedy)
 
 
 def fault(check: str, text: str, remedy: str) -> Finding:
-    """Does not work, or loses messages."""
+    """Return a finding about something that does not work, or loses messages."""
     return Finding(Level.FAULT, check, text, remedy)

@@ -1,4 +1,4 @@
-"""The lattice, where it is enabled: its processes, whom they trust, what the monitor reads."""
+"""The lattice, if enabled: its processes, the keys they trust, and what the monitor reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from relay.ops.workers import list_workers
 
 
 def processes() -> Iterator[Finding]:
-    """They report, are connected to NATS, and NATS has JetStream."""
+    """Check that the processes report, are connected to NATS, and that NATS has JetStream."""
     config = settings.RMB.lattice
     if not config.enabled:
         return
@@ -27,7 +27,7 @@ def processes() -> Iterator[Finding]:
         alive = figures.processes(client())
         runs = bool(list_workers(client()))
     except RedisError:
-        return  # told by the check of Redis
+        return  # reported by the check of Redis
     bridges = [each for each in alive if each.kind == ProcessKind.BRIDGE]
     monitors = [each for each in alive if each.kind == ProcessKind.MONITOR]
     if runs and len(bridges) < config.processes:
@@ -80,7 +80,7 @@ def _jetstream(bridges: list[Process]) -> Iterator[Finding]:
 
 
 def trust() -> Iterator[Finding]:
-    """Somebody is trusted beside the bridge itself."""
+    """Check that keys other than the bridge's own are trusted."""
     config = settings.RMB.lattice
     if not config.enabled:
         return
@@ -96,7 +96,7 @@ def trust() -> Iterator[Finding]:
 
 
 def monitor() -> Iterator[Finding]:
-    """It reads what costs the lattice nothing."""
+    """Check that the monitor has something to read, and does not disturb the lattice."""
     config = settings.RMB.lattice
     if not config.enabled or not config.monitor:
         return
@@ -121,13 +121,13 @@ def monitor() -> Iterator[Finding]:
 
 
 def policies() -> Iterator[Finding]:
-    """Something may pass."""
+    """Check that a policy lets calls pass."""
     if not settings.RMB.lattice.enabled:
         return
     try:
         count = LatticePolicy.objects.filter(enabled=True).count()
     except DatabaseError:
-        return  # told by the check of the database
+        return  # reported by the check of the database
     if count:
         yield ok("lattice.policies", f"{counted(count, 'policy', 'policies')} in force")
         return

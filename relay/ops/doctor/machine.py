@@ -20,7 +20,9 @@ from relay.server.summary import SPARE_FILES
 MIB: Final = 1024 * 1024
 LOW_DISK_BYTES: Final = 2048 * MIB
 FULL_DISK_BYTES: Final = 200 * MIB
-"""The append-only file of Redis is rewritten beside itself, and events are recorded."""
+"""Free space below which a finding is a fault: Redis writes a copy when it rewrites its append-only
+file, and events are recorded.
+"""
 
 LOW_MEMORY_BYTES: Final = 256 * MIB
 
@@ -30,7 +32,7 @@ _LEVELS: Final = {checks.ERROR: Level.FAULT, checks.CRITICAL: Level.FAULT}
 
 
 def open_files() -> Iterator[Finding]:
-    """Each session is an open file of its worker."""
+    """Check the limit of open files: each session is an open file of its worker."""
     relay = settings.RMB.relay
     wanted = relay.workers * relay.user_per_worker // relay.processes + SPARE_FILES
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -48,7 +50,7 @@ def open_files() -> Iterator[Finding]:
 
 
 def accept_queue() -> Iterator[Finding]:
-    """The kernel cuts the backlog of a listener without a word."""
+    """Check the kernel's bound, to which it silently reduces the backlog of a listener."""
     backlog = settings.RMB.relay.backlog
     try:
         most = int(_SOMAXCONN.read_text())
@@ -66,7 +68,7 @@ def accept_queue() -> Iterator[Finding]:
 
 
 def memory() -> Iterator[Finding]:
-    """What is left for sessions and queues."""
+    """Check how much memory is left for sessions and queues."""
     try:
         lines = dict(line.split(":", 1) for line in _MEMORY.read_text().splitlines())
         available = int(lines["MemAvailable"].split()[0]) * 1024
@@ -83,7 +85,7 @@ def memory() -> Iterator[Finding]:
 
 
 def data_folder() -> Iterator[Finding]:
-    """It can be written, and its disk has room."""
+    """Check that the data folder can be written, and that its disk has space."""
     folder = settings.RMB.data_dir
     if not folder.exists():
         yield ok("machine.data", f"the data folder {folder} is made at the first start")
@@ -110,12 +112,12 @@ def data_folder() -> Iterator[Finding]:
 
 
 def hot_path() -> Iterator[Finding]:
-    """The form in which a start of the relay would run it; both work."""
+    """Report the form in which a start of the relay would run the hot path; both forms work."""
     yield ok("machine.hot-path", f"hot path: {compiled.state()}")
 
 
 def contradictions() -> Iterator[Finding]:
-    """Django's checks: settings that contradict each other, files that others can read."""
+    """Run Django's checks: settings that contradict each other, files that others can read."""
     found = checks.run_checks(tags=["relay", "security"], include_deployment_checks=False)
     for message in found:
         if message.is_silenced():

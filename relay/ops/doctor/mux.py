@@ -1,4 +1,4 @@
-"""Streams, where they are served: their listeners, and limits that exclude each other."""
+"""Streams, if enabled: their listeners, and limits that contradict each other."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from relay.ops.doctor import served
 from relay.ops.doctor.finding import Finding, ok, warning
 
 LONG_S: Final = 60
-"""For the streams of one connection to sign in."""
+"""Seconds within which all streams of one connection should be able to sign in."""
 
 
 def listeners() -> Iterator[Finding]:
-    """Streams are served: by every worker, and on the listeners of their own."""
+    """Check that every worker serves streams, and that their separate listeners answer."""
     yield from served.everywhere("mux", "streams")
 
 
 def limits() -> Iterator[Finding]:
-    """Limits that exclude each other."""
+    """Check for limits that contradict each other."""
     if not settings.RMB.mux.enabled:
         return
     yield from list(_at_odds()) or [ok("mux.limits", "the limits of streams agree with each other")]

@@ -1,4 +1,4 @@
-"""What the relay records comes into the lake, and whole."""
+"""Checks that recorded events reach the lake completely."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from relay.ops.wording import counted
 
 LIBRARY: Final = "pyarrow"
 LATE_S: Final = 300.0
-"""A compactor that works takes a segment within a second of its closing."""
+"""Seconds after which a closed segment is late: a working compactor takes it within a second."""
 
 
 def lake() -> Iterator[Finding]:
-    """Segments do not pile up, and none is broken."""
+    """Check that segments do not pile up and can be read, and that the lake is the right one."""
     config = settings.RMB.analytics
     if not config.record:
         return
@@ -73,5 +73,5 @@ def _another_lake(folders: places.Places) -> str:
     try:
         another = origin.another(folders)
     except (AnalyticsError, DatabaseError):
-        return ""  # what is wrong with the database others say, and with the file who computes
+        return ""  # other checks report the database, and computations report the file
     return "" if another is None else str(another)

@@ -1,4 +1,4 @@
-"""What is elsewhere: other relays and the chain."""
+"""Systems outside this relay: partner relays and the chain."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from relay.ops.wording import counted
 from relay.twins import chain_state
 
 OLD_S: Final = 300.0
-"""What waits for another relay for so long waits because something is wrong."""
+"""Seconds after which a message waiting for a partner relay indicates a problem."""
 
 LAG_BLOCKS: Final = 10
 PLAIN: Final = "ws"
 
 
 def federation() -> Iterator[Finding]:
-    """Messages for other relays leave."""
+    """Check that messages for partner relays are delivered."""
     try:
         found = figures.read(client())
     except RedisError:
-        return  # told by the check of Redis
+        return  # reported by the check of Redis
     waiting = sum(
         int(value) for name, value in found.items() if name.startswith("federation_outbox_messages")
     )
@@ -61,7 +61,7 @@ def federation() -> Iterator[Finding]:
 
 
 def chain() -> Iterator[Finding]:
-    """Twins come from the chain, and it is followed."""
+    """Check that the relay follows the chain, if its twins come from there."""
     if settings.RMB.twins.source != "tfchain":
         return
     try:

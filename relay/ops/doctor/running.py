@@ -1,4 +1,4 @@
-"""The relay itself: its name, its listener, its workers and the work in the background."""
+"""The relay itself: its names, its listener, its workers and its background work."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from relay.server.listen import ListenAddress, ListenError, parse_listen
 LAG_MS: Final = 100.0
 CONNECT_S: Final = 2.0
 SHOWN: Final = 5
-"""Addresses named in one finding."""
+"""Maximum number of addresses named in one finding."""
 _PRIVATE_NAMES: Final = ("localhost",)
 
 
 def domains() -> Iterator[Finding]:
-    """Twins find this relay by name."""
+    """Check that the relay's names are set and resolve: twins find it by name."""
     names = settings.RMB.relay.domains
     if not names:
         if _runs():
-            return  # it was given them at its start
+            return  # it got them on its command line
         yield warning(
             "relay.domains",
             "relay.domains is empty: a start needs --domain or --embedded",
@@ -66,7 +66,7 @@ def domains() -> Iterator[Finding]:
 
 
 def tokens() -> Iterator[Finding]:
-    """A token that was seen by somebody is of use to them until it ends."""
+    """Check the lifetime of session tokens: a stolen token can be used until it expires."""
     longest = settings.RMB.relay.max_token_lifetime_s
     if longest:
         yield ok("relay.tokens", f"session tokens end within {longest} s")
@@ -80,7 +80,7 @@ def tokens() -> Iterator[Finding]:
 
 
 def listener() -> Iterator[Finding]:
-    """Somebody answers at its address, and it is the relay."""
+    """Check that the relay can listen at its address, if it does not run yet."""
     text = settings.RMB.relay.listen
     try:
         address = parse_listen(text)
@@ -88,7 +88,7 @@ def listener() -> Iterator[Finding]:
         yield fault("relay.listener", str(error), "correct relay.listen")
         return
     if _runs():
-        return  # a heartbeat says more, and the workers may be on other machines
+        return  # heartbeats show more, and workers may be on other machines
     if answers(address):
         yield fault(
             "relay.listener",
@@ -102,11 +102,11 @@ def listener() -> Iterator[Finding]:
 
 
 def workers() -> Iterator[Finding]:
-    """They give a heartbeat and say that they are well."""
+    """Check that the workers send heartbeats and report no problem."""
     try:
         found = list_workers(client())
     except RedisError:
-        return  # told by the check of Redis
+        return  # reported by the check of Redis
     live = [worker for worker in found if not worker.late()]
     if not live:
         yield warning(
@@ -183,11 +183,11 @@ def _complaints(found: list[WorkerState]) -> Iterator[Finding]:
 
 
 def addresses() -> Iterator[Finding]:
-    """No address is refused for what its many twins do together."""
+    """Check for addresses whose handshakes are refused, possibly because many twins share them."""
     try:
         found = hits.with_bans(hits.addresses())
     except (Away, DatabaseError):
-        return  # told by the checks of Redis and the database
+        return  # reported by the checks of Redis and the database
     refused = [each for each in found if each.handshakes and not each.banned]
     if not refused:
         return
@@ -206,7 +206,7 @@ def addresses() -> Iterator[Finding]:
 
 
 def celery() -> Iterator[Finding]:
-    """Somebody takes the tasks: without, nothing goes to other relays."""
+    """Check that workers take the tasks: without them nothing is delivered to partner relays."""
     try:
         idle = background.queues_without_worker(client())
         running = any(not worker.late() for worker in list_workers(client()))
@@ -230,14 +230,14 @@ def _runs() -> bool:
 
 
 def alarms() -> Iterator[Finding]:
-    """They are looked at, and none fires that nobody knows of."""
+    """Check that alarms are evaluated, and report those that fire."""
     if not _runs():
         return
     try:
         complaint = figures.complaint()
         firing = list(Alarm.objects.filter(state=State.FIRING).values_list("pk", "rule", "subject"))
     except DatabaseError:
-        return  # told by the check of the database
+        return  # reported by the check of the database
     if complaint:
         yield fault("alarms.evaluation", complaint, "see the findings on Celery and Redis")
     for number, rule, subject in firing:
@@ -251,7 +251,7 @@ def alarms() -> Iterator[Finding]:
 
 
 def answers(address: ListenAddress) -> bool:
-    """Whether something accepts connections there."""
+    """Check whether a program accepts connections at an address."""
     try:
         if address.path:
             with socket.socket(socket.AF_UNIX) as unix:
@@ -268,7 +268,7 @@ def answers(address: ListenAddress) -> bool:
 
 
 def _cannot_listen(address: ListenAddress) -> str:
-    """Why not; empty when it can."""
+    """Return why it is impossible to listen at an address; empty if it is possible."""
     if address.path:
         return ""
     try:

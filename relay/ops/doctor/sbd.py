@@ -1,4 +1,4 @@
-"""SBD, where it is served: its hook server, its listeners, room for its clients, and its limits."""
+"""SBD, if enabled: its hook server, its listeners, room for its clients, and its limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 def hook() -> Iterator[Finding]:
-    """Without its hook server nobody gets a token, and without a token nobody connects."""
+    """Check that the hook server answers: without it no client gets a token and can connect."""
     config = settings.RMB.sbd
     if not config.enabled or not config.hook_url:
         return
@@ -51,12 +51,12 @@ def hook() -> Iterator[Finding]:
 
 
 def listeners() -> Iterator[Finding]:
-    """SBD is served: by every worker, and on the listeners of its own."""
+    """Check that every worker serves SBD, and that its separate listeners answer."""
     yield from served.everywhere("sbd", "SBD")
 
 
 def clients() -> Iterator[Finding]:
-    """Each SBD connection is an open file of its worker, beside the sessions of RMB."""
+    """Check the limit of open files: a worker needs one per SBD connection and RMB session."""
     config, relay = settings.RMB.sbd, settings.RMB.relay
     if not config.enabled:
         return
@@ -77,7 +77,7 @@ def clients() -> Iterator[Finding]:
 
 
 def limits() -> Iterator[Finding]:
-    """Limits that exclude each other."""
+    """Check for limits that contradict each other."""
     config = settings.RMB.sbd
     if not config.enabled:
         return
@@ -108,7 +108,7 @@ def _limits_without_effect() -> Iterator[Finding]:
     try:
         names = [row.subject for row in sbd.search() if not row.is_key]
     except DatabaseError:
-        return  # told by the check of the database
+        return  # reported by the check of the database
     lost = [
         name
         for name, network in zip(names, map(read_network, names), strict=True)

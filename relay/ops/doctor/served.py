@@ -1,4 +1,4 @@
-"""Protocols beside RMB: whether every worker serves them, and the listeners of their own."""
+"""Protocols besides RMB: whether every worker serves them, and their separate listeners."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from relay.server.listen import ListenError, parse_listen
 
 
 def everywhere(section: str, title: str) -> Iterator[Finding]:
-    """A protocol is served: by every worker, and on the listeners of its own.
+    """Check that every worker serves a protocol, and that its separate listeners answer.
 
     Args:
-        section: of its settings, which begins the names of its metrics.
-        title: of the protocol.
+        section: Section of its settings, which is also the prefix of its metrics.
+        title: Name of the protocol.
     """
     config = getattr(settings.RMB, section)
     if not config.enabled:
@@ -28,7 +28,7 @@ def everywhere(section: str, title: str) -> Iterator[Finding]:
     try:
         live = [worker for worker in list_workers(client()) if not worker.late()]
     except RedisError:
-        return  # told by the check of Redis
+        return  # reported by the check of Redis
     without = [each for each in live if f"{section}_connections" not in each.metrics]
     if without:
         names = ", ".join(f"{each.host}/{each.slot}" for each in without[: running.SHOWN])

@@ -1,4 +1,4 @@
-"""Redis, which holds the mail, and the database, which holds what operators decided."""
+"""Redis, which holds the queues, and the database, which holds the decisions of operators."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from relay.twins.models import Twin
 from relay.twins.source import relay_names
 
 FULL: Final = 0.8
-"""Of its memory in use, Redis refuses soon."""
+"""Share of its memory limit above which Redis will soon refuse messages."""
 
 SLOW_S: Final = 0.005
 SKEW_S: Final = 2.0
 _PINGS: Final = 20
 SHOWN: Final = 10
-"""Twins named in one finding."""
+"""Maximum number of twins named in one finding."""
 MAX_TEXTS: Final = 500
-"""Lists of relays whose twins are counted, as many as one query takes."""
+"""Maximum number of lists of relays whose twins are counted: as many as one query takes."""
 
 
 def redis_server() -> Iterator[Finding]:
-    """The server answers, is of the right kind, keeps what it is given and has room."""
+    """Check that Redis answers, is of the right kind, persists its data and has room."""
     url = settings.RMB.redis.url
     try:
         found = inspect(client(), url)
@@ -133,11 +133,11 @@ def _speed() -> Iterator[Finding]:
 
 
 def database() -> Iterator[Finding]:
-    """It answers, has its tables, and somebody can sign in."""
+    """Check that the database answers, has its tables, and that an operator can sign in."""
     file = Path(connection.settings_dict["NAME"])
     own = connection.vendor == "sqlite"
     if own and file.is_absolute() and not file.exists():
-        # Looking into it would make it.
+        # Opening the file would create it.
         yield ok("database.server", f"SQLite {file} is made at the first start")
         return
     try:
@@ -194,7 +194,7 @@ def database() -> Iterator[Finding]:
 
 
 def _twin_relays() -> Iterator[Finding]:
-    """Whether twins list relays that messages can be sent to."""
+    """Check whether twins list relays that messages can be sent to."""
     own = set(map(fold, settings.RMB.relay.domains))
     texts = Twin.objects.exclude(relays="").order_by().values_list("relays", flat=True).distinct()
     unusable = [text for text in texts.iterator() if _is_unusable(text, own)]

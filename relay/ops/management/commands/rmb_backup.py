@@ -29,7 +29,7 @@ audit log after a restore.
 
 
 class Command(RelayCommand):
-    """One file, whole or not at all."""
+    """Write or verify one backup file, completely or not at all."""
 
     help = "Write a backup of database and settings, or verify one."
 
@@ -69,7 +69,7 @@ class Command(RelayCommand):
 
 
 def summary(manifest: Manifest) -> str:
-    """One line about a backup."""
+    """Return one line about a backup."""
     rows = sum(table.rows for table in manifest.tables)
     secrets = "with" if manifest.secrets else "without"
     return (

@@ -32,7 +32,7 @@ exit code: 0 done, 1 a message was lost, duplicated, out of order or refused, 2 
 
 
 class Command(RelayCommand):
-    """One run, one table."""
+    """Run the bench once and print one table."""
 
     help = "Measure the relay that runs on the data folder."
 

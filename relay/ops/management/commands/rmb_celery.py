@@ -32,7 +32,7 @@ exit code: 0 done, all queues served; 1 a queue not served, or refused or failed
 
 
 class Command(RelayCommand):
-    """One sub-command each."""
+    """One sub-command for each action."""
 
     help = "Background work: status, failed, retry, forget."
 

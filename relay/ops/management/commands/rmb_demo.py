@@ -13,7 +13,7 @@ from relay.ops.command import RelayCommand
 
 
 class Command(RelayCommand):
-    """As `make demo` does in a checkout."""
+    """Do the same as `make demo` in a checkout."""
 
     help = "Let demo twins exchange messages through the embedded relay of the data folder."
 

@@ -29,10 +29,10 @@ LABELS = {Level.OK: "ok", Level.WARNING: "WARNING", Level.FAULT: "FAULT"}
 
 
 class Command(BaseCommand):
-    """Findings as they are made: a check may wait for a server that does not answer."""
+    """Print findings as they are made: a check may wait for a server that does not answer."""
 
     help = "Check everything the relay depends on, and print remedies."
-    # The doctor makes them itself, and goes on.
+    # The doctor runs them itself, and continues after an error.
     requires_system_checks: list[str] = []  # noqa: RUF012 - as Django declares it
 
     def add_arguments(self, parser: ArgumentParser) -> None:

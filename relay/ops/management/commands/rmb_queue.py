@@ -51,7 +51,7 @@ _ORDERS: Final = ", ".join(walking.ORDERS)
 
 
 class Command(RelayCommand):
-    """One sub-command each. Payloads are never shown."""
+    """One sub-command for each action. Payloads are never shown."""
 
     help = "Messages that wait for sessions: list, show, move, purge, export."
 

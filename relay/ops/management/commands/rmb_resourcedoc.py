@@ -10,7 +10,7 @@ from relay.resources.reference import markdown
 
 
 class Command(RelayCommand):
-    """The documentation comes out of the declarations, so it cannot be out of date."""
+    """Generate the documentation from the declarations, so that it is never out of date."""
 
     help = "Print the reference of lists that are declared once for all interfaces."
 

@@ -34,7 +34,7 @@ are not restored: `unzip -p FILE settings/rmb.toml` prints the settings file of 
 
 
 class Command(RelayCommand):
-    """Verified before, and after."""
+    """Restore a backup that is verified before and after."""
 
     help = "Restore a backup into an empty database, and verify it."
 

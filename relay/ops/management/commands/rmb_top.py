@@ -56,7 +56,7 @@ class _Here:
 
 
 class _Elsewhere:
-    """A relay whose operator site this command asks."""
+    """A relay whose operator site this command queries."""
 
     def __init__(self, stream: remote.RemoteStream, url: str) -> None:
         self.title = urlsplit(url).hostname or url
@@ -72,7 +72,7 @@ class _Elsewhere:
 
 
 class Command(RelayCommand):
-    """Draws until it is told to stop."""
+    """Draw figures until the user quits."""
 
     _source: _Here | _Elsewhere = _Here()
 
@@ -135,7 +135,7 @@ class Command(RelayCommand):
                 try:
                     before, after, note = after, self._source.look(), ""
                 except RedisError as error:
-                    # It may come back: what is shown stays, and says that it is old.
+                    # Redis may come back: the old figures stay, with a note.
                     note = f"redis does not answer: {error}; the figures above are old"
 
 
@@ -167,7 +167,7 @@ def _document(before: Snapshot, after: Snapshot) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _own_screen() -> Iterator[None]:
-    """The terminal's second screen, keys without Enter; put back however it ends."""
+    """Use the terminal's alternate screen, and keys without Enter; restore both however it ends."""
     before = termios.tcgetattr(sys.stdin)
     sys.stdout.write(_ALTERNATE)
     try:

@@ -30,7 +30,7 @@ exit code: 0 done, 1 there is no such worker or Redis does not answer, 2 usage
 
 
 class Command(RelayCommand):
-    """One sub-command each."""
+    """One sub-command for each action."""
 
     help = "The relay's worker processes: list, drain."
 

@@ -11,9 +11,9 @@ from relay.server import cli
 
 
 class Command(BaseCommand):
-    """Hands its command line to the parser shared with `rmb-relay`.
+    """Pass the command line to the parser shared with `rmb-relay`.
 
-    `manage.py` itself does so before Django is set up, since these options are settings; this
+    `manage.py` itself does so before Django is set up, because these options are settings; this
     class serves `django-admin` and the list of commands.
     """
 
