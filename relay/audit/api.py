@@ -55,7 +55,7 @@ class EntryFilter(Schema):
 
 
 class AuditExportQuery(EntryFilter):
-    """What to export."""
+    """Query of an export."""
 
     form: Literal["jsonl", "csv"] = "jsonl"
 

@@ -31,7 +31,7 @@ class SeriesOut(Schema):
 
 
 class HistoryQuery(Schema):
-    """What is wanted."""
+    """Query of a timeline."""
 
     series: str = Field(
         min_length=1, max_length=MAX_QUERY_CHARS, description="Keys of series, separated by commas."

@@ -89,7 +89,7 @@ class QueueQuery(PageQuery):
 
 
 class HeaderQuery(Schema):
-    """Which queue."""
+    """Query of the headers of a queue."""
 
     key: QueueKey
     limit: int = Field(50, ge=1, le=500, description="Highest number of items.")
@@ -97,13 +97,13 @@ class HeaderQuery(Schema):
 
 
 class KeyQuery(Schema):
-    """Which queue."""
+    """Query that names a queue."""
 
     key: QueueKey
 
 
 class QueueExportQuery(KeyQuery):
-    """What to export."""
+    """Query of an export."""
 
     form: Literal["jsonl", "csv"] = "jsonl"
 

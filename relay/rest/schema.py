@@ -112,7 +112,7 @@ class FieldError(Schema):
 
 
 class Problem(Schema):
-    """What went wrong (RFC 9457)."""
+    """Problem details of an error (RFC 9457)."""
 
     type: str
     title: str

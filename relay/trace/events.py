@@ -11,7 +11,7 @@ from relay.trace.bounds import MAX_TEXT_CHARS
 
 
 class Stage(StrEnum):
-    """Stage of a message, in the order of its way."""
+    """Stages of a message, in the order in which it passes them."""
 
     WAITS = "waits"
     ACCEPTED = "accepted"

@@ -20,7 +20,7 @@ _ALL: Final = 1 << 32
 
 
 class Kind(StrEnum):
-    """Kind of what a trace follows."""
+    """Kinds of objects that a trace follows."""
 
     UID = "uid"
     TWIN = "twin"
