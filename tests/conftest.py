@@ -1,4 +1,4 @@
-"""Fixtures shared by all tests: real Redis servers, each test with an empty database."""
+"""Fixtures shared by all tests: real Redis servers, whose database is empty when a test begins."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.support.redis_servers import RedisServer, start_redis62, start_valkey
 
 in_memory.use_memory_for_temporary_files()
 
-# How fast the machine is, and what else it does, is no property of what is tested.
-# Each run has other examples: many short runs find what a long one does, and `make fuzz` is long.
+# No deadlines: the speed and the load of the machine are not properties of the tested code.
+# Each run has other examples, so many short runs find what a long one does; `make fuzz` is long.
 hypothesis_settings.register_profile(
     "suite",
     hypothesis_settings(),
@@ -29,27 +29,28 @@ hypothesis_settings.register_profile(
 )
 hypothesis_settings.load_profile("suite")
 
-# What a shell without job control runs in its background ignores Ctrl-C; children inherit that.
+# A shell without job control starts background programs with SIGINT ignored, and their children
+# inherit that: restore the default.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """Collect with less work (`tests.support.collecting`)."""
+    """Collect the tests with less work (see `tests.support.collecting`)."""
     with collecting.without_garbage():
         collecting.import_share(session.config)
         return (yield)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests in the order from which workers take them."""
+    """Sort the tests into the order in which the workers take them."""
     items.sort(key=lambda item: two_ends.place(item.nodeid))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> two_ends.TwoEnds | None:
-    """Run end-to-end tests and others at the same time, where whole files are handed out."""
+    """Run end-to-end tests and others at the same time, if whole files are distributed."""
     return two_ends.TwoEnds(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
@@ -67,7 +68,10 @@ def _session_server(
 def django_db_modify_db_settings(
     django_db_modify_db_settings: None, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """A file, as in a relay. Threads share one in memory, where a writer fails beside a reader."""
+    """Use a database file, as a relay does.
+
+    Threads would share a database in memory, in which a write fails while another thread reads.
+    """
     from django.conf import settings
 
     file = tmp_path_factory.mktemp("database") / "test.sqlite3"
@@ -76,7 +80,7 @@ def django_db_modify_db_settings(
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
-    """Without the triggers of the audit log: they refuse that a test's tables are emptied.
+    """Set the database up without the triggers of the audit log, which refuse to empty a table.
 
     Tests of the triggers migrate a database of their own.
     """
@@ -93,19 +97,19 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
 
 @pytest.fixture(scope="session")
 def valkey_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """One Valkey for the whole run; tests take `valkey`, which empties it first."""
+    """Run one Valkey for the whole run; tests use `valkey`, which empties it first."""
     yield from _session_server(tmp_path_factory, start_valkey)
 
 
 @pytest.fixture(scope="session")
 def redis62_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """One Redis 6.2 for the whole run; tests take `redis62`, which empties it first."""
+    """Run one Redis 6.2 for the whole run; tests use `redis62`, which empties it first."""
     yield from _session_server(tmp_path_factory, start_redis62)
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """One PostgreSQL for the whole run; tests take `postgres`, and databases of their own."""
+    """Run one PostgreSQL for the whole run; tests use `postgres`, and make their own databases."""
     server = PostgresServer()
     try:
         server.start()
@@ -116,7 +120,7 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def postgres(postgres_server: PostgresServer) -> PostgresServer:
-    """The shared PostgreSQL, which a test may stop."""
+    """Return the shared PostgreSQL; it is started again if a test has stopped it."""
     if not postgres_server.running:
         postgres_server.start()
     return postgres_server
@@ -124,20 +128,20 @@ def postgres(postgres_server: PostgresServer) -> PostgresServer:
 
 @pytest.fixture
 def valkey(valkey_server: RedisServer) -> RedisServer:
-    """The shared Valkey with an empty database. Tests that kill or pause start their own."""
+    """Return the shared Valkey, emptied. Tests that kill or pause a server start their own."""
     valkey_server.run("FLUSHALL")
     return valkey_server
 
 
 @pytest.fixture
 def redis62(redis62_server: RedisServer) -> RedisServer:
-    """The shared Redis 6.2 with an empty database. Tests that kill or pause start their own."""
+    """Return the shared Redis 6.2, emptied. Tests that kill or pause a server start their own."""
     redis62_server.run("FLUSHALL")
     return redis62_server
 
 
 @pytest.fixture(params=["valkey", "redis62"])
 def any_redis(request: pytest.FixtureRequest) -> RedisServer:
-    """Both servers in turn: the newest and the oldest supported."""
+    """Run the test with each server in turn: the newest and the oldest supported."""
     server: RedisServer = request.getfixturevalue(request.param)
     return server

@@ -1,9 +1,9 @@
-"""Find marked phrases in the words that users read; `python -m tests.language` lists them.
+"""Find marked phrases in the texts that users read; `python -m tests.language` lists them.
 
 Every phrase has a hint that says what to write instead. A phrase may be wrapped over two lines.
-The texts are the documents, the pages, and the string literals of the product that hold a blank:
-help, settings, descriptions, errors and log messages. Docstrings are for developers and are not
-read, except those of commands, which `--help` prints.
+The texts are the documents, the pages, and the string literals of the product that contain a
+blank: help, settings, descriptions, errors and log messages. Docstrings are for developers and are
+not read, except those of commands, which `--help` prints.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DOCUMENTS = ("README.md", "CHANGELOG.md", "docs/**/*.md", "docs/**/*.json", "con
 TEMPLATES = ("relay/**/templates/**/*.html", "rmbsite/**/*.html")
 RECORDS = ("docs/bench/history/",)
 
-# A phrase as a regular expression, where a blank stands for any white space, and its hint.
+# Regular expression of each phrase, in which a blank matches any white space, and its hint.
 PHRASES = {
     r"(?<!there\s)\b(is|are) no (?!longer\b|more\b)": "'is not a ...', 'invalid ...'",
     r"\bis none\b": "name it: 'is missing', 'is invalid', 'is empty', 'there is no ...'",
@@ -65,7 +65,7 @@ HINTS = tuple(PHRASES.values())
 
 
 class Hit(NamedTuple):
-    """A marked phrase: the line of the text it begins in, the words, and what to write instead."""
+    """A marked phrase: its first line in the text, the matched words, and what to write instead."""
 
     line: int
     phrase: str
@@ -82,13 +82,13 @@ def marked(text: str, first_line: int = 1) -> Iterator[Hit]:
 
 
 def without_tags(page: str) -> str:
-    """Replace Django's tags with blanks, and keep the line breaks."""
+    """Replace the tags of a Django template with blanks; line breaks are kept."""
     tags = re.compile(r"\{%.*?%\}|\{\{.*?\}\}|\{#.*?#\}", re.DOTALL)
     return tags.sub(lambda tag: re.sub(r"[^\n]", " ", tag.group()), page)
 
 
 def literals(module: str, *, docstrings: bool = False) -> Iterator[tuple[int, str]]:
-    """Yield the string literals of a module that hold a blank, with their lines."""
+    """Yield the string literals of a module that contain a blank, with their lines."""
     tree = ast.parse(module)
     silent = {
         id(node.value)
@@ -103,7 +103,7 @@ def literals(module: str, *, docstrings: bool = False) -> Iterator[tuple[int, st
 
 
 def texts(root: Path) -> Iterator[tuple[Path, int, str]]:
-    """Yield what users read: the file, the line it begins in, the text."""
+    """Yield each text that users read: its file, the line in which it begins, and the text."""
     for pattern in DOCUMENTS:
         for path in sorted(root.glob(pattern)):
             if not path.relative_to(root).as_posix().startswith(RECORDS):

@@ -1,8 +1,8 @@
-"""`make screenshots`: the pictures of the documents, taken in a real browser on real relays.
+"""`make screenshots`: take the pictures of the documents in a real browser, from real relays.
 
-Starts the relays of `tests.support.imagined_grid` in a folder of their own, lets their twins talk
-for a while, opens the console in Chromium and writes PNGs into `docs/images`. Nothing of an
-existing installation is touched.
+Starts the relays of `tests.support.imagined_grid` in a temporary folder, lets their twins exchange
+messages for a while, opens the console in Chromium and writes PNGs into `docs/images`. Existing
+installations are not touched.
 
     python -m tests.screenshots [folder for the pictures]
 """
@@ -32,16 +32,19 @@ from tests.support.relay_process import ROOT
 from tests.support.waiting import eventually
 
 IMAGES = ROOT / "docs" / "images"
-# Until charts, rates and figures of sessions show what the twins do.
+# Seconds until charts, rates and figures of sessions show the traffic of the twins.
 TALK_S = 75.0
 SHOWN_TIMEOUT_S = 60.0
 MAX_BYTES = 250_000
-"""Of a picture: they are read in a browser, and kept in the repository."""
+"""Maximum size of a picture: pictures are loaded by browsers, and kept in the repository."""
 
 
 @dataclass(frozen=True)
 class Shot:
-    """One picture of what is in the window when `ready` returns."""
+    """One picture: the page to open, the size of the window, and the state to wait for.
+
+    `ready` returns when the window shows what the picture is to show.
+    """
 
     name: str
     path: str
@@ -53,32 +56,32 @@ class Shot:
 
 
 async def live(view: View) -> None:
-    """Numbers have come by the websocket."""
+    """Wait until the websocket has delivered figures."""
     await expect(view.page.locator("[data-live]")).to_have_text("live")
 
 
 async def charts_drawn(view: View) -> None:
-    """There are lines in the charts."""
+    """Wait until the charts show lines."""
     await live(view)
     await view.page.locator(".uplot canvas").first.wait_for()
-    # One frame more, so that the drawing is behind it.
+    # Wait for one more frame, so that drawing has finished.
     await view.page.evaluate("new Promise(done => document.addEventListener('console:tick', done))")
 
 
 async def charts_in_sight(view: View) -> None:
-    """The charts alone fill the window."""
+    """Wait for the charts, and scroll to them so that they fill the window."""
     await charts_drawn(view)
     await view.page.locator("#charts").evaluate("charts => charts.scrollIntoView()")
 
 
 async def put_together(view: View) -> None:
-    """What the other relay noted is there, too."""
+    """Combine the notes of both relays, and wait until those of the partner relay are shown."""
     await view.page.get_by_role("button", name="Put together").click()
     await view.page.get_by_text(place(SISTER)).first.wait_for()
 
 
 async def runbook_open(view: View) -> None:
-    """The steps of the first alarm are to be read."""
+    """Open the runbook of the first alarm."""
     await live(view)
     await view.page.locator(".c-page details > summary").first.click()
 
@@ -107,7 +110,7 @@ async def take(folder: Path, images: Path) -> None:
     """Take every picture."""
     images.mkdir(parents=True, exist_ok=True)
     async with imagined_grid(folder) as scene, running_browser() as browser:
-        # It fires after half a minute as it is delivered.
+        # As delivered, the alarm fires only after half a minute.
         scene.command("rmb_alarms", "set", "partner_down", "--hold", "5")
         await asyncio.gather(asyncio.sleep(TALK_S), asyncio.to_thread(scene.analyse, 7))
         part = folder / "part.json"
@@ -139,7 +142,7 @@ async def _take(browser: Browser, scene: Stage, shot: Shot, part: Path, target: 
 
 
 def main() -> int:
-    """Write the pictures."""
+    """Take all pictures and write them into the folder."""
     images = Path(sys.argv[1]) if len(sys.argv) > 1 else IMAGES
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(take(Path(folder), images))

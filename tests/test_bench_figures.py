@@ -1,4 +1,4 @@
-"""The bench's own arithmetic: a benchmark that miscounts is worse than none."""
+"""Tests of the arithmetic of the bench: a benchmark that miscounts is worse than none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAYLOAD_SIZE_BYTES = 256
 
 @dataclass
 class Sent:
-    """Stands in for the socket: keeps what was sent."""
+    """Substitute for the socket that records what is sent."""
 
     bodies: list[bytes] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""What lies in `contrib/`: it names metrics, settings, options and programs that exist."""
+"""Tests of `contrib/`: the metrics, settings, options and programs that its files name exist."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rmbsite import config
 ROOT = Path(__file__).parents[1]
 CONTRIB = ROOT / "contrib"
 
-# Of the query language; everything else that looks like a name is a metric or a label.
+# Words of the query language; every other name in a query is a metric or a label.
 FUNCTIONS = {
     "absent", "and", "by", "changes", "histogram_quantile", "increase", "max", "or", "rate", "sum",
 }  # fmt: skip
@@ -40,7 +40,7 @@ def build() -> Any:
 
 
 def expressions() -> Iterator[tuple[str, str]]:
-    """Every query there is, with where it stands."""
+    """Yield every query with its place: dashboard and panel, or the name of the alert."""
     for path in sorted((CONTRIB / "grafana").glob("*.json")):
         for panel in json.loads(path.read_text())["panels"]:
             for target in panel.get("targets", []):
@@ -52,7 +52,7 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 
 def names_of(expression: str) -> tuple[set[str], set[str]]:
-    """The metrics and the labels of a query."""
+    """Return the metrics and the labels of a query."""
     labels: set[str] = set()
     for inside in re.findall(r"by \(([^)]*)\)", expression):
         labels.update(each.strip() for each in inside.split(","))
@@ -147,7 +147,7 @@ def _default(found: re.Match[str]) -> str:
 
 
 def test_compose() -> None:
-    """The settings it gives are taken, and every service waits for what it needs."""
+    """The settings in the compose file are valid, and every service waits for those it needs."""
     text = (CONTRIB / "container" / "compose.yaml").read_text()
     filled = re.sub(r"\$\{(\w+)(:-(\w*)|:\?[^}]*)?\}", _default, text)
     document = yaml.safe_load(filled)
@@ -189,7 +189,7 @@ def test_proxies_log_no_tokens_and_pass_the_address(path: str) -> None:
 
 
 def test_the_operators_proxy_passes_live_numbers_on() -> None:
-    """By nginx with a word for it: what a location sets replaces all that was set above it."""
+    """No location of nginx sets headers: they would replace all those set at the outer level."""
     text = (CONTRIB / "nginx" / "operator.conf").read_text()
     assert f"location = {PATH} {{" in text
     for header in ("Host $http_host", "X-Forwarded-Proto $scheme", "Upgrade $rmb_upgrade"):
@@ -202,7 +202,7 @@ def test_the_operators_proxy_passes_live_numbers_on() -> None:
 
 
 def test_proxies_show_nobody_the_figures() -> None:
-    """Neither the relay's nor those of the operator site, which are read without sign-in."""
+    """The proxies hide the metrics of relay and operator site, readable without sign-in."""
     for path in ("nginx/rmb.conf", "nginx/operator.conf"):
         text = (CONTRIB / path).read_text()
         assert re.search(r"location = /metrics \{\s*return 404;", text), path
@@ -212,7 +212,7 @@ def test_proxies_show_nobody_the_figures() -> None:
 
 
 def test_gateway_unit_reads_its_secret_from_a_file() -> None:
-    """One that its user can read: a user made for the process owns nothing in /etc."""
+    """Its dynamic user can read the file: such a user owns nothing in /etc."""
     service = units()["rmb-peer@.service"]["Service"]
     assert service["DynamicUser"] == "yes"
     name, _, path = service["LoadCredential"].partition(":")
@@ -229,7 +229,7 @@ def test_gateway_unit_reads_its_secret_from_a_file() -> None:
 
 
 def test_the_dashboards_builder_runs_by_itself() -> None:
-    """Without Django or a relay: whoever changes a dashboard needs nothing else."""
+    """The builder needs neither Django nor a relay, so dashboards can be changed without them."""
     done = subprocess.run(
         [sys.executable, "-I", "-c", f"exec(open({str(CONTRIB / 'grafana/build.py')!r}).read(), "
          "{'__name__': 'build', '__file__': ''})"],

@@ -1,4 +1,4 @@
-"""What people start with: the Makefile's verbs, the links and the options of the documents."""
+"""Tests of what new users start with: targets of the Makefile, links and options in documents."""
 
 from __future__ import annotations
 

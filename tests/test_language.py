@@ -1,4 +1,4 @@
-"""The check of words: phrases that it must find, texts that it must pass, and where it looks."""
+"""Tests of the language check: phrases it must find, texts it must pass, and files it must read."""
 
 from __future__ import annotations
 

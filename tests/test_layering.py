@@ -1,4 +1,4 @@
-"""The shape of the source tree: who may import whom, sizes, names, and nothing of one machine."""
+"""Tests of the source tree: allowed imports, sizes, names, and no traces of one machine."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ PACKAGES = ("hotpath", "proto", "redispipe", "chain", "peer", "lattice", "relay"
 MAX_LINES = 500
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "managers", "misc"}
 
-# What each package may import of the project. Settings are named by string, so relay needs no
-# rmbsite: only the site's glue sees everything.
+# Packages of the project that each package may import. Settings are named by string, so relay
+# does not need rmbsite, whose modules connect the packages.
 ALLOWED = {
     "hotpath": {"hotpath"},
     "proto": {"proto", "hotpath"},
@@ -28,10 +28,10 @@ ALLOWED = {
     "rmbsite": {"proto", "redispipe", "chain", "relay", "rmbsite"},
 }
 
-# Both sides of a connection of streams are the same code.
+# Exceptions: both sides of a connection that carries streams run the same code.
 ALLOWED_PARTS = {"relay": ("peer.mux", "peer.rpc")}
 
-# Clocks, randomness, input and output: arguments of a pure core, never its imports.
+# A pure core gets clocks, randomness, input and output as arguments, and never imports them.
 FORBIDDEN_IN_PROTO = {
     *("asyncio", "concurrent", "multiprocessing", "threading", "queue", "subprocess", "signal"),
     *("socket", "socketserver", "select", "selectors", "ssl", "http", "urllib"),
@@ -40,14 +40,14 @@ FORBIDDEN_IN_PROTO = {
     *("django", "channels", "asgiref", "celery", "redis", "hiredis", "uvicorn", "websockets"),
     *("aiohttp", "requests", "httpx", "nats"),
 }
-# Modules of a forbidden package that only compute: the compiled unmasking, and its substitute.
+# Modules of forbidden packages that only compute: compiled unmasking, and its substitute.
 PURE_PARTS = ("websockets.speedups", "websockets.utils")
-# Functions that read the clock or make randomness without a forbidden import.
+# Functions that need no forbidden import but read a clock, produce randomness, or do I/O.
 FORBIDDEN_CALLS_IN_PROTO = {"now", "utcnow", "today", "open", "print", "input", "urandom"}
 
 
 def _tracked_files() -> list[Path]:
-    """Files of the repository, new ones included, ignored ones not."""
+    """Return the files of the repository, including new ones, without ignored ones."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -68,7 +68,7 @@ def _modules(package: str) -> list[Path]:
 
 @cache
 def _imports(path: Path) -> list[str]:
-    """Dotted names a module imports, relative ones resolved, conditional ones included."""
+    """Return the dotted names that a module imports, at any level, with relative ones resolved."""
     package = path.relative_to(ROOT).with_suffix("").parts[:-1]
     found: list[str] = []
     for node in ast.walk(ast.parse(path.read_text(), str(path))):
@@ -122,7 +122,7 @@ def test_protocol_cores_are_pure() -> None:
 
 
 def test_what_executors_get_needs_nothing_else() -> None:
-    """`relay.analytics.spark` goes to clusters as a zip, without Django and without the project."""
+    """`relay.analytics.spark` imports only itself: clusters get it as a zip, without Django."""
     package = "relay.analytics.spark"
     wrong = [
         f"{_name(path)} imports {imported}"
@@ -174,7 +174,7 @@ def test_modules_say_what_they_are_for() -> None:
 
 
 def test_nothing_names_one_machine() -> None:
-    """No absolute path of a developer's machine and no private address in a tracked file.
+    """Tracked files contain no absolute path of a developer's machine and no private address.
 
     Whole networks and those below 10.0.0.0/8 are fine: they are examples and test data.
     """

@@ -1,4 +1,4 @@
-"""`pip install .`: what the sources read at run time is in the wheel."""
+"""Tests of `pip install .`: the wheel contains the files that the sources read at run time."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("chain", "hotpath", "lattice", "peer", "proto", "redispipe", "relay", "rmbsite")
-# The build needs these beside the packages.
+# Files that the build needs besides the packages.
 SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 
 
 def test_the_wheel_is_complete(tmp_path: Path) -> None:
-    # In a copy: a build leaves folders beside the sources.
+    # Build in a copy, because a build leaves folders beside the sources.
     source = tmp_path / "source"
     source.mkdir()
     for name in PACKAGES:

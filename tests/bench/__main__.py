@@ -60,7 +60,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run the chosen rows, print and write what they found."""
+    """Run the chosen rows, then print and store their figures."""
     chosen = arguments()
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))

@@ -1,4 +1,4 @@
-"""What every row is given: how long, how often, on which cores, with which relay."""
+"""What every row gets: length and number of measurements, cores, relays and load generators."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.bench.measure import (
 from tests.bench.targets import RelayOptions, Target
 
 GENERATOR_LIMIT = 0.93
-"""A load generator busier than this was the limit, and the row says so."""
+"""Share of a core above which a load generator was the limit; the row then says so."""
 QUICK_DIVISOR = 10
 
 
@@ -33,14 +33,14 @@ class Bench:
     """The options of a run.
 
     Attributes:
-        runs: how often each target is measured; figures are medians.
-        seconds: length of one measurement.
-        quick: a short look with fewer sessions, not comparable with a full run.
+        runs: number of measurements of each target; figures are medians.
+        seconds: length of one measurement, in seconds.
+        quick: whether the run is short, with fewer sessions; not comparable with a full run.
         options: how the relay is started.
-        events: of the rows about analytics.
+        events: number of events in the rows about analytics.
         events_given: whether `--events` chose that number.
-        events_in: a folder where these are kept for the next run.
-        minutes: length of the soak.
+        events_in: folder that keeps these events for the next run.
+        minutes: length of the soak, in minutes.
     """
 
     runs: int = 5
@@ -54,15 +54,15 @@ class Bench:
 
     @property
     def most_rounds(self) -> int:
-        """How long to look for calm rounds, in units of the runs; a quick run does not."""
+        """Maximum number of rounds in search of calm ones, in units of `runs`; 1 in a quick run."""
         return 1 if self.quick else MOST_ROUNDS
 
     def many(self, count: int) -> int:
-        """A number of sessions or repetitions: a tenth of it in a quick run."""
+        """Return this number of sessions or repetitions, or a tenth of it in a quick run."""
         return max(count // QUICK_DIVISOR, 1) if self.quick else count
 
     def events_at_most(self, bound: int) -> int:
-        """The events of a row that takes too long with more, unless `--events` chose them."""
+        """Return the number of events, limited to this bound unless `--events` chose it."""
         return self.events if self.events_given else min(self.events, bound)
 
     @contextmanager
@@ -79,7 +79,7 @@ class Bench:
         cores: frozenset[int] | None = None,
         processes: int = 1,
     ) -> Iterator[Target]:
-        """Run the relay on the server cores, or on others."""
+        """Run the relay, on the server cores by default."""
         options = replace(
             self.options,
             processes=processes,
@@ -89,7 +89,7 @@ class Bench:
             yield target
 
     def generators(self, count: int = 2) -> Generators:
-        """Load generators on the cores the servers do not use."""
+        """Return load generators on the cores that the servers do not use."""
         return Generators(layout().load[:count])
 
     def compare(
@@ -106,17 +106,17 @@ class Bench:
 
 
 def rate(sample: Sample) -> float:
-    """Messages per wall second."""
+    """Return the messages per wall second."""
     return sample.messages_per_s
 
 
 def rate_ratio(ours: Sequence[Sample], base: Sequence[Sample]) -> float:
-    """Rate of the relay in units of B's."""
+    """Return the rate of the relay as a multiple of that of B."""
     return median_ratio(ours, base, rate)
 
 
 def described(name: str, samples: Sequence[Sample]) -> list[Figure]:
-    """The figures every throughput row shows for one target."""
+    """Return the figures that every throughput row shows for one target."""
     return [
         Figure(f"{name}: messages per wall second", median(samples, rate)),
         Figure(
@@ -139,13 +139,13 @@ def described(name: str, samples: Sequence[Sample]) -> list[Figure]:
 
 
 def faults(samples: Sequence[Sample]) -> Figure:
-    """Messages lost, doubled, out of order, and errors nobody asked for: none are allowed."""
+    """Return the number of lost, doubled and unordered messages and of errors; must be 0."""
     count = sum(sample.faults for sample in samples)
     return Figure("lost, doubled, out of order, errors", count, must=0, lower_is_better=True)
 
 
 def remarks(*samples: Sequence[Sample]) -> list[str]:
-    """What a reader must know about these measurements."""
+    """Return what a reader must know about these measurements."""
     found = []
     for group in samples:
         busiest = max(sample.generator_busy for sample in group)
@@ -167,5 +167,5 @@ def remarks(*samples: Sequence[Sample]) -> list[str]:
 
 
 def as_json(**samples: Sequence[Sample]) -> dict[str, list[dict[str, object]]]:
-    """Samples by name as plain values."""
+    """Return samples by name as plain values."""
     return {name: [sample.as_json() for sample in group] for name, group in samples.items()}

@@ -1,7 +1,8 @@
-"""A program that uses `peer.client`, steered as `load.py`: `python -m tests.bench.client_load`.
+"""Load generator that uses `peer.client`, controlled like `load.py`.
 
-One of them serves a command that answers with what it got, the other calls it, so many calls at a
-time. The answer must be the body of its call: nothing may be lost, doubled or mixed up.
+Run as `python -m tests.bench.client_load`. One process serves a command that answers each call
+with its body; another calls it, with a given number of calls in progress. Every answer must equal
+the body of its call: nothing may be lost, doubled or mixed up.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ TIMEOUT_S = 30.0
 
 
 class ClientGenerator:
-    """The calls a bench can make; see `load.py` for the form."""
+    """The calls that the bench can make; see `load.py` for their form."""
 
     def __init__(self) -> None:
         self._client: Client | None = None
@@ -32,7 +33,7 @@ class ClientGenerator:
         self._account = {"sent": 0, "received": 0, "lost": 0, "strays": 0}
 
     async def open(self, secret: str, url: str, twins: str, sid: str | None) -> None:
-        """Sign in."""
+        """Sign in with this secret at the relay."""
         self._client = Client(secret, [url], twins, sid=sid, timeout=TIMEOUT_S)
         await self._client.__aenter__()
 
@@ -48,7 +49,7 @@ class ClientGenerator:
     async def start(
         self, twin: int, outstanding: int, size_bytes: int, command: str = COMMAND
     ) -> None:
-        """Call a command of a twin, so many times at once, until `stop`."""
+        """Call a command of a twin until `stop`, with this many calls in progress."""
         self._running = True
         self._callers = [
             asyncio.create_task(self._call(twin, command, os.urandom(size_bytes)))
@@ -56,7 +57,7 @@ class ClientGenerator:
         ]
 
     async def mark(self) -> dict[str, Any]:
-        """Figures since the last mark."""
+        """Return the figures since the last mark."""
         latencies, self._latencies_us = self._latencies_us, []
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return {
@@ -66,13 +67,13 @@ class ClientGenerator:
         }
 
     async def stop(self) -> dict[str, int]:
-        """Call no more, wait for what is under way, and give the account."""
+        """Start no more calls, wait for those in progress, and return the account."""
         self._running = False
         await asyncio.gather(*self._callers)
         return self._account
 
     async def close(self) -> dict[str, int]:
-        """Sign out; returns what the client counted."""
+        """Sign out and return the counters of the client."""
         assert self._client is not None
         counters = dict(self._client.counters)
         await self._client.__aexit__(None, None, None)

@@ -1,7 +1,7 @@
-"""Client connections of the load generator: full ones (picows) and bare ones that only stay.
+"""Client connections of the load generator: full ones (picows) and bare ones that only stay open.
 
-A full client receives and counts messages. A bare one is a socket that did the upgrade: 10,000 of
-them must cost the generator next to nothing, and some must stop reading.
+A full client receives and counts messages. A bare one is a socket that only did the upgrade:
+10,000 of them must cost the generator next to nothing, and some must stop reading.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ CLOSE = WSMsgType.CLOSE
 HANDSHAKE_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 10.0
 UPGRADE_ANSWER_BYTES = 65_536
-"""An answer to the upgrade longer than this is refused."""
+"""Maximum size of the answer to an upgrade, in bytes; a longer one is refused."""
 LARGEST_FRAME_BYTES = 16 * 1024 * 1024
 SMALL_RECEIVE_BUFFER_BYTES = 4_096
-"""Of a slow reader, so that its messages wait in the relay and not in the kernel."""
+"""Receive buffer of a slow reader, so that its messages wait in the relay and not in the kernel."""
 ETHERNET_SEGMENT_BYTES = 1_400
-"""Of a slow reader too: with the loopback's 64 KiB segments the kernel would buffer megabytes."""
+"""Segment size of a slow reader: with the loopback's 64 KiB the kernel would buffer megabytes."""
 
 
 class Client(WSListener):
-    """One signed-in twin that counts what arrives."""
+    """One signed-in twin, which counts the messages it receives."""
 
     def __init__(self, ledger: Ledger, twin: int) -> None:
         self.twin = twin
@@ -40,7 +40,7 @@ class Client(WSListener):
         self.writable = asyncio.Event()
         self.writable.set()
         self.pongs: dict[str, asyncio.Future[None]] = {}
-        self.arrival: asyncio.Future[int] | None = None  # set to learn of the next arrival
+        self.arrival: asyncio.Future[int] | None = None  # set it to await the next arrival
         self.expected_close = False
         self._ledger = ledger
 
@@ -67,7 +67,7 @@ class Client(WSListener):
             self.arrival.set_result(perf_counter_ns())
 
     def _from_relay(self, body: bytes) -> None:
-        """A pong or an error envelope: the relay makes no other."""
+        """Handle a pong or an error envelope: a relay creates no other envelopes."""
         envelope = Envelope.FromString(body)
         waiting = self.pongs.pop(envelope.uid, None)
         if waiting is not None and envelope.HasField("pong"):
@@ -95,14 +95,14 @@ class Client(WSListener):
         self.writable.set()
 
     def close(self) -> None:
-        """Begin to leave in good order; the relay answers with its own close frame."""
+        """Begin to close the connection cleanly; the relay answers with its own close frame."""
         self.expected_close = True
         assert self.transport is not None
         if not self.transport.is_disconnected:
             self.transport.send_close(WSCloseCode.OK)
 
     async def gone(self) -> None:
-        """Return when the connection has ended; end it when the relay does not."""
+        """Wait until the connection has ended; end it if the relay does not in time."""
         assert self.transport is not None
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
@@ -113,7 +113,7 @@ class Client(WSListener):
 
 
 def source_address(twin: int) -> str:
-    """A loopback address of the twin's own: a relay counts handshakes by address."""
+    """Return the twin's own loopback address: a relay counts handshakes by address."""
     return f"127.{1 + (twin >> 16) % 250}.{(twin >> 8) % 256}.{twin % 256}"
 
 
@@ -129,7 +129,7 @@ async def sign_in(client: Client, url: str, token: str) -> None:
 
 
 class BareClient(asyncio.Protocol):
-    """The upgrade and nothing else; a slow one stops reading right after it."""
+    """A connection that only does the upgrade; a slow one stops reading right after it."""
 
     def __init__(self, request: bytes, slow: bool) -> None:
         self.upgraded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -177,7 +177,7 @@ class BareClient(asyncio.Protocol):
 
 
 async def stay(url: str, twin: int, token: str, slow: bool) -> BareClient:
-    """Open a bare client and return once it is upgraded."""
+    """Open a bare client and return it once it is upgraded."""
     loop = asyncio.get_running_loop()
     address = urlsplit(url)
     request = (

@@ -1,7 +1,8 @@
-"""Segments into Parquet in one process: `python -m tests.bench.compaction <folder> <segments>`.
+"""Convert segments into Parquet: `python -m tests.bench.compaction <folder> <segments>`.
 
-Writes segments as full as recorders let them become, makes Parquet of them as the compactor of a
-relay does, each fsync included, then merges the hour they lie in. Prints what it took as JSON.
+Writes segments as full as recorders let them become, converts them to Parquet in this process as
+the compactor of a relay does, each fsync included, then merges the hour they belong to. Prints the
+times and sizes as JSON.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from relay.analytics.writer import BUFFER_RECORDS
 
 START_US = 1_772_341_200_000_000
 EVENTS = 1_398_080
-"""In a segment of 64 MiB."""
+"""Number of events in a segment of 64 MiB."""
 
 TWINS = 200_000
 SESSIONS = 1_000
@@ -34,7 +35,7 @@ SHARE = {Kind.ACCEPTED: 0.48, Kind.DELIVERED: 0.47, Kind.QUEUED: 0.04, Kind.DROP
 
 
 def write_segment(lake: Lake, number: int, events: int) -> Path:
-    """A segment of 10 minutes: half of them accepted, most delivered, twins by Zipf."""
+    """Write a segment of 10 minutes: half of the events accepted, most delivered, twins by Zipf."""
     rng = np.random.default_rng(number)
     rows = np.zeros(events, dtype=ROW)
     rows["event_time"] = START_US + np.sort(rng.integers(0, 600_000_000, events))
@@ -63,7 +64,7 @@ def write_segment(lake: Lake, number: int, events: int) -> Path:
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, float]:
-    """Wall and CPU seconds of something."""
+    """Return the wall and CPU seconds of a call."""
     wall_s, cpu_s = time.perf_counter(), time.process_time()
     work()
     return time.perf_counter() - wall_s, time.process_time() - cpu_s

@@ -1,8 +1,8 @@
-"""Open pages of the console, as browsers hold them: a websocket each, and parts asked for again.
+"""Simulated open pages of the console, as browsers hold them: a websocket and reloaded parts.
 
-What a page asks for and how often it reads in the page itself (`data-refresh`, `data-charts`), so
-that it does as the scripts of the page do. Each is a thread of this program, on the cores of the
-load generators.
+What a page reloads and how often is read from the page itself (`data-refresh`, `data-charts`), so
+that it does the same as the scripts of the page. Each page is a thread of this program, on the
+cores of the load generators.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Session.objects.save(os.environ["{SETTING}"], session, expires)
 
 
 class Dashboards:
-    """Some pages of one account."""
+    """Pages opened by one account."""
 
     def __init__(self) -> None:
         self._key = secrets.token_hex(16)
@@ -62,15 +62,15 @@ class Dashboards:
 
     @property
     def environment(self) -> dict[str, str]:
-        """For the relay they look at, and for its preparation."""
+        """Environment of the relay whose pages are opened, and of its preparation."""
         return {SETTING: self._key}
 
     @contextlib.contextmanager
     def open(self, target: Target, count: int) -> Iterator[None]:
-        """Hold pages open; each has had its first frame when this goes on.
+        """Hold pages open; each has received its first frame when the body begins.
 
         Raises:
-            TargetError: they have not.
+            TargetError: A page has received no frame in time.
         """
         self._ended.clear()
         ready = threading.Semaphore(0)

@@ -1,7 +1,8 @@
 """Prebuilt envelopes: serialized once per flow, then only uid and payload head are patched.
 
-The payload starts with the flow's number and the message's sequence number, little endian. It is
-the last field on the wire, so a receiver finds it by counting from the end of the frame.
+The payload starts with the numbers of the measurement, of the flow, and of the message in its
+flow, little endian. It is the last field on the wire, so a receiver finds it by counting from the
+end of the frame.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ from proto.rmb import challenge
 from proto.rmb.types_pb2 import Envelope
 
 HEAD = struct.Struct("<IIQ")
-"""Measurement, flow, number of the message in its flow."""
+"""Head of a payload: measurement, flow, and number of the message in its flow."""
 UID_AT = 2
-"""The uid is the first field: one byte of tag, one of length (36: as long as a UUID's text)."""
+"""Offset of the uid, the first field, after one byte of tag and one of length (36)."""
 UID_BYTES = 36
 SMALLEST_PAYLOAD_BYTES = 256
-"""Pongs and error envelopes of a relay are shorter than this: so they can be told apart."""
+"""Minimum size of a payload: a relay's pongs and error envelopes are shorter, and so recognized."""
 EXPIRATION_S = 3_600
 SIGNATURE = b"s" + bytes(64)
-"""Right in length, wrong in value: a relay does not check it on its own twins' messages, and B
-carries the same bytes."""
+"""A signature of the right length and a wrong value: a relay does not check those of its own twins'
+messages, and B carries the same bytes.
+"""
 COMMAND = "bench.echo"
 
 
@@ -31,14 +33,14 @@ class Template:
     """One flow's envelope in a buffer that is patched in place.
 
     Args:
-        measurement: number of the measurement: what is left over from an earlier one is a fault.
+        measurement: number of the measurement; messages of an earlier one count as faults.
         flow: number of the flow, written into every payload.
         source: sending twin.
         destination: receiving twin.
         payload_size_bytes: size of the payload alone; the envelope is some 150 bytes more.
         now: unix time of the envelope's timestamp.
-        key: signs every message, for relays that check what others bring; costs 25 to 85 us each.
-        signed_ahead: so many are signed now, so that a measured second pays for none of them.
+        key: signs every message, for relays that check messages of others; 25 to 85 us for each.
+        signed_ahead: number of messages signed now, so that this costs nothing while measuring.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class Template:
         self._payload_at = len(self.buffer) - payload_size_bytes
         self._key = key
         self._signature_at = self.buffer.index(SIGNATURE)
-        # What is signed between the uid and the payload, see `proto.rmb.challenge`.
+        # The signed fields between the uid and the payload, see `proto.rmb.challenge`.
         self._fixed = b"%d%d%d%d%b" % (now, EXPIRATION_S, source, destination, COMMAND.encode())
         self._signatures: list[bytes] = []  # by number of the message
         if key is not None:
@@ -86,7 +88,7 @@ class Template:
             challenge.verify(patched, self._key.account)
 
     def patch(self, sequence: int) -> bytearray:
-        """Make the buffer the message with this number, and return it."""
+        """Turn the buffer into the message with this number, and return it."""
         buffer = self._unsigned(sequence)
         if self._key is not None:
             ahead = self._signatures
@@ -110,7 +112,7 @@ class Template:
 
 
 def ping(source: int, uid: str, now: int) -> bytes:
-    """A ping: its pong says that everything sent before on the connection is decided and stored."""
+    """Return a ping; its pong means that all messages sent before are decided and stored."""
     envelope = Envelope(uid=uid, timestamp=now, expiration=EXPIRATION_S)
     envelope.source.twin = source
     envelope.destination.twin = source

@@ -1,4 +1,4 @@
-"""Two relays that federate, as one target: senders live on the first, receivers on the second.
+"""Two federated relays as one target: the senders use the first relay, the receivers the second.
 
 Each has its own Valkey, database and Celery workers; all of them share the server cores. Odd twins
 of a `pair_load` are the receivers.
@@ -22,24 +22,24 @@ ENVIRONMENT = {
     "RMB_CELERY__EMBEDDED": "1",
     "RMB_FEDERATION__SCHEME": "http",
     "RMB_FEDERATION__ALLOW_PRIVATE": "1",
-    # Both relays have one address.
+    # Both relays have the same address.
     "RMB_FEDERATION__REQUESTS_PER_IP_PER_S": "0",
 }
 
 
 @dataclass(frozen=True)
 class Domains:
-    """Where the two relays listen, which is also what twins list."""
+    """Ports on which the two relays listen; twins list the host name and the port of theirs."""
 
     first: int = field(default_factory=free_port)
     second: int = field(default_factory=free_port)
 
     def of(self, twin: int) -> int:
-        """Port of the relay a twin lives on."""
+        """Return the port of the relay that a twin uses."""
         return self.second if twin % 2 else self.first
 
     def options(self, port: int, options: RelayOptions, *, trusting: bool) -> RelayOptions:
-        """How the relay of a port is started; `trusting`, it believes the first one."""
+        """Return how the relay on a port is started; with `trusting`, it trusts the first relay."""
         trust = TRUST.format(domain=domain(self.first))
         return replace(
             options,
@@ -50,14 +50,14 @@ class Domains:
         )
 
     def shared_out(self, port: int, twins: Sequence[int]) -> tuple[list[int], dict[int, str]]:
-        """Twins of the relay of a port, and the relay of each other one."""
+        """Return the twins of the relay on a port, and the relay of each of the other twins."""
         own = [twin for twin in twins if self.of(twin) == port]
         others = {twin: domain(self.of(twin)) for twin in twins if self.of(twin) != port}
         return own, others
 
 
 def domain(port: int) -> str:
-    """What twins list of the relay that listens there."""
+    """Return the name under which twins list the relay on this port."""
     return f"127.0.0.1:{port}"
 
 
@@ -81,7 +81,7 @@ def second_relay(
     *,
     trusting: bool,
 ) -> Iterator[Target]:
-    """Run the relay of the receivers; `trusting`, it checks no signature of the first."""
+    """Run the relay of the receivers; with `trusting`, it checks no signatures of the first."""
     own, others = domains.shared_out(domains.second, twins)
     settled = domains.options(domains.second, options, trusting=trusting)
     with targets.relay(cores, settled, own, others) as target:
@@ -90,7 +90,7 @@ def second_relay(
 
 @dataclass
 class Pair(Target):
-    """Both relays at once; figures of one process are those of the first."""
+    """Both relays as one target; figures of a single process are those of the first relay."""
 
     second: Target | None = None
     domains: Domains = field(default_factory=Domains)
@@ -114,10 +114,10 @@ def pair(
     """Run both relays.
 
     Args:
-        cores: where everything runs.
-        options: of both.
-        twins: even ones live on the first relay, odd ones on the second.
-        trusted: the second believes the first, and checks no signature.
+        cores: cores on which everything runs.
+        options: options of both.
+        twins: even ones use the first relay, odd ones the second.
+        trusted: whether the second relay trusts the first, and does not check signatures.
     """
     domains = Domains()
     with (
@@ -132,5 +132,5 @@ def pair(
 
 
 def environment(**settings: str) -> Mapping[str, str]:
-    """Settings of the section `federation`."""
+    """Return the environment variables for settings of the section `federation`."""
     return {f"RMB_FEDERATION__{name.upper()}": value for name, value in settings.items()}

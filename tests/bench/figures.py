@@ -1,4 +1,4 @@
-"""Figures of a row: a value, its targets, and whether they are met."""
+"""Figures of a row: their values, their targets, and whether these are met."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured value beside what it must and should be.
+    """One measured value, with the bounds that it must and should keep.
 
     Attributes:
-        name: what it is.
+        name: description that is printed.
         value: the figure.
-        unit: printed behind it.
+        unit: unit printed after the value.
         must: bound that has to be kept, or None for a figure without a target.
         goal: bound that is aimed at, or None.
-        lower_is_better: the bounds are upper bounds.
+        lower_is_better: whether the bounds are upper bounds.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Figure:
         return self.value <= bound if self.lower_is_better else self.value >= bound
 
     def as_json(self) -> dict[str, Any]:
-        """The figure as plain values."""
+        """Return the figure as plain values."""
         bound = {"must": self.must, "goal": self.goal, "lower_is_better": self.lower_is_better}
         return {
             "name": self.name,
@@ -52,7 +52,7 @@ class Figure:
 
 @dataclass
 class Row:
-    """What one row of the bench found."""
+    """Results of one row of the bench."""
 
     name: str
     title: str
@@ -62,11 +62,11 @@ class Row:
 
     @property
     def missed(self) -> bool:
-        """Whether a bound that had to be kept was not."""
+        """Whether a figure misses the bound that it must keep."""
         return any(figure.verdict == "MISSED" for figure in self.figures)
 
     def as_json(self) -> dict[str, Any]:
-        """The row as plain values."""
+        """Return the row as plain values."""
         return {
             "row": self.name,
             "title": self.title,

@@ -1,8 +1,8 @@
-"""A hostile client: `python -m tests.bench.floods JSON`, floods a relay until stdin ends.
+"""A hostile client: `python -m tests.bench.floods JSON` floods a relay until stdin ends.
 
-It signs in, sends one kind of message in vain as fast as the relay reads, and throws answers away.
-When its connection ends it signs in again at once. `ready` on stdout says that the relay has
-answered; then it floods on.
+It signs in, sends one kind of pointless message as fast as the relay reads, and discards the
+answers. When its connection ends it signs in again at once. It prints `ready` when the relay has
+answered, or after a time-out, and continues to flood.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from tests.bench.clients import source_address
 
 UNKNOWN_TWIN = 4_000_000_000
 ELSEWHERE_TWIN = 900_001
-"""Lives on a relay that is not there."""
+"""A twin whose relay does not exist."""
 ABSENT_TWIN = 900_002
-"""Lives here, and is never signed in."""
+"""A twin of this relay that is never signed in."""
 FULL_TWIN = 900_003
-"""As absent; others have filled its queue."""
+"""A twin that is never signed in and whose queue other clients have filled."""
 EXPIRING_TWIN = 900_004
-"""Signs in now and then, when what waits for it has expired."""
+"""A twin that signs in periodically, when the messages in its queue have expired."""
 PAYLOAD_BYTES = 256
 CHUNK_MESSAGES = 200
 EXPIRES_S = 1
@@ -41,7 +41,7 @@ TOKEN_TTL_S = 7_200
 CHURN_S = 0.05
 ANSWERED_S = 5.0
 SETTLE_S = 1.0
-"""From the first answers to `ready`: queues that have to be full are, back-pressure has begun."""
+"""Seconds from the first answer to `ready`: by then queues are full and back-pressure has begun."""
 
 
 def request(source: int, sid: str | None, destination: int, **fields: Any) -> Envelope:
@@ -120,7 +120,10 @@ class Flood:
         return reader, writer
 
     async def send(self, twin: int, sid: str | None, most: int | None = None) -> None:
-        """Flood on one connection, and on the next one when it ends; `most`: messages in all."""
+        """Flood on one connection, and on a new one whenever it ends.
+
+        `most` limits the number of messages; without it, this does not return.
+        """
         chunk = self._frame(twin, sid) * CHUNK_MESSAGES
         fresh = self._kind == "new_sids"
         while most is None or most > 0:
@@ -143,7 +146,7 @@ class Flood:
                     writer.transport.abort()
 
     def _to_new_sids(self, twin: int, sid: str | None) -> bytes:
-        """A chunk of messages for sessions that nobody has heard of."""
+        """Return a chunk of messages to sessions that have never existed."""
         frames = []
         for number in range(CHUNK_MESSAGES):
             envelope = request(twin, sid, ABSENT_TWIN, expiration=60)
@@ -152,7 +155,7 @@ class Flood:
         return b"".join(frames)
 
     async def churn(self, twin: int) -> None:
-        """Sign in with ever new session ids, send one message to each, read it, and leave."""
+        """Repeatedly sign in with a new session id, send a message to it, read it, and leave."""
         while True:
             sid = f"{os.getpid()}-{self.sign_ins}"
             reader, writer = await self.connect(twin, sid)
@@ -163,7 +166,7 @@ class Flood:
             self.sent += 1
             self.answered.set()
             await reader.read(1 << 16)
-            await asyncio.sleep(CHURN_S)  # TCP has acknowledged it: nothing stays in the queue
+            await asyncio.sleep(CHURN_S)  # TCP acknowledges it: nothing stays queued
             writer.close()
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
@@ -172,7 +175,7 @@ class Flood:
                 self.answered.set()
 
     async def read_now_and_then(self, twin: int) -> None:
-        """Take what has expired meanwhile."""
+        """Sign in periodically, when the queued messages have expired."""
         while True:
             _, writer = await self.connect(twin, None)
             await asyncio.sleep(EXPIRES_S / 4)
@@ -183,7 +186,7 @@ class Flood:
 async def main(port: int, kind: str, connections: list[tuple[int, str | None]]) -> None:
     flood = Flood(port, kind)
     if kind == "queue_full":
-        # No source alone may fill a queue.
+        # The relay lets no single source fill a queue.
         fillers = [bench_twins.FIRST_TWIN + 2_000 + number for number in range(4)]
         await asyncio.gather(*(flood.send(twin, None, 2_600) for twin in fillers))
     flooding = flood.send if kind != "churn" else lambda twin, sid: flood.churn(twin)

@@ -1,4 +1,4 @@
-"""Flows: numbered messages from one twin to another, with the account of what became of them."""
+"""Flows: numbered messages from one twin to another, and the account of which of them arrived."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from picows import WSMsgType, WSTransport
 
 BINARY = WSMsgType.BINARY
 RING = 64
-"""Send times kept per flow: at least the largest window; latencies beyond it are not recorded."""
+"""Send times kept per flow, at least the largest window; latencies beyond it are not recorded."""
 LONGEST_GAP = 1_000_000
 """Missing messages remembered per flow, so that a wild sequence number cannot fill the memory."""
 
 
 class Patched(Protocol):
-    """One flow's message in a buffer that is patched in place."""
+    """Message of a flow in a buffer that is patched in place."""
 
     def patch(self, sequence: int) -> bytearray:
-        """Make the buffer the message with this number, and return it."""
+        """Turn the buffer into the message with this number, and return it."""
 
 
 class Lane:
-    """Latencies of the flows that are to be told apart from others."""
+    """Latencies of a group of flows that is reported separately."""
 
     __slots__ = ("latencies_us",)
 
@@ -32,23 +32,23 @@ class Lane:
         self.latencies_us = array("I")
 
     def take(self) -> array[int]:
-        """What was recorded since the last call."""
+        """Return the latencies recorded since the last call."""
         taken, self.latencies_us = self.latencies_us, array("I")
         return taken
 
 
 class Ledger:
-    """What all flows of a generator share: the switch, the lanes, the account of faults."""
+    """State shared by all flows of a generator: the on/off switch, the lanes, the faults."""
 
     def __init__(self) -> None:
         self.flows: list[Flow] = []
-        self.measurement = 0  # counts up with each `end`
+        self.measurement = 0  # incremented by each `end`
         self.strays = 0  # messages of an earlier measurement
         self.payload_size_bytes = 0
-        self.running = False  # False: an arrival is not answered by another send
+        self.running = False  # whether each arrival sends another message
         self.lanes: dict[str, Lane] = {}
         self.notices: Counter[str] = Counter()  # error envelopes by text
-        self.closes: Counter[str] = Counter()  # ends of connections nobody asked for
+        self.closes: Counter[str] = Counter()  # unexpected ends of connections
 
     def reset(self, payload_size_bytes: int) -> None:
         """Forget flows, lanes and faults."""
@@ -57,7 +57,7 @@ class Ledger:
             part.clear()
 
     def end(self) -> None:
-        """The measurement is over: what still arrives of it is a stray of the next one."""
+        """End the measurement: its messages that still arrive count as strays of the next one."""
         self.measurement += 1
         self.strays = 0
 
@@ -67,11 +67,11 @@ class Ledger:
 
     @property
     def outstanding(self) -> int:
-        """Messages sent that have not arrived."""
+        """Number of messages that were sent and have not arrived."""
         return sum(flow.next - flow.expected + len(flow.missing) for flow in self.flows)
 
     def account(self) -> dict[str, int]:
-        """Totals over all flows since they began."""
+        """Return the totals over all flows since they began."""
         flows = self.flows
         return {
             "sent": sum(flow.next for flow in flows),
@@ -84,10 +84,10 @@ class Ledger:
 
 
 class Flow:
-    """One sender, one receiver, a window of messages under way.
+    """One sender, one receiver, and a window of messages in flight.
 
-    The receiver hands each arrival to `arrived`, which sends the next message: the credit travels
-    inside the generator, so the relay sees nothing but the messages.
+    The receiver passes each arrival to `arrived`, which sends the next message: the credit travels
+    inside the generator, so the relay sees only the messages.
     """
 
     __slots__ = (
@@ -112,7 +112,7 @@ class Flow:
         self.template = template
         self.transport = transport
         self.next = 0  # number of the next message to send
-        self.expected = 0  # number of the next message to arrive when all goes well
+        self.expected = 0  # number of the next message to arrive if none is lost or overtaken
         self.received = 0
         self.missing: set[int] = set()  # numbers below `expected` that did not arrive
         self.duplicates = 0
@@ -139,7 +139,7 @@ class Flow:
             self.send(now_ns)
 
     def _irregular(self, number: int) -> bool:
-        """Account for a number that was not the expected one; True when it is a first arrival."""
+        """Account for an unexpected number; return whether it arrives for the first time."""
         if number < self.expected:
             if number in self.missing:
                 self.missing.discard(number)

@@ -1,4 +1,4 @@
-"""Gateways to be measured: `rmb-peer` processes, each with a Valkey of its own, beside a relay."""
+"""Gateways to be measured: `rmb-peer` processes beside a relay, each with its own Valkey."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.redis_servers import RedisServer, start_valkey
 START_TIMEOUT_S = 60.0
 POLL_S = 0.02
 CONNECTED = "connected to ws://"
-"""A gateway's log says so when it has signed in."""
+"""Text in the log of a gateway that has signed in."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class GatewayTarget:
 
     @property
     def roots(self) -> dict[str, int]:
-        """The processes that count, with their descendants."""
+        """Process ids that are measured, with their descendants."""
         return {
             f"gateway {self.twin}": self.process.pid,
             f"redis of {self.twin}": self.redis.pid,
@@ -50,11 +50,11 @@ def gateway(
     """Run the gateway of a twin.
 
     Args:
-        cores: where it and its Valkey run.
-        relay: where it signs in.
-        twin: whose it is.
-        twins: the file of `write_twins`.
-        options: more of its command line.
+        cores: cores of the gateway and its Valkey.
+        relay: relay at which it signs in.
+        twin: twin of the gateway.
+        twins: file written by `write_twins`.
+        options: further options of its command line.
     """
     with tempfile.TemporaryDirectory(prefix="rmbb-") as name:
         folder = Path(name)
@@ -77,7 +77,7 @@ def gateway(
 
 
 def write_twins(path: Path, twins: Sequence[int]) -> None:
-    """Write the bench's twins with the keys that messages to them are sealed with."""
+    """Write the bench's twins with the keys that encrypt messages to them."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(("id", "account", "pk", "relays"))

@@ -1,4 +1,4 @@
-"""The bench's side of the load generators: start them, call them, end them."""
+"""Client side of the load generators: start them, call them, end them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class GeneratorProcess:
     ) -> None:
         """
         Args:
-            core: for it; None: any.
-            module: of Python.
-            command: of another program that answers the same.
+            core: core of the process; None: any.
+            module: Python module to run.
+            command: command of another program that answers the same calls.
             environment: variables in addition to those of the bench.
         """
         cores = frozenset() if core is None else frozenset({core})
@@ -46,16 +46,16 @@ class GeneratorProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Process id."""
         return int(self._process.pid)
 
     def begin(self, call: str, **args: Any) -> None:
-        """Send a call; `finish` gives its answer."""
+        """Send a call; `finish` returns its answer."""
         self._process.stdin.write(json.dumps({"call": call, "args": args}) + "\n")
         self._process.stdin.flush()
 
     def finish(self) -> Any:
-        """Wait for the answer of the oldest unanswered call."""
+        """Wait for the answer to the oldest unanswered call."""
         line = self._process.stdout.readline()
         if not line:
             raise LoadError(f"a load generator ended with code {self._process.wait()}")
@@ -70,7 +70,7 @@ class GeneratorProcess:
         return self.finish()
 
     def close(self) -> None:
-        """End the process: all its connections break."""
+        """End the process, which breaks all its connections."""
         self._process.stdin.close()
         try:
             self._process.wait(STOP_TIMEOUT_S)
@@ -99,24 +99,24 @@ class Generators:
             process.close()
 
     def all(self, call: str, **args: Any) -> list[Any]:
-        """Call every generator with the same arguments; answers in their order."""
+        """Call every generator with the same arguments; return the answers in order."""
         return self.each(call, [args] * len(self.processes))
 
     def each(self, call: str, args: Iterable[dict[str, Any]]) -> list[Any]:
-        """Call every generator with its own arguments; answers in their order."""
+        """Call every generator with its own arguments; return the answers in order."""
         self.begin(call, args)
         return self.finish()
 
     def begin(self, call: str, args: Iterable[dict[str, Any]]) -> None:
-        """Send the calls of `each`; `finish` gives the answers."""
+        """Send the calls of `each`; `finish` returns the answers."""
         for process, own in zip(self.processes, args, strict=True):
             process.begin(call, **own)
 
     def finish(self) -> list[Any]:
-        """Wait for the answers of `begin`."""
+        """Wait for the answers to the calls of `begin`."""
         return [process.finish() for process in self.processes]
 
     def share(self, items: Sequence[Any]) -> list[list[Any]]:
-        """Deal items out to the generators, one after another."""
+        """Distribute items to the generators in turn."""
         count = len(self.processes)
         return [list(items[index::count]) for index in range(count)]

@@ -1,6 +1,6 @@
-"""Where things run and what they use: cores, CPU time and memory of processes.
+"""Cores on which programs run, and CPU time and memory that processes use.
 
-Servers (the relay or the yardstick, and Redis) share the first two cores; load generators take
+Servers (the relay or the yardstick, and Redis) share the first two cores; load generators use
 the others. With fewer than four cores nothing is pinned, and the report says so.
 """
 
@@ -27,7 +27,7 @@ PACKAGES = ("uvicorn", "uvloop", "websockets", "picows", "hiredis", "protobuf", 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which cores servers and load generators may use."""
+    """Cores that servers and load generators may use."""
 
     server: frozenset[int]
     load: tuple[int, ...]
@@ -35,10 +35,10 @@ class Layout:
 
 
 def layout(server_cores: int = SERVER_CORES) -> Layout:
-    """Share the cores of this machine out.
+    """Divide the cores of this machine between servers and load generators.
 
     Args:
-        server_cores: how many of them the servers get.
+        server_cores: number of cores for the servers.
     """
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < FEWEST_CORES_TO_PIN:
@@ -48,7 +48,7 @@ def layout(server_cores: int = SERVER_CORES) -> Layout:
 
 @contextmanager
 def on_cores(cores: frozenset[int]) -> Iterator[None]:
-    """Processes started inside inherit these cores."""
+    """Pin this thread to these cores; processes started in the block inherit them."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:
@@ -58,15 +58,15 @@ def on_cores(cores: frozenset[int]) -> Iterator[None]:
 
 
 def family(pid: int) -> list[psutil.Process]:
-    """A process and all its descendants."""
+    """Return a process and all its descendants."""
     process = psutil.Process(pid)
     return [process, *process.children(recursive=True)]
 
 
 def cpu_s(pid: int) -> float:
-    """CPU seconds used so far by a process, its threads, and its descendants.
+    """Return the CPU seconds used so far by a process, its threads, and its descendants.
 
-    Descendants that ended count as far as they were waited for: Redis forks to rewrite its file.
+    Ended descendants count if their parents have waited for them: Redis forks to rewrite its file.
     """
     total = 0.0
     for process in family(pid):
@@ -77,27 +77,27 @@ def cpu_s(pid: int) -> float:
 
 
 def shared_memory(pid: int) -> int:
-    """Bytes of a process and its descendants (PSS): what several share counts once."""
+    """Return the bytes of a process and its descendants (PSS): shared memory counts once."""
     return sum(process.memory_full_info().pss for process in family(pid))
 
 
 def busy_s() -> float:
-    """CPU seconds used by all programs of this machine so far, over all cores.
+    """Return the CPU seconds used so far by all programs of this machine, over all cores.
 
-    Included is what the hypervisor gave to other machines while this one wanted it (steal).
-    Interrupts are not: most are the network traffic of whatever is measured.
+    Time that the hypervisor gave to other machines while this one wanted it (steal) is included.
+    Interrupts are not: most are caused by the network traffic of the measured programs.
     """
     times = psutil.cpu_times()
     return float(times.user + times.nice + times.system + getattr(times, "steal", 0.0))
 
 
 def resident_bytes(pid: int) -> int:
-    """Resident memory of one process."""
+    """Return the resident memory of one process."""
     return psutil.Process(pid).memory_info().rss
 
 
 def machine() -> dict[str, object]:
-    """What the figures were measured on; nothing that names the machine."""
+    """Return what the figures were measured on, without anything that identifies the machine."""
     models = [
         line.split(":", 1)[1].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()

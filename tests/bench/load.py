@@ -1,9 +1,9 @@
-"""Load generator process: `python -m tests.bench.load`, steered by JSON lines on stdin.
+"""Load generator process: `python -m tests.bench.load`, controlled by JSON lines on stdin.
 
 Each line is `{"call": name, "args": {...}}`, answered by one line `{"ok": ...}` or
-`{"error": text}`. The calls are the public coroutines of `Generator`. What happens per message is
-in `flows.py` and `clients.py`: a Cython websocket client, one patched buffer per flow, no task and
-no queue. The garbage collector is off while messages run.
+`{"error": text}`. The calls are the public coroutines of `Generator`. The work per message
+is in `flows.py` and `clients.py`: a Cython websocket client, one patched buffer per flow, no task
+and no queue. The garbage collector is off while messages run.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from tests.support.sbd_crowd import Member
 
 CONNECTS_AT_ONCE = 32
 BULK_CHUNK = 50
-"""Messages one sender writes before the next one has its turn while queues are being filled."""
+"""Messages that one sender writes before the next one's turn, when queues are being filled."""
 POLL_S = 0.001
 RUSH_TIMEOUT_S = 60.0
 LONGEST_COMMAND_BYTES = 8 * 1024 * 1024
 
 
 class Generator:
-    """The calls a bench can make; see the module text for the form."""
+    """The calls that the bench can make; see the module docstring for their form."""
 
     def __init__(self) -> None:
         self.ledger = Ledger()
@@ -49,19 +49,19 @@ class Generator:
         self.identities: dict[int, Identity] = {}  # of SBD clients
         self.senders: list[Client] = []  # of the flows, in their order
         self.tokens: dict[int, str] = {}
-        self.streams: list[MuxClient] = []  # that only stay
+        self.streams: list[MuxClient] = []  # idle ones
         self.hub: Hub | None = None
         self.crowd = Rush()
 
     async def prepare(self, twins: list[int], protocol: str = "rmb") -> None:
-        """Sign tokens ahead, or make keys, so that no measured second pays for it."""
+        """Sign tokens, or make keys, in advance, so that no measured second is spent on it."""
         if protocol == "sbd":
             self.identities.update((twin, Identity(twin)) for twin in twins)
             return
         self.tokens.update((twin, bench_twins.token(twin)) for twin in twins)
 
     async def connect(self, url: str, twins: list[int], protocol: str = "rmb") -> None:
-        """Sign full clients in."""
+        """Sign in full clients."""
         if protocol != "sbd":
             await self.prepare([twin for twin in twins if twin not in self.tokens])
         for first in range(0, len(twins), CONNECTS_AT_ONCE):
@@ -91,14 +91,14 @@ class Generator:
         protocol: str = "rmb",
         signs: bool = True,
     ) -> dict[str, float]:
-        """Open bare connections, `CONNECTS_AT_ONCE` at a time; of prepared twins only.
+        """Open bare connections of prepared twins, `CONNECTS_AT_ONCE` at a time.
 
         Args:
-            url: of the server.
-            twins: they are of.
-            slow: they stop reading.
+            url: URL of the server.
+            twins: twins of the connections.
+            slow: whether the clients stop reading.
             protocol: rmb, sbd, or mux.
-            signs: those of SBD sign in.
+            signs: whether clients of SBD sign in.
         """
         waiting = iter(twins)
         if protocol == "mux":
@@ -126,7 +126,7 @@ class Generator:
         mail: dict[str, int] | None = None,
         timeout_s: float = RUSH_TIMEOUT_S,
     ) -> dict[str, Any]:
-        """Sign prepared twins in on bare sockets; see `Rush.connect`."""
+        """Sign in prepared twins on bare sockets; see `Rush.connect`."""
         gc.collect()
         gc.disable()
         try:
@@ -135,25 +135,25 @@ class Generator:
             gc.enable()
 
     async def rush_closed(self, timeout_s: float = RUSH_TIMEOUT_S) -> int:
-        """Wait until the relay has closed all of them; returns how many it has not."""
+        """Wait until the relay has closed all of the rush; return the number still open."""
         return self.crowd.until_closed(timeout_s)
 
     async def rush_ends(self) -> None:
-        """Drop all of them."""
+        """Drop all connections of the rush."""
         self.crowd.end()
 
     async def _hub(self, url: str) -> Hub:
-        """The connection for streams to a relay: one for all clients."""
+        """Return the connection to a relay that carries the streams of all clients."""
         if self.hub is None or self.hub.url != url or self.hub.ended:
             self.hub = await Hub.connect(url)
         return self.hub
 
     async def still_there(self) -> int:
-        """Bare connections, and streams, nobody closed."""
+        """Return the number of bare connections and streams that are still open."""
         return sum(not client.ended for client in (*self.bare, *self.streams))
 
     async def leave(self, twins: list[int]) -> None:
-        """End the measurement: close full clients, and return when they are gone."""
+        """End the measurement: close full clients, and return when their connections have ended."""
         self.ledger.end()
         leaving = [self.clients.pop(twin) for twin in twins]
         for client in leaving:
@@ -170,15 +170,15 @@ class Generator:
         signed_ahead: int = 0,
         protocol: str = "rmb",
     ) -> None:
-        """Make flows between (sender, receiver) twins; flows of an earlier call are forgotten.
+        """Create flows between (sender, receiver) twins; flows of an earlier call are forgotten.
 
         Args:
             pairs: sender and receiver of each flow; the senders are signed in.
-            payload_size_bytes: of every message.
+            payload_size_bytes: payload size of every message.
             lanes: name of the lane of each flow, all "all" by default.
-            signed: with valid signatures.
-            signed_ahead: of each flow, before this returns; those after them are signed when sent.
-            protocol: of the clients: rmb, sbd, or mux.
+            signed: whether the messages have valid signatures.
+            signed_ahead: messages of each flow signed before this returns; later ones when sent.
+            protocol: protocol of the clients: rmb, sbd, or mux.
         """
         ledger = self.ledger
         ledger.reset(payload_size_bytes)
@@ -201,7 +201,7 @@ class Generator:
         self.senders = [self.clients[source] for source, _ in pairs]
 
     async def start(self, window: int) -> None:
-        """Put `window` messages of every flow on their way and keep that many there."""
+        """Send `window` messages of every flow, and keep that many in flight."""
         gc.collect()
         gc.freeze()
         gc.disable()
@@ -211,7 +211,7 @@ class Generator:
                 flow.send(perf_counter_ns())
 
     async def mark(self) -> dict[str, Any]:
-        """Figures since the last mark."""
+        """Return the figures since the last mark."""
         taken = {name: lane.take() for name, lane in self.ledger.lanes.items()}
         at_ns = perf_counter_ns()
         usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -223,12 +223,12 @@ class Generator:
         }
 
     async def stop(self, timeout_s: float) -> dict[str, Any]:
-        """Send no more, wait for what is under way, and give the account."""
+        """Send no more, wait for the messages in flight, and return the account."""
         self.ledger.running = False
         return await self.settle(timeout_s)
 
     async def settle(self, timeout_s: float) -> dict[str, Any]:
-        """Wait until everything sent has arrived, or the time is over; give the account."""
+        """Wait until everything sent has arrived or the time is over; return the account."""
         deadline = time.monotonic() + timeout_s
         while self.ledger.outstanding and time.monotonic() < deadline:
             await asyncio.sleep(POLL_S)
@@ -242,13 +242,13 @@ class Generator:
         }
 
     async def drain(self, url: str, twins: list[int], timeout_s: float) -> dict[str, Any]:
-        """Sign receivers in and wait until they have read everything that waits for them."""
+        """Sign in receivers and wait until they have read everything in their queues."""
         began = perf_counter_ns()
         await self.connect(url, twins)
         return {"began_ns": began, **await self.settle(timeout_s)}
 
     async def next_arrival(self, timeout_s: float) -> int | None:
-        """When the next message arrives (nanoseconds of the monotonic clock), or None."""
+        """Return when the next message arrives (nanoseconds of the monotonic clock), or None."""
         before = self.ledger.received
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
@@ -258,7 +258,7 @@ class Generator:
         return None
 
     async def bulk(self, messages: int) -> dict[str, float]:
-        """Send that many messages of every flow at once, then wait until all of them are stored."""
+        """Send this many messages of every flow at once, then wait until all of them are stored."""
         gc.disable()
         began = perf_counter_ns()
         for done in range(0, messages, BULK_CHUNK):
@@ -272,7 +272,7 @@ class Generator:
         return {"began_ns": began, "ended_ns": perf_counter_ns()}
 
     async def barrier(self) -> None:
-        """Wait until everything sent so far is decided, and stored where it was to be stored."""
+        """Wait until everything sent so far is decided and, where it must be, stored."""
         pongs = []
         for client in set(self.senders):
             assert client.transport is not None
@@ -283,10 +283,13 @@ class Generator:
         await asyncio.gather(*pongs)
 
     async def take_over(self, url: str, twin: int, timeout_s: float) -> dict[str, Any]:
-        """Sign a twin in a second time while flow 0 sends to it, one message at a time.
+        """Sign in a twin a second time while flow 0 sends to it, one message at a time.
 
-        The answer holds the time from the start of connecting to the first message on the new
-        connection, and whether the old connection had ended by the time limit.
+        The answer holds the microseconds, from the start of connecting, until the upgrade, until
+        the first message on the new connection, and until the old connection has ended.
+
+        Raises:
+            TimeoutError: These have not all happened within the time limit.
         """
         flow = self.ledger.flows[0]
         old, new = self.clients[twin], Client(self.ledger, twin)
@@ -314,7 +317,7 @@ class Generator:
 
 
 async def commands() -> AsyncIterator[dict[str, Any]]:
-    """The lines of stdin, until it ends."""
+    """Yield the parsed lines of stdin, until it ends."""
     reader = asyncio.StreamReader(limit=LONGEST_COMMAND_BYTES)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -323,12 +326,12 @@ async def commands() -> AsyncIterator[dict[str, Any]]:
 
 
 async def serve(generator: object) -> None:
-    """Answer calls of a generator's coroutines one after another until stdin ends."""
+    """Answer calls of a generator's coroutines, one after another, until stdin ends."""
     async for command in commands():
         try:
             answer = {"ok": await getattr(generator, command["call"])(**command["args"])}
         except Exception as error:
-            # The bench shows it and ends: it is the caller that knows what the call was for.
+            # The bench shows the error and ends: the caller knows what the call was for.
             answer = {"error": f"{command['call']}: {type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)
 

@@ -1,4 +1,4 @@
-"""One measurement: sign in, let messages run for some seconds, take CPU, memory and latencies.
+"""One measurement: sign in, let messages run for some seconds, read CPU, memory and latencies.
 
 `throughput` measures one target once; `side_by_side` alternates targets over several runs, since
 the yardstick itself varies by a fifth from run to run on a shared machine.
@@ -22,25 +22,28 @@ Measured = TypeVar("Measured")
 
 WARM_UP_S = 1.0
 DISTURBED_LIMIT = 0.15
-"""Cores used by others (programs of this machine, and other virtual machines through steal) during
-a measurement. With more, latencies and the speed of two processes that wait for each other are not
-their doing: the yardstick is one process, and suffers less from a busy second core."""
+"""Number of cores used by others (programs of this machine, and other virtual machines through
+steal) above which a measurement is disturbed. Others then affect latencies and the speed of two
+processes that wait for each other; the yardstick, one process, suffers less from a busy second
+core.
+"""
 FAULTS = ("lost", "duplicates", "out_of_order", "strays")
 MOST_ROUNDS = 3
-"""Rounds made in search of calm ones, in units of the runs wanted."""
+"""Maximum number of rounds in search of calm ones, in units of the wanted runs."""
 SETTLE_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
 class Load:
-    """Who sends what to whom."""
+    """Pairs of senders and receivers, and the messages between them."""
 
     pairs: tuple[tuple[int, int], ...]  # (sender, receiver) twins
     window: int
     payload_size_bytes: int = 256
     signed_per_s: int = 0
-    """With valid signatures, for relays that check what others bring: for so many messages a second
-    they are made before the measurement, as the load generators may share the relays' cores."""
+    """Messages per second whose valid signatures are made before the measurement, for relays that
+    check messages of others: the load generators may share the relays' cores. 0: not signed.
+    """
 
     @property
     def twins(self) -> list[int]:
@@ -48,7 +51,7 @@ class Load:
 
 
 def pair_load(pairs: int, window: int, payload_size_bytes: int = 256) -> Load:
-    """Disjoint pairs, one direction each."""
+    """Return a load of disjoint pairs, each of which sends in one direction."""
     first = FIRST_TWIN
     return Load(
         tuple((first + 2 * index, first + 2 * index + 1) for index in range(pairs)),
@@ -59,7 +62,7 @@ def pair_load(pairs: int, window: int, payload_size_bytes: int = 256) -> Load:
 
 @dataclass
 class Latency:
-    """Percentiles in microseconds, from sending to the arrival at the receiving client."""
+    """Percentiles, in microseconds, of the time from sending to arrival at the receiving client."""
 
     p50_us: int
     p99_us: int
@@ -67,7 +70,7 @@ class Latency:
 
     @classmethod
     def of(cls, counts: Counter[int]) -> Latency:
-        """Percentiles of a histogram."""
+        """Return the percentiles of a histogram."""
         ordered = sorted(counts.items())
         total = sum(counts.values())
 
@@ -84,7 +87,7 @@ class Latency:
 
 @dataclass
 class Sample:
-    """What one measurement gave."""
+    """Figures of one measurement."""
 
     target: str
     messages_per_s: float
@@ -96,18 +99,18 @@ class Sample:
     generator_busy: float  # of the busiest load generator; near 1 means that it was the limit
     worker_rss_mib: float
     account: dict[str, int]
-    disturbed: float = 0.0  # cores used by others: programs of this machine, other machines
+    disturbed: float = 0.0  # cores used by other programs, and by other virtual machines
     disk_waits: int = 0  # see `disk_waits`
     notices: dict[str, int] = field(default_factory=dict)
     closes: dict[str, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """The sample as plain values."""
+        """Return the sample as plain values."""
         return asdict(self)
 
     @property
     def faults(self) -> int:
-        """Messages lost, doubled or out of order, unexpected errors and closes."""
+        """Number of messages lost, doubled or out of order, and of unexpected errors and closes."""
         wrong = sum(self.account[name] for name in FAULTS)
         return wrong + sum(self.notices.values()) + sum(self.closes.values())
 
@@ -115,7 +118,7 @@ class Sample:
 def connect(
     target: Target, generators: Generators, load: Load, seconds: float
 ) -> list[list[tuple[int, int]]]:
-    """Sign the load's twins in and prepare its flows; returns each generator's pairs."""
+    """Sign in the twins of a load and prepare its flows; return the pairs of each generator."""
     shares = generators.share(load.pairs)
     for url, there in target.homes(load.twins).items():
         generators.each(
@@ -146,12 +149,12 @@ def connect(
 
 
 def leave(generators: Generators, shares: list[list[tuple[int, int]]]) -> None:
-    """Sign out what `connect` signed in."""
+    """Sign out the twins that `connect` signed in."""
     generators.each("leave", [{"twins": sorted({t for p in s for t in p})} for s in shares])
 
 
 def window_of(target: Target, generators: Generators, seconds: float, load: Load) -> Sample:
-    """Measure flows that are prepared: start, warm up, measure, stop, account."""
+    """Measure prepared flows: start, warm up, measure, stop, account."""
     generators.all("start", window=load.window)
     time.sleep(WARM_UP_S)
     before, cpu_before = generators.all("mark"), cpu_of(target)
@@ -171,12 +174,12 @@ def window_of(target: Target, generators: Generators, seconds: float, load: Load
 
 
 def cpu_of(target: Target) -> dict[str, float]:
-    """CPU seconds used so far by each of the target's process trees."""
+    """Return the CPU seconds used so far by each of the target's process trees."""
     return {name: layout.cpu_s(pid) for name, pid in target.roots.items()}
 
 
 def disk_waits(target: Target) -> int:
-    """How often Redis had to wait for the disk before it could go on."""
+    """Return how often Redis has been delayed by a slow disk."""
     if target.redis is None:
         return 0
     with target.redis.client() as client:
@@ -184,7 +187,7 @@ def disk_waits(target: Target) -> int:
 
 
 def throughput(target: Target, generators: Generators, load: Load, seconds: float) -> Sample:
-    """Measure a load once, on connections of its own."""
+    """Measure a load once, on new connections."""
     shares = connect(target, generators, load, seconds)
     try:
         return window_of(target, generators, seconds, load)
@@ -242,12 +245,12 @@ def side_by_side(
     once: Callable[[Measured], Sample],
     most_rounds: int = MOST_ROUNDS,
 ) -> list[list[Sample]]:
-    """Alternate the targets (or whatever `once` takes); one list of `runs` samples for each.
+    """Measure the targets (or whatever `once` takes) alternately; return `runs` samples each.
 
-    Every other round goes through the targets the other way, so that a machine that slows down or
-    speeds up during the bench favours nobody. Rounds in which others used the cores are repeated,
-    `most_rounds` times as many at most; the calmest ones are kept. What is chosen by is the CPU
-    time of others alone, never a result.
+    Every other round goes through the targets in reverse order, so that a machine that slows down
+    or speeds up during the bench favours none of them. Rounds in which others used the cores are
+    repeated, until `most_rounds` times as many rounds are made; the calmest ones are kept. They are
+    chosen by the CPU time of others alone, never by a result.
     """
     rounds: list[dict[int, Sample]] = []
     while len(rounds) < most_rounds * runs:
@@ -262,19 +265,19 @@ def side_by_side(
 
 
 def _disturbed(one: dict[int, Sample]) -> float:
-    """The worst of a round."""
+    """Return the worst disturbance of a round."""
     return max(sample.disturbed for sample in one.values())
 
 
 def median_ratio(
     ours: Sequence[Sample], base: Sequence[Sample], value: Callable[[Sample], float]
 ) -> float:
-    """Median over the runs of ours / base, each pair measured next to each other."""
+    """Return the median of ours / base over the runs; each pair is measured in succession."""
     return statistics.median(
         value(mine) / (value(theirs) or 1) for mine, theirs in zip(ours, base, strict=True)
     )
 
 
 def median(samples: Sequence[Sample], value: Callable[[Sample], float]) -> float:
-    """Median of one figure over the runs."""
+    """Return the median of one figure over the runs."""
     return statistics.median(value(sample) for sample in samples)

@@ -25,7 +25,7 @@ class MuxClient(Client):
     """One signed-in twin on a stream.
 
     Attributes:
-        ended: the relay ended its session.
+        ended: whether the session has ended.
     """
 
     def __init__(self, ledger: Ledger, twin: int, hub: Hub, stream_id: int) -> None:
@@ -59,7 +59,7 @@ class MuxClient(Client):
         self._hub.flush_soon()
 
     def readable(self, data: bytes) -> None:
-        """Take what came on the stream."""
+        """Handle data received on the stream."""
         ledger = self._ledger
         for message in self._reader.receive_data(data):
             if not self.signed_in.done():
@@ -79,7 +79,7 @@ class MuxClient(Client):
                 ledger.strays += 1
 
     def end(self) -> None:
-        """The session has ended."""
+        """Note that the session has ended."""
         self.ended = True
         self._gone.set()
         if not self.signed_in.done():
@@ -89,7 +89,7 @@ class MuxClient(Client):
 
 
 class Hub(WSListener):
-    """The connection."""
+    """The connection that carries the streams."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -114,7 +114,7 @@ class Hub(WSListener):
         return hub
 
     async def sign_in(self, ledger: Ledger, twin: int, token: str) -> MuxClient:
-        """Sign a twin in on a stream."""
+        """Sign in a twin on a new stream."""
         stream_id = self.mux.open_stream(time.monotonic_ns())
         client = self._clients[stream_id] = MuxClient(ledger, twin, self, stream_id)
         self.mux.write(stream_id, framed([token.encode()]))
@@ -124,7 +124,7 @@ class Hub(WSListener):
         return client
 
     def flush_soon(self) -> None:
-        """Send at the end of this turn of the loop."""
+        """Schedule sending at the end of this turn of the loop."""
         if not self._is_flushing:
             self._is_flushing = True
             self.loop.call_soon(self._flush)

@@ -1,7 +1,7 @@
-"""Where a relay worker's time goes under a row's load, by sampling (`sampling/`).
+"""Profile of a relay worker under a row's load, by sampling (`sampling/`).
 
-The first row's load runs beside the slow readers or idle sessions of `slow` and `beside`. Time the
-event loop spends in C between two callbacks counts for the callback that runs next.
+For `slow` and `beside`, the load of the first row runs beside their slow readers or idle sessions.
+Time that the event loop spends in C between two callbacks counts for the callback that runs next.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PROFILED = (*LOADS, *CROWDS)
 
 
 def profile(bench: Bench, row: str) -> str:
-    """Run a row's load once with sampling on and describe the worker's samples."""
+    """Run a row's load once with sampling on, and return the worker's samples as text."""
     load = LOADS.get(row, FIRST_ROW)
     crowd = CROWDS[row](bench) if row in CROWDS else None
     known = [*load.twins, *(crowd.known if crowd else ())]
@@ -90,5 +90,5 @@ def _described(path: Path) -> str:
 
 
 def _short(place: str) -> str:
-    """A place without the folders everybody knows."""
+    """Return a place without the prefixes that all places share."""
     return place.replace(f"{ROOT}/", "").rsplit("site-packages/", 1)[-1]

@@ -1,8 +1,8 @@
-"""Programs and services of gateways, as one process: `python -m tests.bench.queue_load`.
+"""Programs and services of gateways in one process: `python -m tests.bench.queue_load`.
 
-Steered as `load.py`. A caller is one connection to Redis: it pushes a request, blocks on its own
-list, and pushes the next one when the answer is there. A server takes from the command's list and
-pushes the answer, one after another.
+It is controlled like `load.py`. A caller is one connection to Redis: it pushes a request, blocks on
+its own list, and pushes the next request when the answer has arrived. A server takes requests from
+the command's list and pushes the answers, one after another.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ POLL_S = 0.001
 
 
 class _Lane(asyncio.Protocol):
-    """One connection; `on_reply` gets the replies."""
+    """One connection; `on_reply` is called with each reply."""
 
     def __init__(self, on_reply: Callable[[Any], None]) -> None:
         self.reader = hiredis.Reader()
@@ -46,7 +46,7 @@ class _Lane(asyncio.Protocol):
 
 
 class Caller:
-    """A program with one request under way at a time."""
+    """A program with one request in progress at a time."""
 
     def __init__(self, command: str, twin: int, payload: bytes) -> None:
         self.ret = f"ret-{os.urandom(16).hex()}"
@@ -97,14 +97,14 @@ class Caller:
 
 
 class Server:
-    """A service that sends back what it gets."""
+    """A service that sends back what it receives."""
 
     def __init__(self, command: str) -> None:
         self._take = hiredis.pack_command(("BRPOP", f"msgbus.{command}", BLOCK_S))
         self.lane = _Lane(self._on_reply)
 
     def begin(self) -> None:
-        """Take the first request."""
+        """Begin to wait for the first request."""
         self.lane.transport.write(self._take)
 
     def _on_reply(self, reply: Any) -> None:
@@ -129,14 +129,14 @@ class Server:
 
 
 class QueueGenerator:
-    """The calls a bench can make."""
+    """The calls that the bench can make."""
 
     def __init__(self) -> None:
         self._callers: list[Caller] = []
         self._servers: list[Server] = []
 
     async def serve(self, path: str, command: str, count: int) -> None:
-        """Begin to serve, with so many connections."""
+        """Begin to serve a command on this many connections."""
         for _ in range(count):
             server = Server(command)
             await _connect(path, server.lane)
@@ -146,7 +146,7 @@ class QueueGenerator:
     async def prepare(
         self, path: str, command: str, twin: int, count: int, payload_size_bytes: int
     ) -> None:
-        """Make callers; those of before are gone."""
+        """Create callers; earlier ones are dropped."""
         for caller in self._callers:
             caller.lane.transport.abort()
         payload = os.urandom(payload_size_bytes)
@@ -155,7 +155,7 @@ class QueueGenerator:
             await _connect(path, caller.lane)
 
     async def start(self) -> None:
-        """Have every caller ask."""
+        """Let every caller send its first request."""
         gc.collect()
         gc.freeze()
         gc.disable()
@@ -164,7 +164,7 @@ class QueueGenerator:
             caller.send()
 
     async def mark(self) -> dict[str, Any]:
-        """Figures since the last mark."""
+        """Return the figures since the last mark."""
         latencies: Counter[int] = Counter()
         for caller in self._callers:
             taken, caller.latencies = caller.latencies, []
@@ -178,7 +178,7 @@ class QueueGenerator:
         }
 
     async def stop(self, timeout_s: float) -> dict[str, Any]:
-        """Ask no more, wait for what is under way, and give the account."""
+        """Send no more requests, wait for those in progress, and return the account."""
         for caller in self._callers:
             caller.running = False
         deadline = time.monotonic() + timeout_s

@@ -1,9 +1,8 @@
-"""What one event costs the loop of a relay worker, and whether writing them holds the loop up.
+"""Cost of one recorded event for the loop of a relay worker, and stalls of the loop by writing.
 
-The recorder is the worker's own, with the thread that writes real segments, and the process that
-packs where batches are handed over; the worker around it is
-no more than the recorder looks at. Time is the CPU time of the loop's thread alone, so that other
-programs do not count, and neither does the thread that writes.
+The recorder is the worker's own, with the thread that writes real segments, and with the process
+that packs batches that are handed over; the worker around it is only a stub. Times are CPU times
+of the loop's thread alone, so that neither other programs nor the writing thread count.
 
     python -m tests.bench.recording
 """
@@ -40,31 +39,31 @@ BATCH_MESSAGES: Final = 64
 BATCHES: Final = 3_000
 SENDERS: Final = 5_000
 SBD_PACKETS: Final = 8
-"""In one read."""
+"""Packets in one read."""
 STRANGERS: Final = 100_000
-"""More pairs than a recorder keeps: it has forgotten each when it comes again."""
+"""Number of pairs; more than a recorder keeps, so it has forgotten each when it recurs."""
 STALL_S: Final = 3.0
 EVENTS_PER_S: Final = 400_000
-"""While stalls are looked for: several times what one worker has."""
+"""Events per second while stalls are measured: several times the rate of one worker."""
 TICK_S: Final = 0.001
 
 
 class Origin:
-    """A connection, as far as the recorder looks at it."""
+    """Stub of a connection with the attributes that the recorder reads."""
 
     def __init__(self, key: SessionKey) -> None:
         self.key = key
 
 
 def batches(pairs: int, senders: int) -> list[Batch]:
-    """Batches of messages between this many pairs of sessions, parsed as the worker has them."""
+    """Return batches of messages between this many pairs of sessions, parsed as in a worker."""
     ends = []
     origins = [Origin((2 * number + 1, "phone")) for number in range(senders)]
     for number in range(pairs):
         destination = Destination((2 * number + 2, None))
         destination.session = SimpleNamespace(destination=destination, memory_mode=True)  # type: ignore[assignment]
         ends.append((destination, origins[number % senders]))
-    # The same few for all: a worker has just read them, so they are at hand.
+    # All batches share these few: a worker has just read its payloads, so the CPU has cached them.
     payloads = [
         request((1, "phone"), (2, None), bytes(256)).SerializeToString()
         for _ in range(BATCH_MESSAGES)
@@ -104,30 +103,31 @@ class Scene:
         self.handover.start()
 
     async def settle(self) -> None:
-        """Waits until the writer has everything."""
+        """Wait until the writer has written everything."""
         self.journal.flush()
         while not self.journal.all_written:
             await asyncio.sleep(TICK_S)
 
     async def taken(self) -> None:
-        """Waits until the process that packs has everything."""
+        """Wait until the packing process has taken everything."""
         while self.handover.waiting_bytes:
             await asyncio.sleep(TICK_S)
 
 
 async def _cost_ns(scene: Scene, once: Callable[[], int]) -> float:
-    """CPU time of the loop's thread for one event, as it is for the quickest tenth of the batches:
-    what shares a core with us makes the others slower, by a factor on a busy machine.
+    """Return the CPU time of the loop's thread for one event, in the quickest tenth of the batches.
+
+    Programs that share a core make the other batches slower, by a factor on a busy machine.
 
     Args:
-        once: makes a batch of events, and says how many.
+        once: records a batch of events, and returns their number.
     """
     costs = []
     for _ in range(BATCHES):
         began = time.thread_time_ns()
         events = once()
         costs.append((time.thread_time_ns() - began) / events)
-        # Waiting for the disk, or for a process, is not what is measured.
+        # Waiting for the disk, or for a process, is not measured.
         if scene.journal.at > BUFFER_BYTES // 2:
             await scene.settle()
         if scene.handover.waiting_bytes > DATA_BYTES // 4:
@@ -136,8 +136,7 @@ async def _cost_ns(scene: Scene, once: Callable[[], int]) -> float:
 
 
 async def _stall_ms(scene: Scene, batch: Batch, ids: list[bytes]) -> tuple[float, float]:
-    """The longest time between two turns of a loop that should be 1 ms apart: idle, and while
-    events come."""
+    """Return the longest delay of a loop that wakes each millisecond: idle, and recording."""
     found = []
     for per_tick in (0, max(1, int(EVENTS_PER_S * TICK_S / (2 * BATCH_MESSAGES)))):
         longest = 0.0
@@ -188,7 +187,7 @@ async def _measure() -> dict[str, float]:
         keys = [bytes([number]) * 32 for number in range(PAIRS)]
 
         def forwarded(count: int) -> int:
-            """Each client sends so many packets to the next one in one read of its socket."""
+            """Let each client send `count` packets to the next one in one read of its socket."""
             for source, target in itertools.pairwise(keys):
                 packets.forwarded(source, {target: [bytes(288)] * count}, count)
             return count * (PAIRS - 1)
@@ -203,9 +202,12 @@ async def _measure() -> dict[str, float]:
 
 
 def measure() -> dict[str, float]:
-    """Costs in nanoseconds of an event: handed over; packed by the worker, between sessions that
-    talk all the time and between ones that never did; from a stream; of SBD, several packets or one
-    in a read. And the longest stall of the loop, without events and with."""
+    """Return the costs of an event in nanoseconds, and the longest stalls of the loop.
+
+    The events are: handed over; packed by the worker, between sessions that exchange messages all
+    the time and between ones that never did before; from a stream; of SBD, several packets or one
+    in a read. The stalls, in milliseconds, are those without events and with.
+    """
     return asyncio.run(_measure())
 
 

@@ -1,4 +1,4 @@
-"""The bench's output: a table for people, JSON for machines, a history for comparisons."""
+"""Output of the bench: a table for people, JSON for programs, a history for comparisons."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME_WIDTH = 46
 
 
 def number(value: float) -> str:
-    """Three or so significant digits, thousands grouped."""
+    """Format a number with about three significant digits and grouped thousands."""
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
     if abs(value) >= 100:
@@ -26,7 +26,7 @@ def number(value: float) -> str:
 
 
 def figure_line(figure: Figure) -> str:
-    """One figure with its targets."""
+    """Format one figure with its targets."""
     value = f"{number(figure.value)} {figure.unit}".rstrip()
     line = f"  {figure.name:<{NAME_WIDTH}} {value:>14}"
     if figure.must is None:
@@ -39,13 +39,13 @@ def figure_line(figure: Figure) -> str:
 
 
 def row_text(row: Row) -> str:
-    """One row as text."""
+    """Format one row as text."""
     lines = [f"{row.name}: {row.title}", *map(figure_line, row.figures)]
     return "\n".join([*lines, *(f"  note: {remark}" for remark in row.remarks), ""])
 
 
 def summary(rows: list[Row]) -> str:
-    """The figures with targets only, one line each."""
+    """Format the figures that have targets, one line each."""
     lines = ["", f"{'row':<12} {'figure':<{NAME_WIDTH}} {'value':>14}   {'targets':<30} verdict"]
     for row in rows:
         for figure in row.figures:
@@ -55,7 +55,7 @@ def summary(rows: list[Row]) -> str:
 
 
 def machine_text() -> str:
-    """What the figures were measured on, in two lines."""
+    """Describe the machine and the versions of packages, in two lines."""
     facts = layout.machine()
     versions = facts.pop("versions")
     assert isinstance(versions, dict)
@@ -64,7 +64,7 @@ def machine_text() -> str:
 
 
 def document(rows: list[Row], options: dict[str, Any]) -> dict[str, Any]:
-    """The whole run as plain values."""
+    """Return the whole run as plain values."""
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _commit(),
@@ -75,18 +75,18 @@ def document(rows: list[Row], options: dict[str, Any]) -> dict[str, Any]:
 
 
 def write(path: Path, content: dict[str, Any]) -> None:
-    """Write a run's JSON."""
+    """Write a run to a JSON file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=1) + "\n")
 
 
 def history_path(content: dict[str, Any]) -> Path:
-    """Where a run is kept: named by its time, so that names sort by it."""
+    """Return the file in which a run is kept, named by its time, so that names sort by it."""
     return HISTORY / f"{content['at'][:19].replace(':', '').replace('-', '')}Z.json"
 
 
 def _commit() -> str:
-    """Short hash of the measured commit, or nothing outside a clone."""
+    """Return the short hash of the measured commit, or an empty text outside a clone."""
     asked = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
     )

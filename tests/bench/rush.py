@@ -1,9 +1,9 @@
-"""Clients that connect at once, on bare sockets, so that what they cost hides nothing.
+"""Clients that connect all at once, on bare sockets, so that their own cost hides nothing.
 
 A client on an event loop costs a generator 150 to 300 us of CPU time, half as much as the relay
 takes to sign it in, and on a machine with few cores they share these. A client here is a socket and
-some bytes of state, all of them served by one loop over an epoll object. It blocks the generator,
-which does nothing else meanwhile.
+some bytes of state, and one loop over an epoll object serves all of them. The loop blocks the
+generator, which does nothing else meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ READ_BYTES: Final = 65_536
 POLL_S: Final = 0.05
 EVENTS: Final = 512
 CONNECTS_AT_ONCE: Final = 64
-"""Begun before answers are read again, where all clients may connect at once."""
+"""Connections begun before answers are read again, if all clients may connect at once."""
 HEAD_END: Final = b"\r\n\r\n"
 BINARY_FRAME: Final = 0x82
 CLOSE_FRAME: Final = 0x88
@@ -47,10 +47,10 @@ class RushClient:
         self._data = b""
 
     def take(self, data: bytes) -> list[bytes]:
-        """Read what came; returns the messages in it.
+        """Parse received data; return the messages in it.
 
         Raises:
-            ConnectionError: the relay refused the upgrade, or ended the connection before it.
+            ConnectionError: The relay refused the upgrade, or ended the connection before it.
         """
         if not data:
             if not self.upgraded:
@@ -92,14 +92,14 @@ class RushClient:
 
 
 class Rush:
-    """The clients of one generator."""
+    """All clients of one generator."""
 
     def __init__(self) -> None:
         self._poll = select.epoll()
         self._clients: dict[int, RushClient] = {}  # by descriptor
         self._signed_in = 0  # in this rush
-        self._signed_in_ns = 0  # the last of them
-        self._received: Counter[tuple[int, str]] = Counter()  # twins and uids, in this rush
+        self._signed_in_ns = 0  # time of the last sign-in
+        self._received: Counter[tuple[int, str]] = Counter()  # by twin and uid, in this rush
 
     def connect(
         self,
@@ -110,19 +110,20 @@ class Rush:
         mail: Mapping[str, int],
         timeout_s: float,
     ) -> dict[str, Any]:
-        """Sign twins in, and wait until they have their mail.
+        """Sign in twins, and wait until they have received the messages in their queues.
 
         Args:
-            url: of the server.
-            tokens: of the twins.
-            twins: each gets a connection, which stays.
-            at_once: connections on their way at a time; 0: all of them.
-            mail: messages that wait for them: uid and twin.
-            timeout_s: for all of it.
+            url: URL of the server.
+            tokens: tokens of the twins.
+            twins: twins that each get a connection, which stays open.
+            at_once: number of connections begun and not yet signed in; 0: no limit.
+            mail: uid and twin of each message that waits in their queues.
+            timeout_s: seconds for all of this.
 
         Returns:
-            When it began, when the last one was signed in, and when all of it had ended; the CPU
-            seconds of this generator; messages lost and doubled; those who did not sign in.
+            The times at which it began, the last client was signed in, and everything had ended;
+                the CPU seconds of this generator; the numbers of messages lost, doubled and not
+                expected, and of clients that did not sign in.
         """
         address = urlsplit(url)
         place = (str(address.hostname), int(address.port or 80))
@@ -140,7 +141,7 @@ class Rush:
                 begun += 1
             self._serve(0.0 if not at_once and begun < len(twins) else POLL_S)
         ended_ns = perf_counter_ns()
-        self._serve_all()  # what comes a second time
+        self._serve_all()  # receive duplicates, if there are any
         return {
             "began_ns": began_ns,
             "signed_in_ns": self._signed_in_ns,
@@ -153,14 +154,14 @@ class Rush:
         }
 
     def until_closed(self, timeout_s: float) -> int:
-        """Wait until the relay has closed every connection; returns how many it has not."""
+        """Wait until the relay has closed every connection; return the number still open."""
         deadline = monotonic() + timeout_s
         while self._clients and monotonic() < deadline:
             self._serve(POLL_S)
         return len(self._clients)
 
     def end(self) -> None:
-        """Drop the connections there are."""
+        """Drop all connections."""
         for client in self._clients.values():
             client.sock.close()
         self._clients.clear()
@@ -180,7 +181,7 @@ class Rush:
         self._poll.register(descriptor, select.EPOLLOUT)
 
     def _serve(self, wait_s: float) -> int:
-        """Handle what has happened; returns how much."""
+        """Handle the sockets that are ready; return their number."""
         events = self._poll.poll(wait_s, EVENTS)
         for descriptor, _ in events:
             client = self._clients[descriptor]
@@ -204,8 +205,8 @@ class Rush:
             pass
 
     def _leave(self, descriptor: int, client: RushClient) -> None:
-        """The relay closes: answer, and end the connection."""
+        """Answer a close frame of the relay, and end the connection."""
         del self._clients[descriptor]
-        with contextlib.suppress(ConnectionError):  # the relay may have ended it as well
+        with contextlib.suppress(ConnectionError):  # the relay may have closed it already
             client.sock.send(CLOSE_ANSWER)
         client.sock.close()

@@ -1,6 +1,6 @@
-"""SBD clients of the load generator: keys made of twin ids, no pace, no keep-alive.
+"""SBD clients of the load generator: keys derived from twin ids, no rate limit, no keep-alive.
 
-A bare one signs in, or stops just before that, and stays.
+A bare one signs in, or stops just before that, and stays connected.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Template:
         self._flow = flow
 
     def patch(self, sequence: int) -> bytearray:
-        """Make the buffer the message with this number, and return it."""
+        """Turn the buffer into the message with this number, and return it."""
         buffer = self._buffer
         HEAD.pack_into(buffer, frames.HEADER_BYTES, self._measurement, self._flow, sequence)
         return buffer
 
 
 class SbdClient(Client):
-    """One client that has signed in, and counts what arrives."""
+    """One signed-in client, which counts the packets it receives."""
 
     def __init__(self, ledger: Ledger, twin: int) -> None:
         super().__init__(ledger, twin)
@@ -63,11 +63,11 @@ class SbdClient(Client):
                 self.ready.set_result(None)
 
     def _from_relay(self, body: bytes) -> None:
-        """Another limit: this client sends as fast as it can."""
+        """Ignore new limits: this client sends as fast as it can."""
 
 
 async def sign_in(ledger: Ledger, twin: int, url: str) -> SbdClient:
-    """Connect a client, and return when packets reach it."""
+    """Connect a client, and return it when it can receive packets."""
     client = SbdClient(ledger, twin)
     await ws_connect(
         lambda: client,
@@ -81,14 +81,14 @@ async def sign_in(ledger: Ledger, twin: int, url: str) -> SbdClient:
 
 
 async def stay(url: str, identity: Identity, twin: int, signs: bool, slow: bool = False) -> Member:
-    """Open a bare client, and return when it has signed in, or could.
+    """Open a bare client, and return it when it has signed in, or could sign in.
 
     Args:
-        url: of the server.
-        identity: its key.
-        twin: whose address it comes from.
-        signs: it signs in.
-        slow: its kernel holds little.
+        url: URL of the server.
+        identity: identity with its key.
+        twin: twin whose source address it uses.
+        signs: whether it signs in.
+        slow: whether its kernel buffers little.
     """
     loop = asyncio.get_running_loop()
     address = urlsplit(url)

@@ -1,7 +1,7 @@
 """SBD clients that do not read: `python -m tests.bench.sbd_slow JSON`, until stdin ends.
 
-Each is sent packets at a steady pace by one sender, until the relay drops it; then it comes again.
-`ready` on stdout says that all are there; the figures come at the end.
+One sender sends packets to each at a steady rate until the relay drops it; then it reconnects. The
+program prints `ready` after a second, in which the clients connect, and figures at the end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ FIRST_TWIN = 800_000
 READERS = 10
 PACKET_BYTES = 16 * 1024
 PAUSE_S = 0.02
-"""Some 0.8 MB a second for each: it has more than may wait within some seconds."""
+"""Seconds between packets: at some 0.8 MB a second for each reader, more than may wait in the relay
+arrives within a few seconds.
+"""
 KEEP_ALIVE = masked_frame(frames.KEEP_ALIVE, b"mask")
 
 
@@ -31,7 +33,7 @@ class SlowReaders:
         self.dropped = self.sent = 0
 
     async def read_nothing(self, twin: int) -> None:
-        """Be there, and come again; writing tells whether the connection has ended."""
+        """Stay connected without reading, and reconnect; writes detect the connection's end."""
         identity = Identity(twin)
         while True:
             member = await stay(self._url, identity, twin, signs=True, slow=True)
@@ -42,7 +44,7 @@ class SlowReaders:
             self.dropped += 1
 
     async def send(self, twins: range) -> None:
-        """Send to all of them."""
+        """Send packets to all readers."""
         sender = FIRST_TWIN - 1
         member = await stay(self._url, Identity(sender), sender, signs=True)
         packets = [

@@ -1,8 +1,9 @@
-"""What is measured: the yardstick, and the relay with its own Valkey. Real processes, both.
+"""Programs that are measured, as real processes: the yardstick, and the relay with its own Valkey.
 
-A target starts on the server cores, answers once `start` returns, and knows its processes. The
-relay's command may be replaced (`--command`), so that a sketch or another relay can be measured
-with the same rows; `{port}`, `{redis}`, `{redis_port}` and `{data}` in it are filled in.
+A target starts on the server cores, answers once its context manager yields it, and knows its
+processes. The relay's command may be replaced (`--command`), so that a sketch or another relay can
+be measured with the same rows; `{port}`, `{redis}`, `{redis_port}` and `{data}` in it are filled
+in.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ POLL_S = 0.02
 LOG_TAIL_BYTES = 4_000
 UNREACHED_COUNT = 1_000_000_000
 UNREACHED_SIZE_BYTES = 10**13
-"""The per-twin limit is switched on, because counting is part of the work, but never reached."""
+"""Per-twin limit that is on, because counting is part of the work, but never reached."""
 
 
 class TargetError(RuntimeError):
@@ -46,11 +47,11 @@ class TargetError(RuntimeError):
 
 @dataclass
 class Target:
-    """A running program under test.
+    """A running program that is measured.
 
     Attributes:
-        site: host and port of its operator site; empty where it has none.
-        protocol: of its clients: rmb, sbd, or mux for RMB on streams.
+        site: host and port of its operator site; empty if it has none.
+        protocol: protocol of its clients: rmb, sbd, or mux for RMB on streams.
     """
 
     name: str
@@ -63,23 +64,23 @@ class Target:
 
     @property
     def roots(self) -> dict[str, int]:
-        """The processes that count, with their descendants."""
+        """Process ids that are measured, with their descendants."""
         return {"server": self.process.pid} | ({"redis": self.redis.pid} if self.redis else {})
 
     def homes(self, twins: Sequence[int]) -> dict[str, set[int]]:
-        """Where these twins sign in, by the address."""
+        """Return the twins that sign in at each URL."""
         return {self.url: set(twins)}
 
     @property
     def worker_pids(self) -> list[int]:
-        """The processes that hold the sessions."""
+        """Ids of the processes that hold the sessions."""
         if self.redis is None:
             return [self.process.pid]
         found = [int(worker["pid"]) for worker in self.workers().values()]
         return found or [self.process.pid]
 
     def workers(self) -> dict[str, dict[str, str]]:
-        """The relay's workers by boot id, from their heartbeats."""
+        """Return the relay's workers by boot id, from their heartbeats."""
         assert self.redis is not None
         with self.redis.client() as client:
             return {
@@ -92,7 +93,7 @@ class Target:
             }
 
     def holders(self, twins: Sequence[int]) -> dict[int, str]:
-        """Which worker (boot id) holds the session of which of these twins.
+        """Return the worker (boot id) that holds the session of each of these twins.
 
         A session is entered in the directory just after its upgrade, so this waits for it.
         """
@@ -111,7 +112,7 @@ class Target:
 
 @dataclass(frozen=True)
 class RelayOptions:
-    """How the relay is started."""
+    """Options with which the relay is started."""
 
     processes: int = 1
     append_only: str = "everysec"  # everysec, always or no
@@ -120,7 +121,7 @@ class RelayOptions:
     profile_folder: Path | None = None  # sample the workers' stacks into this folder
     switched: Path | None = None  # switch the workers' recorders, and write to this file
     domain: str = bench_twins.DOMAIN
-    port: int = 0  # 0: a free one
+    port: int = 0  # 0: a free port
     prepare: tuple[tuple[str, ...], ...] = ()  # management commands before the start
 
 
@@ -154,10 +155,10 @@ def relay(
     """Run the relay with a Valkey and a database of its own.
 
     Args:
-        cores: where it and Valkey run.
+        cores: cores of the relay and Valkey.
         options: see `RelayOptions`.
-        twins: the twins that live on it.
-        elsewhere: others it must know, and the relay they live on.
+        twins: twins that use it.
+        elsewhere: other twins that it must know, and the relay of each.
     """
     with (
         tempfile.TemporaryDirectory(prefix="rmbb-", ignore_cleanup_errors=True) as path,
@@ -211,7 +212,7 @@ def relay(
 
 @contextmanager
 def _valkey(folder: Path, cores: frozenset[int], append_only: str) -> Iterator[RedisServer]:
-    """A server as embedded mode keeps it."""
+    """Run a server configured as in embedded mode."""
     append_fsync = None if append_only == "no" else append_only
     with on_cores(cores):
         server = start_valkey(
@@ -252,7 +253,7 @@ def _manage(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
 
 
 def _loaded(hook: str, name: str, path: Path) -> dict[str, str]:
-    """Environment that has every Python process started with it load a folder of ours."""
+    """Return an environment with which every Python process imports a hook of the bench."""
     paths = [str(Path(__file__).parent / hook), os.environ.get("PYTHONPATH", "")]
     return {"PYTHONPATH": os.pathsep.join(filter(None, paths)), name: str(path)}
 
@@ -260,7 +261,7 @@ def _loaded(hook: str, name: str, path: Path) -> dict[str, str]:
 def start(
     command: Sequence[str], cores: frozenset[int], log: Path, environment: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """Start a program on some cores, from the project's folder."""
+    """Start a program on these cores, in the project's folder."""
     with on_cores(cores), log.open("ab") as out:
         return subprocess.Popen(
             command,
@@ -273,7 +274,7 @@ def start(
 
 
 def _wait_ready(process: subprocess.Popen[bytes], port: int, path: str, log: Path) -> None:
-    """Wait until the listener answers; for `/ready` also until it says 200."""
+    """Wait until the listener answers, for `/ready` with 200."""
     deadline = time.monotonic() + START_TIMEOUT_S
     status: object = "no answer"
     while process.poll() is None and time.monotonic() < deadline:
@@ -293,7 +294,7 @@ def _wait_ready(process: subprocess.Popen[bytes], port: int, path: str, log: Pat
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """Ask for an end, then insist, children included."""
+    """Terminate a process, and kill it and its children if they do not end in time."""
     children = (
         psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
     )

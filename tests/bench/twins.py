@@ -1,4 +1,4 @@
-"""The bench's twins: test keys derived from the twin id, tokens, and the CSV to import.
+"""Twins of the bench: test keys derived from the twin id, tokens, and the CSV to import.
 
 These keys are public by construction: never use them for anything but tests.
 """
@@ -22,28 +22,28 @@ DOMAIN = "localhost"
 
 
 def seed(twin: int) -> bytes:
-    """TEST KEY: the secret of a twin."""
+    """Return the secret of a twin: a TEST KEY."""
     return hashlib.sha256(b"rmb bench test key %d" % twin).digest()
 
 
 @cache
 def signing_key(twin: int) -> SigningKey:
-    """The test key of a twin."""
+    """Return the signing key of a twin: a TEST KEY."""
     return SigningKey.from_mini_secret(seed(twin), KeyType.SR25519)
 
 
 def token(twin: int) -> str:
-    """A signed token of the twin's session without a session id."""
+    """Return a signed token of the twin's session without a session id."""
     return tokens.issue(signing_key(twin), twin, None, int(time.time()), TOKEN_TTL_S)
 
 
 def write_csv(path: Path, homes: Mapping[int, str], *, pk: bool = False) -> None:
-    """Write twins and the relay each lives on, in the form `rmb_twin import` reads.
+    """Write twins and their relays, in the format that `rmb_twin import` reads.
 
     Args:
-        path: where.
-        homes: twin to relay.
-        pk: with encryption keys, for programs that encrypt.
+        path: path of the file.
+        homes: relay of each twin.
+        pk: whether to write encryption keys, for programs that encrypt.
     """
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
@@ -61,5 +61,5 @@ def sheet(folder: Path, twins: Sequence[int]) -> Path:
 
 
 def secret(twin: int) -> str:
-    """Return the secret of a twin, as programs take it."""
+    """Return the secret of a twin in the form that programs accept."""
     return f"0x{seed(twin).hex()}"

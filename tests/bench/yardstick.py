@@ -1,4 +1,4 @@
-"""Yardstick B: the least a Python relay can do, as a bare ASGI application.
+"""Yardstick B: the minimum that a Python relay has to do, as a bare ASGI application.
 
 It parses the envelope, looks the destination up in a dict and sends. There is no authentication
 (the twin id is taken from the token's claims, unchecked), no journal, no limit and no metric. The
@@ -26,7 +26,7 @@ parse = Envelope.FromString
 
 
 def session_of(query: bytes) -> SessionKey:
-    """The session a token claims, unverified."""
+    """Return the session that a token claims, unverified."""
     text = query.split(b".")[1]
     claims = json.loads(base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4)))
     return claims["sub"], claims.get("sid")
@@ -62,7 +62,7 @@ async def app(scope: Message, receive: Receive, send: Send) -> None:
 
 
 async def lifespan(receive: Receive, send: Send) -> None:
-    """Answer the server's start and stop."""
+    """Acknowledge the server's start and stop."""
     while True:
         event = await receive()
         await send({"type": f"{event['type']}.complete"})

@@ -1,4 +1,4 @@
-"""Results of the analytics as jobs publish them, made up row by row."""
+"""Synthetic results of the analytics, published as jobs do."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from relay.analytics.models import LiveMinute, Published, Run, RunState, StreamS
 from relay.analytics.results import MODEL_OF, columns
 
 KEY = "A" * 43
-"""Of an SBD client."""
+"""Key of an SBD client."""
 
 
 def a_run(job: str, name: str = "", **facts: Any) -> Run:
-    """A run that is done."""
+    """Return a completed run, created if it does not exist."""
     began = timezone.now() - timedelta(minutes=2)
     facts = {"first_day": date(2026, 11, 1), "last_day": date(2026, 11, 3), **facts}
     found, _ = Run.objects.get_or_create(
@@ -41,7 +41,7 @@ def publish(
     job: str = "job",
     folder: str = "",
 ) -> None:
-    """A period of a table with its rows."""
+    """Publish a period of a table with its rows."""
     made = (
         [MODEL_OF[table](**{"period": period, **row}) for row in rows] if table in MODEL_OF else []
     )
@@ -61,12 +61,12 @@ def publish(
 
 
 def hour(day: int, number: int = 0) -> datetime:
-    """An hour of a day of November 2026."""
+    """Return an hour of a day of November 2026."""
     return datetime(2026, 11, day, number, tzinfo=UTC)
 
 
 def fill() -> None:
-    """Something of every table that is in the database, of a day and its month."""
+    """Publish rows of every table in the database, for a day and its month."""
     day, at = "2026-11-03", {"hour": hour(3, 7)}
     for table, job, row in (
         ("relay_pair_hour", "rollup", at | _PAIR),

@@ -1,7 +1,7 @@
-"""Reads what Redis has written to its append-only file, as it grows: the truth about its data.
+"""Reader of Redis' append-only file as it grows: the truth about its data.
 
-With `appendfsync no` a write is in the file before it is answered, so whoever saw the answer's
-effect and reads on here finds the write. A transaction or script is one unit.
+With `appendfsync no` a write is in the file before it is answered, so a test that sees the effect
+of the answer and then reads the file finds the write. A transaction or script is one unit.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ Command = list[bytes]
 
 
 class AppendOnlyTail:
-    """Follows the append-only files in a server's folder through restarts."""
+    """Reader that follows the append-only files in a server's folder through restarts."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "appendonlydir"
-        self._done: dict[Path, int] = {}  # bytes of each file that were handed out
+        self._done: dict[Path, int] = {}  # bytes of each file that were already read
 
     def skip(self) -> None:
-        """Leave out everything written so far."""
+        """Skip everything written so far."""
         for _ in self.units():
             pass
 
     def units(self) -> Iterator[list[Command]]:
-        """Each atomic write since the last call, in order."""
+        """Yield each atomic write since the last call, in order."""
         for path in sorted(self._folder.glob("*.incr.aof"), key=_sequence):
             done = self._done.get(path, 0)
             with path.open("rb") as file:
@@ -43,7 +43,7 @@ def _sequence(path: Path) -> int:
 
 
 def _parse(data: bytes) -> Iterator[tuple[list[Command], int]]:
-    """Complete units and the offset behind each."""
+    """Yield complete units and the offset after each."""
     at, transaction = 0, None
     while (found := _command(data, at)) is not None:
         command, at = found
@@ -60,7 +60,7 @@ def _parse(data: bytes) -> Iterator[tuple[list[Command], int]]:
 
 
 def _command(data: bytes, at: int) -> tuple[Command, int] | None:
-    """One command and the offset behind it; a timestamp line is an empty command."""
+    """Return one command and the offset after it; a timestamp line is an empty command."""
     end = data.find(b"\r\n", at)
     if end < 0:
         return None

@@ -1,4 +1,4 @@
-"""Two sessions that mind their own business while something bad happens beside them."""
+"""Two sessions that exchange messages, which a fault elsewhere must not affect."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tests.support.relay_process import RelayProcess
 from tests.support.rmb_client import RmbClient, session
 from tests.support.world import fresh_twins
 
-SLOWEST_S = 2.0  # a full stall shows; the noise of a busy machine does not
+SLOWEST_S = 2.0  # longer than delays of a busy machine, shorter than a stall
 
 
 class Bystanders:
-    """A pair that plays ping-pong with requests, and how long each round took."""
+    """A pair of sessions that send requests to and fro, and the seconds of each round."""
 
     def __init__(self, one: RmbClient, two: RmbClient) -> None:
         self.one = one
@@ -23,7 +23,7 @@ class Bystanders:
         self.rounds_s: list[float] = []
 
     async def play(self) -> None:
-        """Rounds without end."""
+        """Play rounds until cancelled."""
         number = 0
         while True:
             number += 1
@@ -36,7 +36,7 @@ class Bystanders:
             self.rounds_s.append(time.perf_counter() - start)
 
     async def play_rounds(self, count: int) -> None:
-        """Wait until `count` more rounds are through."""
+        """Wait until `count` more rounds are complete."""
         wanted = len(self.rounds_s) + count
         async with asyncio.timeout(60):
             while len(self.rounds_s) < wanted:
@@ -45,7 +45,7 @@ class Bystanders:
 
 @contextlib.asynccontextmanager
 async def bystanders(relay: RelayProcess) -> AsyncIterator[Bystanders]:
-    """Play during the block; afterwards both sessions must be well and no round slow."""
+    """Play during the block; afterwards check that both sessions work and no round was slow."""
     one, two = fresh_twins(2)
     async with session(relay.url, one) as first, session(relay.url, two) as second:
         pair = Bystanders(first, second)

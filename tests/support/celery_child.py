@@ -1,7 +1,7 @@
-"""The relay's Celery child with tasks for tests beside its own.
+"""The relay's Celery child with additional tasks for tests.
 
-`note` leaves a mark, `linger` works until it is asked to stop, `fail` raises what it is told to,
-`beats` is what the schedule starts.
+`note` records a mark, `linger` works until it is asked to stop, `fail` raises an error with the
+given message; the schedule `beats` starts `note` every half second.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MARKS = "test:marks"
 
 
 def main() -> int:
-    """Run a worker; arguments as `relay.server.celery_main`."""
+    """Run a worker; the arguments are those of `relay.server.celery_main`."""
     django.setup()
     from rmbsite.celery import app
 

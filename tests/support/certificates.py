@@ -1,4 +1,4 @@
-"""Self-signed certificates for tests. TEST KEYS ONLY: made for one test each."""
+"""Self-signed certificates for tests. TEST KEYS ONLY: each is made for one test."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def make_certificate(
     host: str = "localhost",
     life: datetime.timedelta = datetime.timedelta(hours=1),
 ) -> tuple[Path, Path]:
-    """Write a certificate and its key; returns both paths.
+    """Write a certificate and its key; return both paths.
 
     Args:
-        folder: where to.
-        host: it is for, beside the loopback addresses.
-        life: from five minutes ago on, to so long from now; it may be over.
+        folder: folder of both files.
+        host: host name of the certificate, besides the loopback addresses.
+        life: validity from now on (it begins five minutes ago); negative: already expired.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"test of {host}")])

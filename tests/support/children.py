@@ -1,4 +1,4 @@
-"""The child processes of one, found by what they run."""
+"""Child processes of a process, found by their arguments."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import psutil
 
 
 def children(word: str, of: int | None = None, *, recursive: bool = False) -> list[psutil.Process]:
-    """Those of the process `of` (else of this one) with `word` among their arguments.
+    """Return the children of the process `of` (or of this one) with `word` as an argument.
 
-    One that ends while it is looked at is none of them any more.
+    A child that ends during the search is omitted.
 
     Args:
         word: a whole argument.
         of: process id.
-        recursive: theirs as well.
+        recursive: whether to include all descendants.
     """
     found = []
     for child in psutil.Process(of).children(recursive=recursive):
@@ -26,7 +26,7 @@ def children(word: str, of: int | None = None, *, recursive: bool = False) -> li
 
 
 def descendants(pid: int) -> list[int]:
-    """Ids of all processes below one; none where that has ended."""
+    """Return the ids of all descendants of a process; none if it has ended."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return [child.pid for child in psutil.Process(pid).children(recursive=True)]
     return []

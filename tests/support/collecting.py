@@ -1,10 +1,10 @@
-"""How a run finds its tests: less work for each of its processes.
+"""Faster collection of tests, with less work for each process of a run.
 
     worker k of n -> imports every n-th test module, which rewrites its assertions and caches that
-                  -> collects all tests, most of whose modules the others have put into the cache
+                  -> collects all tests; the other workers have cached most of their modules
 
 Every process of a run imports all test modules. In a fresh checkout each would rewrite the
-assertions of each module, at the same time as the others: most of what collecting costs.
+assertions of each module, at the same time as the others, which is most of the cost of collecting.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ UNTESTED = TESTS / "bench"
 
 
 def import_share(config: pytest.Config) -> None:
-    """Import the modules that this worker prepares for the others; outside of a worker none."""
+    """Import the modules that this worker prepares for the others; none outside a worker."""
     worker = getattr(config, "workerinput", None)
     if worker is None:
         return
@@ -46,7 +46,7 @@ def modules(arguments: Sequence[str]) -> list[str]:
 
 @contextlib.contextmanager
 def without_garbage() -> Iterator[None]:
-    """Search no garbage meanwhile, and later not among what there is now: it stays for the run."""
+    """Disable garbage collection during the block, and exempt all objects that exist at its end."""
     gc.disable()
     try:
         yield

@@ -5,9 +5,10 @@
         chain.set(stalled=True)                  # see chain.devchain.knobs
         SubstrateInterface(url=chain.url)
 
-A `Devchain` keeps its port, its file and so its chain through `stop` or `kill` and `start`. Its
-control connection is its own: no fault touches the `dev_` methods, and `drop_connections` spares
-it. Blocks are made for transactions and by these calls only, unless `block_time_s` is given.
+A `Devchain` keeps its port, its file and therefore its chain through `stop` or `kill` and `start`.
+It has a separate control connection: no fault affects the `dev_` methods, and `drop_connections`
+spares that connection. Blocks are made only for transactions and by these calls, unless
+`block_time_s` is given.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ CALL_TIMEOUT_S = 60.0
 
 
 class Control:
-    """JSON-RPC to a node, one call after another, from any thread."""
+    """JSON-RPC client of a node; it makes one call after another, from any thread."""
 
     def __init__(self, url: str) -> None:
         self._stack = contextlib.ExitStack()
@@ -52,10 +53,10 @@ class Control:
         self._lock = threading.Lock()
 
     def call(self, method: str, params: list[Any] | dict[str, Any] | None = None) -> Any:
-        """The result of a method.
+        """Return the result of a method.
 
         Raises:
-            RpcError: the node answered with an error.
+            RpcError: The node answered with an error.
         """
         with self._lock:
             self._number += 1
@@ -68,7 +69,7 @@ class Control:
         return answer["result"]
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
         self._stack.close()
 
 
@@ -76,8 +77,8 @@ class Devchain:
     """One node.
 
     Attributes:
-        url: where it listens, the same after a restart.
-        file: what it keeps its chain in.
+        url: URL on which it listens, the same after a restart.
+        file: file that stores its chain.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class Devchain:
         self._control: Control | None = None
 
     def start(self) -> Devchain:
-        """Start it and return when it listens."""
+        """Start the node and return when it listens."""
         with self._log_path.open("a") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-W", "error", "-m", "chain.devchain", *self._arguments],
@@ -130,79 +131,79 @@ class Devchain:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Process id."""
         assert self._process is not None
         return self._process.pid
 
     def stop(self) -> None:
-        """End it as an operator does; a later `start` goes on with the same chain."""
+        """Stop the node as an operator does; a later `start` continues the same chain."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it as a power failure does."""
+        """Kill the node, as a power failure does."""
         self._end(signal.SIGKILL)
 
     def log(self) -> str:
-        """What it wrote to stderr."""
+        """Return what the node wrote to stderr."""
         return self._log_path.read_text()
 
     def call(self, method: str, params: list[Any] | dict[str, Any] | None = None) -> Any:
-        """The result of a JSON-RPC method, asked on the control connection."""
+        """Return the result of a JSON-RPC method, called on the control connection."""
         assert self._control is not None, "not started"
         return self._control.call(method, params)
 
     def set(self, **knobs: Any) -> None:
-        """Turn knobs, by their names in `chain.devchain.knobs`."""
+        """Set knobs, by their names in `chain.devchain.knobs`."""
         self.call("dev_setKnobs", knobs)
 
     def new_blocks(self, count: int = 1, *, every: bool = False) -> int:
-        """Make blocks at once, only the last one announced unless `every`; its number."""
+        """Make blocks at once; return the last number. Only that is announced unless `every`."""
         number: int = self.call("dev_newBlocks", {"count": count, "every": every})["number"]
         return number
 
     def fork(self, depth: int = 1, count: int | None = None, *, reinclude: bool = True) -> Any:
-        """Replace the newest blocks by a longer branch: number, hash, retracted."""
+        """Replace the newest blocks by a longer branch; return number, hash, retracted."""
         params = {"depth": depth, "count": count, "reinclude": reinclude}
         return self.call("dev_fork", params)
 
     def put_twin(
         self, twin: Twin, relays: str | None = None, *, pk: bytes | None = None, told: bool = True
     ) -> int:
-        """Make a block in which a twin is new or changed; its number.
+        """Make a block in which a twin is new or changed; return its number.
 
         Args:
-            twin: which one.
-            relays: its relays, however they read; default: those of `twin`.
+            twin: the twin.
+            relays: its relays, in any form; default: those of `twin`.
             pk: its encryption key; default: that of `twin`.
-            told: with the event; otherwise the state changes silently.
+            told: whether the block has the event; otherwise the state changes silently.
         """
         return self.put_twins([as_json(twin, relays, pk)], told=told)
 
     def put_twins(self, twins: list[dict[str, Any]], *, told: bool = True) -> int:
-        """The same for many (see `as_json`), in one block."""
+        """Do the same for many twins (see `as_json`), in one block."""
         number: int = self.call("dev_putTwins", {"twins": twins, "told": told})["number"]
         return number
 
     def set_balance(self, account: bytes, free: int) -> None:
-        """Make a block after which an account owns so much."""
+        """Make a block that sets the free balance of an account."""
         self.call("dev_setBalance", {"account": to_hex(account), "free": free})
 
     def drop_connections(self) -> int:
-        """Cut all connections but the control's; how many."""
+        """Cut all connections except the control connection; return their number."""
         count: int = self.call("dev_dropConnections")
         return count
 
     def requests(self, method: str) -> int:
-        """How often a method was called."""
+        """Return how often a method was called."""
         count: int = self.counts()["requests"].get(method, 0)
         return count
 
     def counts(self) -> Any:
-        """Requests, connections, accepted, subscriptions, waiting_transactions."""
+        """Return requests, connections, accepted, subscriptions, waiting_transactions."""
         return self.call("dev_counts")
 
     def _await_ready(self, process: subprocess.Popen[str]) -> None:
-        # Read by a thread, so that a node that says nothing is noticed.
+        # A thread reads the lines, so that a node that prints nothing causes a time-out.
         lines: queue.Queue[str] = queue.Queue()
         assert process.stdout is not None
         stdout = process.stdout
@@ -234,7 +235,7 @@ class Devchain:
 def running_devchain(
     folder: Path, twins: Iterable[Twin] = (), **options: Any
 ) -> Iterator[Devchain]:
-    """A node that is stopped at the end; the options are those of `Devchain`."""
+    """Run a node during the block; the options are those of `Devchain`."""
     chain = Devchain(folder, twins, **options).start()
     try:
         yield chain
@@ -243,7 +244,7 @@ def running_devchain(
 
 
 def as_json(twin: Twin, relays: str | None = None, pk: bytes | None = None) -> dict[str, Any]:
-    """A twin as `dev_putTwins` takes it."""
+    """Return a twin in the form that `dev_putTwins` accepts."""
     return {
         "id": twin.id,
         "account": ss58.encode(twin.account),

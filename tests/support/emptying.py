@@ -1,8 +1,8 @@
-"""Empties the database after a test that commits, in a tenth of Django's time.
+"""Empty the database after a test that commits, in a tenth of Django's time.
 
-After the tables are empty, `flush` has every app look up and write its content types, permissions
-and groups, row by row: most of the time of a short test. Here they do it once, and the rows that
-are there then are written again as they were.
+When the tables are empty, `flush` lets every app look up and write its content types, permissions
+and groups, row by row, which takes most of the time of a short test. Here this happens once, and
+later the resulting rows are written again unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _first_rows: dict[tuple[str, str], list[_Insert]] = {}
 
 
 def quicken() -> None:
-    """Have `flush` write the first rows of a database itself, from the second time on."""
+    """Let `flush` write the first rows of a database directly, from the second time on."""
     flush.emit_post_migrate_signal = _write_first_rows  # type: ignore[attr-defined]
 
 

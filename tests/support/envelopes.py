@@ -1,4 +1,4 @@
-"""Envelopes as clients make them, for tests."""
+"""Envelopes for tests, as clients create them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _uids = itertools.count(1)
 
 
 def new_uid(prefix: str = "t") -> str:
-    """A uid nobody else of this process uses."""
+    """Return a uid that is unique in this process."""
     return f"{prefix}-{next(_uids)}"
 
 
@@ -29,7 +29,7 @@ def request(
     expiration: int = 300,
     command: str = "test.cmd",
 ) -> pb.Envelope:
-    """An unsigned request; `destination` None leaves the field out."""
+    """Return an unsigned request; with `destination` None the field is not set."""
     envelope = pb.Envelope(
         uid=new_uid() if uid is None else uid,
         timestamp=int(time.time()) if timestamp is None else timestamp,
@@ -46,14 +46,14 @@ def request(
 
 
 def response(source: SessionKey, destination: SessionKey, payload: bytes = b"") -> pb.Envelope:
-    """An unsigned response."""
+    """Return an unsigned response."""
     envelope = request(source, destination, payload)
     envelope.response.SetInParent()
     return envelope
 
 
 def ping(source: SessionKey, uid: str | None = None) -> pb.Envelope:
-    """A ping as the TypeScript client sends it: destination twin 0, empty optional fields."""
+    """Return a ping as the TypeScript client sends it: to twin 0, with empty optional fields."""
     envelope = pb.Envelope(
         uid=new_uid("ping") if uid is None else uid,
         tags="",

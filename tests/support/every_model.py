@@ -1,6 +1,6 @@
-"""Rows in every table a backup holds, with the values that are easily lost on the way.
+"""Rows in every table that a backup contains, with values that are easily lost on the way.
 
-New models are filled without being named here; a kind of field that is unknown here is an error.
+New models are filled without being listed here; an unknown kind of field is an error.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from proto.rmb.bounds import MAX_TWIN
 
 TEXT: Final = 'ä\u2028\N{GRINNING FACE}\n"\\ %'
 JSON: Final = {"zz": 1, "a": [1.5, None, "\u2029ü", 1e16, -0.0], "bb": {"y": True, "x": 2**53}}
-"""PostgreSQL keeps neither the order of keys nor how a number was written."""
+"""JSON value; PostgreSQL preserves neither the order of keys nor how a number was written."""
 
 NAMED: Final[dict[str, dict[str, Any]]] = {
     "relay_limits.defaultlimit": {"id": 1},
     "relay_analytics.origin": {"id": 1},
 }
-"""Rows of which the database takes no other."""
+"""Values of rows that are the only ones their table accepts."""
 
 HIGHEST: Final = {"relay_twins.Twin.id": MAX_TWIN, "relay_sessions.Session.twin": MAX_TWIN}
-"""What the database takes where that is less than the column holds."""
+"""Highest values that the database accepts, where they are below those of the column type."""
 
 PAIRED: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
     "relay_sessions.session": ({"protocol": "rmb", "peer": ""}, {"protocol": "sbd"}),
 }
-"""Of the row with all values and of the sparse one, where fields depend on each other."""
+"""Values of the row with all values and of the sparse one, where fields depend on each other."""
 
 WRITTEN_BY_OTHERS: Final = frozenset({"relay_audit.auditentry"})
-"""Its rows are signed: those that other rows caused are taken."""
+"""Models whose rows are signed: these tables contain rows that other rows caused."""
 
 _numbers = count(1)
 _choices: defaultdict[str, count[int]] = defaultdict(count)
-"""Of each field: the next of its choices, however many models there are."""
+"""Index of each field's next choice, shared by all models."""
 
 
 def fill(labels: list[str]) -> None:
-    """Make two rows of each model: one with a value in each field, one with as few as it takes.
+    """Make two rows of each model: one with a value in each field, one with as few as possible.
 
     Args:
-        labels: of the models, such as `relay_twins.twin`.
+        labels: labels of the models, such as `relay_twins.twin`.
     """
     made: dict[type[models.Model], models.Model] = {}
     for label in labels:

@@ -1,8 +1,8 @@
-"""Relays that federate on loopback: who lists which relay, and the processes.
+"""Relays that federate on loopback: their processes, and the twins that list them.
 
 Domains are `127.0.0.1:<port>`, so the ports are chosen first, once for the run, and every relay's
 database knows the same twins: some of each relay, of each place for a fake partner, and of lists of
-several. Each relay has its own Redis and its own Celery workers.
+several relays. Each relay has its own Redis and its own Celery workers.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from tests.support.waiting import eventually, wait_until
 
 FIRST_TWIN = 5001
 TWINS_EACH = 120
-"""Twins of each relay and list; tests take fresh ones."""
+"""Number of twins of each relay and list; each test uses fresh ones."""
 RELAYS = ("a", "b", "c")
-"""Those the tests share."""
+"""Names of the relays that the tests share."""
 PUBLIC_ONLY = "d"
-"""One that sends to public addresses only."""
+"""Name of a relay that sends to public addresses only."""
 PARTNERS = 40
-"""Places for fake partners; tests take fresh ones."""
+"""Number of places for fake partners; each test uses fresh ones."""
 PARTNER_TRIOS = 3
-"""Lists of three places each."""
+"""Number of lists of three such places each."""
 
 
 class World:
-    """Who is where.
+    """Ports of all relays and partners, and the twins that list them.
 
     Attributes:
         template: data folder with the database, copied for each relay.
-        nowhere: a domain that nobody serves; some twins list it beside that of relay b.
-        hostile_port: the one `hostile_domains` name.
-        ports: of the relays by name; `proxy` is another domain of relay b.
+        nowhere: a domain where no server listens; some twins list it beside that of relay b.
+        hostile_port: port in the names of `hostile_domains`.
+        ports: port of each relay by name; `proxy` is another domain of relay b.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -81,34 +81,34 @@ class World:
         self.template = make_data_folder(folder, text)
 
     def close(self) -> None:
-        """Let everybody have the ports that no test took."""
+        """Release the ports that no test used."""
         self._release(list(self._held))
 
     def domain(self, name: str) -> str:
-        """What twins of that relay list."""
+        """Return the domain that twins of a relay list."""
         return f"127.0.0.1:{self.ports[name]}"
 
     def partner_ports(self, count: int = 1) -> list[int]:
-        """Places of fake partners no other test used."""
+        """Return ports for fake partners that no other test used."""
         return self._release(list(islice(self._partner_ports, count)))
 
     def partner_trio_ports(self) -> tuple[int, ...]:
-        """Three such places; some twins list all of them."""
+        """Return three such ports; some twins list all of them."""
         return tuple(self._release(next(self._partner_trios)))
 
     def _release(self, ports: Iterable[int]) -> list[int]:
-        """Let somebody listen on these ports."""
+        """Release these ports, so that servers can listen on them."""
         released = list(ports)
         for port in released:
             self._held.pop(port).close()
         return released
 
     def hostile_domains(self) -> list[str]:
-        """Names of relays that lead to the relay's own network."""
+        """Return names of relays that lead to the relay's own network."""
         return [domain.replace("PORT", str(self.hostile_port)) for domain in HOSTILE]
 
     def twins(self, relays: str, count: int) -> list[Twin]:
-        """Fresh twins of a relay (by name) or of a list of domains."""
+        """Return fresh twins of a relay (by name) or of a list of domains."""
         listed = "_".join(
             self.domain(each) if each in self.ports else each for each in relays.split("_")
         )
@@ -139,7 +139,7 @@ HOSTILE = (
 
 
 def join_places(ports: Iterable[int]) -> str:
-    """The list of relays on these ports, as twins have it."""
+    """Return the list of relays on these ports, in the form that twins have."""
     return "_".join(f"127.0.0.1:{port}" for port in ports)
 
 
@@ -153,7 +153,7 @@ class FederatedRelay(RelayProcess):
             "celery.embedded": "1",
             "federation.scheme": "http",
             "federation.allow_private": "1",
-            # Every relay of the tests has the same address.
+            # All relays of the tests have the same address.
             "federation.requests_per_ip_per_s": "0",
             **options.pop("settings", {}),
         }
@@ -168,12 +168,12 @@ class FederatedRelay(RelayProcess):
         self.domain = world.domain(name)
 
     async def kill_celery(self, queues: str) -> None:
-        """SIGKILL for the Celery worker of these queues; the relay starts it anew."""
+        """Kill (SIGKILL) the Celery worker of these queues; the relay starts another one."""
         (worker,) = await eventually(lambda: children(queues, of=self.pid))
         worker.kill()
 
     def wait_federating(self, timeout_s: float = 60.0) -> None:
-        """Return when somebody takes tasks of federation."""
+        """Wait until a Celery worker takes tasks of federation."""
         wait_until(
             lambda: self.store.run("EXISTS", "relay:background:federation"),
             timeout_s,
@@ -182,7 +182,7 @@ class FederatedRelay(RelayProcess):
 
     @property
     def store(self) -> RedisServer:
-        """Its Redis."""
+        """Redis of this relay."""
         assert self.redis is not None
         return self.redis
 
@@ -196,28 +196,29 @@ class FederatedRelay(RelayProcess):
         os.kill(self.pid, signal.SIGTERM)
 
     def held_for(self, domain: str) -> int:
-        """Messages of its outbox for twins that list this relay alone."""
+        """Return the number of messages in its outbox for twins that list this relay alone."""
         packed = self.store.run("HGET", keys.held(outbox.account_of([domain])), outbox.TOTAL)
         return unpack(int(packed or 0)).messages
 
     def partner_state(self, domain: str) -> dict[str, str]:
-        """What it knows of another relay."""
+        """Return what it has stored about a partner relay."""
         fields = self.store.client().hgetall(keys.partner(domain))
         return {name.decode(): value.decode() for name, value in fields.items()}
 
     def decide(self, domain: str, flags: str) -> None:
-        """What an operator decides about another relay: `paused`, `trusted`, or nothing."""
+        """Set an operator's decision about a partner relay: `paused`, `trusted`, or none."""
         decide(self.store, domain, flags)
 
     async def noticed(self, client: RmbClient, there: SessionKey, domain: str) -> None:
-        """Wait until those who deliver know what was decided before.
+        """Wait until the drainers know earlier decisions.
 
-        They look once a second, after they have written what they counted: when the second of two
-        messages to another relay is counted, they have looked since the first one was.
+        They check once a second, after they have written what they counted: when the second of two
+        messages to another relay is counted, they have checked since the first one was.
 
         Args:
             client: a session of this relay.
-            there: a session of a twin that lists `domain`, of which nothing was decided.
+            there: a session of a twin that lists `domain`.
+            domain: domain of a relay that no decision affects.
         """
 
         def taken() -> int:
@@ -242,7 +243,7 @@ class FederatedRelay(RelayProcess):
 async def crossing(
     world: World, sending: FederatedRelay, receiving: FederatedRelay, pairs: int = 6
 ) -> AsyncIterator[Load]:
-    """Twins of one relay that send to twins of another, for the length of the block."""
+    """Run twins of one relay that send to twins of another during the block."""
     async with load(sending.url) as work:
         work.signed = True
         senders = world.twins(sending.domain, pairs)

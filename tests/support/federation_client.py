@@ -1,6 +1,6 @@
-"""Another relay as a relay sees it: HTTP requests by hand, on one connection that is kept.
+"""Client that acts as another relay: HTTP requests by hand, on one persistent connection.
 
-`FederationClient` writes what a test wants on the wire; nothing is repeated or reconnected.
+`FederationClient` sends exactly what a test specifies; it never repeats or reconnects.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ def signed(
     sid: str | None = None,
     **fields: object,
 ) -> pb.Envelope:
-    """A request signed by its source twin, as it arrives from the twin's own relay."""
+    """Return a request signed by its source twin, as it arrives from the twin's own relay."""
     envelope = envelopes.request((source.id, sid), destination, payload, **fields)  # type: ignore[arg-type]
     challenge.sign(envelope, source.signing_key)
     return envelope
 
 
 def record(number: int, envelope: pb.Envelope, *, retry: bool = False) -> batch.Record:
-    """One message of a batch."""
+    """Return one message of a batch."""
     return batch.Record(b"3-%d-0" % number, retry, envelope.SerializeToString())
 
 
 def decide(server: RedisServer, domain: str, flags: str) -> None:
-    """What the operator's pages publish about a relay; no flags: nothing is decided."""
+    """Publish an operator's decision about a relay, as the pages do; no flags: none."""
     if flags:
         server.run("HSET", "relay:control", f"relay:{domain}", flags)
     else:
@@ -47,12 +47,12 @@ def decide(server: RedisServer, domain: str, flags: str) -> None:
 
 
 def queued(server: RedisServer, twin: Twin) -> list[bytes]:
-    """What waits for a twin's session without sid."""
+    """Return the messages in the queue of a twin's session without sid."""
     return [fields[b"_"] for _, fields in server.run("XRANGE", f"stream:{twin.id}", "-", "+")]
 
 
 class FederationClient:
-    """One connection of another relay."""
+    """Connection of another relay."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -61,7 +61,7 @@ class FederationClient:
     async def post(
         self, body: bytes | pb.Envelope, path: str = "/", headers: dict[str, str] | None = None
     ) -> Answer:
-        """One request with its body in one piece."""
+        """Send one request with its body in one piece; return the answer."""
         content = body if isinstance(body, bytes) else body.SerializeToString()
         lines = [f"POST {path} HTTP/1.1", "Host: relay", f"Content-Length: {len(content)}"]
         lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
@@ -77,7 +77,7 @@ class FederationClient:
         relay_id: str = "aa",
         retry: bool = False,
     ) -> Answer:
-        """The single form with the headers of our kind of relay."""
+        """Send a message in the single form, with the headers of our kind of relay."""
         headers = {"Content-Type": "application/octet-stream"}
         if relay:
             headers[batch.RELAY_HEADER] = relay
@@ -88,7 +88,7 @@ class FederationClient:
     async def deliver_batch(
         self, records: Sequence[batch.Record], *, relay: str = "", relay_id: bytes = b"aa"
     ) -> tuple[int, ...]:
-        """The batch form: the statuses, for a batch that is answered 200."""
+        """Send messages in the batch form; return the statuses if the answer is 200."""
         headers = {batch.RELAY_HEADER: relay} if relay else {}
         answer = await self.post(batch.encode(relay_id, records), batch.PATH, headers)
         assert answer.status == 200, answer
@@ -97,6 +97,6 @@ class FederationClient:
 
 @contextlib.asynccontextmanager
 async def federation(port: int, address: str = "127.0.0.1") -> AsyncIterator[FederationClient]:
-    """A connection for the length of the block; `address` is the other relay's."""
+    """Open a connection during the block; `address` is that of the other relay."""
     async with tcp(port, address) as (reader, writer):
         yield FederationClient(reader, writer)

@@ -1,9 +1,9 @@
 """Commands that tests fork from a process that has imported the relay (`relay.server.warm_main`).
 
 A command of the relay takes a second of CPU time to import what it needs, and the tests run some
-thousand. They are the real commands all the same: with a session or process group, a folder, an
-environment, arguments and streams of their own, as children of this process. Tests of the command
-line itself start it as a program (`tests/e2e/test_runrelay.py`, `tests/rmbsite/test_commands.py`).
+thousand. They are still the real commands: each has its own session or process group, folder,
+environment, arguments and streams, and is a child of this process. Tests of the command line itself
+start it as a program (`tests/e2e/test_runrelay.py`, `tests/rmbsite/test_commands.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MANAGE = str(ROOT / "manage.py")
 
 
 def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """An environment without the relay's variables, but those of the form of the hot path."""
+    """Return the environment without the relay's variables, except the hot path's switch."""
     return {
         name: value
         for name, value in environ.items()
@@ -42,10 +42,11 @@ def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 class Forked(subprocess.Popen[Any]):
-    """As `subprocess.Popen` of `manage.py`; arguments are those of the command.
+    """`subprocess.Popen` of `manage.py`; the arguments are those of the command.
 
-    An environment that Python itself reads otherwise, such as one with telemetry, starts by itself.
-    `module` names another program than `manage.py`, by a module with a `main`.
+    If Python itself would behave differently in the environment, such as one with telemetry, the
+    command is not forked but starts as a program. `module` names another program than `manage.py`,
+    by a module with a `main`.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Forked(subprocess.Popen[Any]):
 def run(
     arguments: Sequence[str], *, timeout: float, env: Mapping[str, str], **options: Any
 ) -> subprocess.CompletedProcess[Any]:
-    """As `subprocess.run` of `manage.py`, with captured output."""
+    """Run `manage.py` as `subprocess.run` does, with captured output."""
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with Forked(arguments, env=env, stdin=subprocess.DEVNULL, **streams, **options) as process:
         try:
@@ -102,7 +103,7 @@ def run(
 
 
 def environment() -> dict[str, str]:
-    """Return that of the warm parent: this process's, without what is set for a relay."""
+    """Return that of the warm parent: this process's, without settings of a relay."""
     inherited = without_settings(os.environ)
     inherited.pop("DJANGO_SETTINGS_MODULE", None)
     path = [str(WITHOUT_TELEMETRY), str(ROOT), *filter(None, [inherited.get("PYTHONPATH")])]
@@ -110,7 +111,7 @@ def environment() -> dict[str, str]:
 
 
 def forkable(variables: Mapping[str, str]) -> bool:
-    """Whether Python would start with this environment as the warm parent did."""
+    """Check whether Python would start with this environment as the warm parent did."""
 
     def read_by_python(of: Mapping[str, str]) -> dict[str, str]:
         return {
@@ -145,7 +146,7 @@ class _WarmParent:
         atexit.register(self._end)
 
     def fork(self, request: Request, streams: Sequence[int]) -> int:
-        """Fork a child of this process, with these standard streams."""
+        """Fork a child of this process, with these standard streams; return its id."""
         numbered = dataclasses.replace(request, fds=list(range(len(streams))))
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", streams))]
         with self._lock, warm.adopting():

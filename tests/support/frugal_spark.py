@@ -1,6 +1,6 @@
-"""What lets Spark do little work of its own, where a test asks what becomes of a job.
+"""Settings that reduce Spark's own work, for tests that are about the outcome of a job.
 
-Queries of tests end before generated code, or a better compiler of Java, would be worth its work.
+Queries of tests end before generated code, or a better compiler of Java, would pay off.
 """
 
 from __future__ import annotations
@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import Final
 
 JAVA_OPTIONS: Final = "JAVA_TOOL_OPTIONS"
-"""The variable that every Java reads: also the one that starts Spark's, and those of a cluster."""
+"""Variable that every Java reads: also the one that starts Spark's, and those of a cluster."""
 
 JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
-"""A session of tests takes 27 s of processor time in place of 72. Room for what is compiled is less
-in this mode, and once it is full nothing more is."""
+"""Options of Java: a session of tests takes 27 s of processor time, instead of 72. The cache of
+compiled code is smaller by default in this mode, and when it is full nothing more is compiled.
+"""
 
 INTERPRETED: Final = {
     "spark.sql.codegen.wholeStage": "false",
@@ -21,4 +22,4 @@ INTERPRETED: Final = {
 }
 
 SETTING: Final = ",".join(f"{name}={value}" for name, value in INTERPRETED.items())
-"""As `analytics.spark`."""
+"""The same settings as a value of `analytics.spark`."""

@@ -27,10 +27,10 @@ class GatewayProcess:
     """One gateway of a test twin; the same through every restart.
 
     Args:
-        folder: for its log.
-        twin: its number, see `tests.support.identities`.
-        redis: where its queues are.
-        relays: URLs.
+        folder: folder of its log.
+        twin: number of the twin, see `tests.support.identities`.
+        redis: server of its queues.
+        relays: URLs of the relays.
         twins: path of the CSV file.
     """
 
@@ -57,20 +57,20 @@ class GatewayProcess:
 
     @property
     def pid(self) -> int:
-        """Of the running process."""
+        """Id of the running process."""
         assert self._process is not None
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Whether it is there."""
+        """Whether the process exists."""
         return self._process is not None and self._process.poll() is None
 
     def start(self, *faults: str, forked: bool = True) -> GatewayProcess:
-        """Start it; with faults that will kill it.
+        """Start the gateway, optionally with faults that will kill it.
 
         Args:
-            forked: quicker, but with the memory of the process it is forked from.
+            forked: whether to fork it: quicker, but with the memory of the parent process.
         """
         assert not self.running
         arguments = [*self._arguments, *(part for each in faults for part in ("--fault", each))]
@@ -90,7 +90,7 @@ class GatewayProcess:
         return self
 
     async def connected(self, sessions: int = 1) -> GatewayProcess:
-        """Wait until it has signed in as often as that since its log began."""
+        """Wait until its log shows this number of sign-ins."""
 
         def said() -> bool:
             assert self.running, self.log()
@@ -100,20 +100,20 @@ class GatewayProcess:
         return self
 
     async def died(self) -> None:
-        """Wait until a fault has killed it."""
+        """Wait until a fault has killed the gateway."""
         await eventually(lambda: not self.running, 30, f"gateway {self.twin} is dead")
         assert self._process is not None
         assert self._process.returncode == -signal.SIGKILL, self.log()
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Kill the gateway (SIGKILL)."""
         if self.running:
             assert self._process is not None
             self._process.kill()
             self._process.wait()
 
     def stop(self) -> None:
-        """End it in good order, the hard way when it does not obey."""
+        """Terminate the gateway, and kill it if it does not end in time."""
         if self.running:
             assert self._process is not None
             self._process.terminate()
@@ -124,7 +124,7 @@ class GatewayProcess:
                 self._process.wait()
 
     def log(self) -> str:
-        """All output so far."""
+        """Return all output so far."""
         return self.log_path.read_text(errors="replace")
 
 
@@ -135,7 +135,7 @@ def request_body(
     payload: bytes = b"",
     **fields: Any,
 ) -> dict[str, Any]:
-    """A request as programs write it."""
+    """Return a request as programs write it."""
     return {
         "ver": 1,
         "ref": None,
@@ -152,7 +152,7 @@ def request_body(
 
 
 class Program:
-    """A local program that asks through a gateway's Redis, and takes the answers."""
+    """A local program that sends requests through a gateway's Redis, and takes the answers."""
 
     def __init__(self, redis: RedisServer) -> None:
         self.redis = redis
@@ -165,13 +165,13 @@ class Program:
     def ask(
         self, command: str, destinations: Sequence[int], payload: bytes = b"", **fields: Any
     ) -> str:
-        """Write a request; returns the list its answers will be in."""
+        """Write a request; return the name of the list for its answers."""
         ret = f"ret-{uuid.uuid4()}"
         self.push(request_body(command, destinations, ret, payload, **fields))
         return ret
 
     async def answer(self, ret: str, timeout_s: float = 60.0) -> dict[str, Any]:
-        """The next answer in a list."""
+        """Return the next answer in a list."""
         found = await eventually(lambda: self.redis.run("RPOP", ret), timeout_s, f"answer in {ret}")
         body: dict[str, Any] = json.loads(found)
         return body
@@ -179,7 +179,7 @@ class Program:
     async def call(
         self, command: str, twin: int, payload: bytes = b"", **fields: Any
     ) -> dict[str, Any]:
-        """Ask one twin and wait."""
+        """Send a request to one twin and return the answer."""
         return await self.answer(self.ask(command, [twin], payload, **fields))
 
 
@@ -187,7 +187,7 @@ class Service:
     """A service that takes a command's requests and answers them, until it is stopped.
 
     Attributes:
-        taken: the requests, in order.
+        taken: requests taken, in order.
     """
 
     def __init__(self, redis: RedisServer, command: str, echo: bool = True) -> None:
@@ -223,7 +223,7 @@ class Service:
             client.close()
 
     def reply(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer: what was asked."""
+        """Return the answer, which echoes the request's payload."""
         return {
             "ver": 1,
             "ref": request["ref"],
@@ -236,5 +236,5 @@ class Service:
 
 
 def payload_of(body: dict[str, Any]) -> bytes:
-    """The decoded payload of an answer or request."""
+    """Return the decoded payload of an answer or request."""
     return base64.b64decode(body["dat"])

@@ -1,9 +1,9 @@
-"""Runs one gateway of a test twin as a process, with faults where a test wants them.
+"""Run one gateway of a test twin as a process, with faults that a test specifies.
 
     python -m tests.support.gateway_runner --twin 5 --twins twins.csv --relay ws://... --redis ...
 
 A fault `peer.gateway.commits:Commits._write:before:3` kills the process (SIGKILL) just before the
-third call of that function; `after` just after it has returned.
+third call of that function; `after` kills it just after the call has returned.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ QUICK = Backoff(first_s=0.1, longest_s=0.5, factor=1.5, jitter=0.5)
 
 
 def arm(fault: str) -> None:
-    """Puts a fault into a function of the gateway."""
+    """Insert a fault into a function of the gateway."""
     module_name, path, when, number = fault.split(":")
     owner: Any = importlib.import_module(module_name)
     *parents, name = path.split(".")
@@ -63,14 +63,14 @@ def arm(fault: str) -> None:
 
 
 def loaded(name: str) -> Module:
-    """A module, as package:attribute."""
+    """Return a module of the gateway, named as package:attribute."""
     package, _, attribute = name.partition(":")
     found: Module = getattr(importlib.import_module(package), attribute)
     return found
 
 
 async def run(options: argparse.Namespace) -> None:
-    """Serves until SIGTERM."""
+    """Serve until SIGTERM."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     known = identities.Twin(options.twin, key_type=KeyType(options.key_type))
@@ -97,7 +97,7 @@ async def run(options: argparse.Namespace) -> None:
     )
     try:
         await gateway.run(stop)
-        # What a test wants to see of it: the last line of the log.
+        # Tests read these figures from the last line of the log.
         print(dict(+gateway.counters), gateway.gauges(), flush=True)
     finally:
         await cache.aclose()
@@ -116,7 +116,7 @@ def main() -> None:
     parser.add_argument("--uploads", type=Path)
     parser.add_argument("--fault", action="append", default=[])
     options = parser.parse_args()
-    sys.path.insert(0, "")  # for modules in the folder where it runs, also where it is forked
+    sys.path.insert(0, "")  # for modules in the current folder, also if this process is forked
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     for fault in options.fault:
         arm(fault)

@@ -1,4 +1,4 @@
-"""An authentication hook of SBD on loopback, which answers as it is told to."""
+"""An authentication hook of SBD on loopback, whose answers tests choose."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class HookServer(ThreadingHTTPServer):
-    """Answers every PUT alike.
+    """Server that answers every PUT in the same way.
 
     Attributes:
-        status, reply: of the answer.
-        bodies: that it got.
-        silent: set: it does not answer.
+        status, reply: status and body of the answer.
+        bodies: bodies received.
+        silent: set to leave requests unanswered.
     """
 
     daemon_threads = True
@@ -46,16 +46,16 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self.send_response(self.server.status)
         self.end_headers()
-        with contextlib.suppress(ConnectionError):  # who reads only so much of it
+        with contextlib.suppress(ConnectionError):  # a client that reads only part of it
             self.wfile.write(self.server.reply)
 
     def log_message(self, format: str, *args: object) -> None:
-        """The test tells what matters."""
+        """Log nothing."""
 
 
 @contextlib.contextmanager
 def hook_server() -> Iterator[HookServer]:
-    """Run one."""
+    """Run a hook server during the block."""
     with HookServer() as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()

@@ -1,4 +1,4 @@
-"""Twins for tests. TEST KEYS ONLY: every secret here follows from a twin's number.
+"""Twins for tests. TEST KEYS ONLY: every secret here is derived from a twin's number.
 
 A twin of the real network must never use one of them.
 """
@@ -29,7 +29,7 @@ class Twin:
 
     @property
     def mini_secret(self) -> bytes:
-        """TEST KEY: anybody can compute it."""
+        """TEST KEY: anyone can compute it."""
         return hashlib.sha256(f"rmb relay test key of twin {self.id}".encode()).digest()
 
     @functools.cached_property
@@ -50,19 +50,19 @@ class Twin:
     def token(
         self, sid: str | None = None, *, now: int | None = None, ttl_s: int = TOKEN_TTL_S
     ) -> str:
-        """A token as released clients make it; `now` in unix seconds, default: the clock."""
+        """Return a token as released clients make it; `now` in unix seconds, default: the clock."""
         issued_at = int(time.time()) if now is None else now
         return tokens.issue(self.signing_key, self.id, sid, issued_at, ttl_s)
 
 
 @functools.cache
 def twin(number: int, relays: str = TEST_DOMAIN) -> Twin:
-    """Test twin `number`; the same object each time, since making keys costs time."""
+    """Return test twin `number`; the same object each time, since making keys costs time."""
     return Twin(number, relays)
 
 
 def twins_csv(twins: Iterable[Twin]) -> str:
-    """The text that `manage.py rmb_twin import` reads."""
+    """Return the text that `manage.py rmb_twin import` reads."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(["id", "account", "pk", "relays"])

@@ -1,12 +1,12 @@
-"""A grid to look at: a relay with twins that talk, and other relays that do well and badly.
+"""A grid for screenshots: a relay with active twins, and partner relays that work well and badly.
 
 `relay.example.com` is the one with the operator site. `relay.example.net` is a relay of the same
 kind; the others are servers of tests: one quick, one slow, and one that answers 500. All listen on
 loopback, under names of the documentation range (`named_loopback`).
 
-Charts need an hour, which nobody waits for: the seconds before the start, and minutes of a week
-ago, are written into the history as they might have been. What is shown of the last minute is what
-the relay counted.
+Charts need an hour of data, which is too long to wait: a plausible history is written for the
+seconds before the start, and for minutes of a week ago. The figures of the last minute are those
+that the relay counted.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ FOLLOWED_UID = "9f86d081-884c-4d65-a2fe-aa0c55ad015a"
 
 
 def _port() -> int:
-    """That of HTTP where it may be used, so that names stand without one."""
+    """Return the port of HTTP if it may be used, so that names need no port."""
     with socket.socket() as probe:
         try:
             probe.bind((ADDRESSES[DOMAIN], 80))
@@ -76,7 +76,7 @@ PORT = _port()
 
 
 def place(name: str) -> str:
-    """What twins list of a relay."""
+    """Return the name under which twins list a relay."""
     return name if PORT == 80 else f"{name}:{PORT}"
 
 
@@ -102,7 +102,7 @@ TWINS = {
         (9300, [BROKEN]),
     )
 }
-# Sessions of the relay: twin, session id, program, messages a second, those it writes to.
+# Sessions of the relay: twin, session id, program, messages a second, receivers.
 SESSIONS = (
     (FOLLOWED, None, "rmb-peer/1.5", 60, (2415, 9001)),
     (2415, None, "rmb-peer/1.5", 40, (FOLLOWED,)),
@@ -116,18 +116,18 @@ SESSIONS = (
 )
 SESSION_IDS = {number: sid for number, sid, *_ in SESSIONS}
 SISTERS_SESSION = (9001, None, "rmb-peer/1.5", 30, (FOLLOWED,))
-# Those that are away: twin, session id, messages that wait.
+# Absent sessions: twin, session id, number of queued messages.
 AWAY = ((7348, None, 214), (8080, "laptop", 37), (8443, None, 6), (2981, "dashboard-11d2", 3))
 TO_BROKEN = 12
 
 
 @dataclass
 class Stage:
-    """What is there to be looked at, all of it running.
+    """The running grid.
 
     Attributes:
-        site: of operators.
-        lattice_site: the same with the menu of a relay that takes part in a lattice.
+        site: URL of the operator site.
+        lattice_site: URL of the same site with the menu of a relay that takes part in a lattice.
     """
 
     site: str
@@ -138,18 +138,18 @@ class Stage:
     sisters_settings: dict[str, str]
 
     def command(self, *arguments: str) -> str:
-        """Run a command of the relay; what it wrote."""
+        """Run a command of the relay; return its output."""
         return _command(self.folder, self.settings, *arguments)
 
     def analyse(self, days: int) -> None:
-        """Make up a history of so many days, and compute of it what is shown."""
+        """Generate a history of this many days, and compute the analytics that are shown."""
         span = ("--days", str(days), "--rows", "300k")
         _command(self.folder, self.settings, "rmb_analytics", "generate", *span)
         for job in ("matrix", "sessions"):
             _command(self.folder, self.settings, "rmb_analytics", "run", job, "--from", f"{days}d")
 
     def sisters_command(self, *arguments: str) -> str:
-        """Run one of the other relay of this kind."""
+        """Run a command of the other relay of this kind."""
         return _command(self.sister, self.sisters_settings, *arguments)
 
 
@@ -161,7 +161,7 @@ def _command(folder: Path, settings: dict[str, str], *arguments: str) -> str:
 
 @contextlib.asynccontextmanager
 async def imagined_grid(folder: Path) -> AsyncIterator[Stage]:
-    """Start everything, let it talk for as long as the block takes, and stop it."""
+    """Start everything, run its traffic during the block, and stop it."""
     data = make_data_folder(folder / "template", twins_csv(TWINS.values()))
     site = f"127.0.0.1:{free_port()}"
     async with contextlib.AsyncExitStack() as stack:
@@ -192,7 +192,7 @@ async def imagined_grid(folder: Path) -> AsyncIterator[Stage]:
 
 @contextlib.contextmanager
 def _relay(folder: Path, data: Path, name: str, site: str) -> Iterator[dict[str, str]]:
-    """One relay with a Redis of its own; its settings."""
+    """Run one relay with its own Redis; yield its settings."""
     folder.mkdir()
     subprocess.run(["cp", "-r", str(data), str(folder / "data")], check=True)
     server = start_valkey(folder / "redis")
@@ -238,7 +238,7 @@ def _relay(folder: Path, data: Path, name: str, site: str) -> Iterator[dict[str,
 
 @contextlib.contextmanager
 def _site_with_lattice(folder: Path, settings: dict[str, str]) -> Iterator[str]:
-    """Run the operator site of a relay once more, with the lattice turned on; its URL."""
+    """Run the operator site of a relay once more, with the lattice turned on; yield its URL."""
     port = free_port()
     more = {"lattice.enabled": "1", "relay.domains": DOMAIN}
     environment = command_environment(folder, {**settings, **more})
@@ -261,7 +261,7 @@ def _site_with_lattice(folder: Path, settings: dict[str, str]) -> Iterator[str]:
 
 
 def _write_past(folder: Path, settings: dict[str, str], server: RedisServer) -> None:
-    """The hour before the start, and some minutes of a week ago; the same shape each time."""
+    """Write the hour before the start, and some minutes of a week ago, in the same shape."""
     now = int(time.time())
     with contextlib.closing(server.client()) as client:
         for at in range(now - seconds.KEPT_S + 60, now):
@@ -272,7 +272,7 @@ def _write_past(folder: Path, settings: dict[str, str], server: RedisServer) -> 
 
 
 def _imagined(hours_ago: float) -> dict[str, float]:
-    """What a second might have been like."""
+    """Return plausible figures of a second."""
     chance = random.Random(hours_ago)
     tide = 0.9 + 0.3 * math.sin(9 * hours_ago + 1) + 0.12 * math.sin(41 * hours_ago)
     messages = 270 * tide * chance.uniform(0.95, 1.05)
@@ -306,7 +306,7 @@ def _imagined(hours_ago: float) -> dict[str, float]:
 
 
 async def _talk() -> None:
-    """Connect everybody; each writes at its own pace until this is cancelled."""
+    """Connect all sessions; each sends at its own rate until this is cancelled."""
     here = f"ws://{ADDRESSES[DOMAIN]}:{PORT}"
     there = f"ws://{ADDRESSES[SISTER]}:{PORT}"
     places = [(here, session) for session in SESSIONS] + [(there, SISTERS_SESSION)]
@@ -331,7 +331,7 @@ async def _talk() -> None:
 
 
 async def _write(client: RmbClient, rate: float, receivers: tuple[int, ...]) -> None:
-    """Messages to each in turn, now more and now fewer."""
+    """Send messages to each receiver in turn, at a varying rate."""
     due, sent, begun = 0.0, 0, time.monotonic()
     while True:
         passed = time.monotonic() - begun
@@ -345,7 +345,7 @@ async def _write(client: RmbClient, rate: float, receivers: tuple[int, ...]) -> 
 
 
 async def followed(scene: Stage) -> str:
-    """Let a message that both relays follow cross; what the other one noted, as JSON."""
+    """Trace a message on both relays; return what the other one recorded, as JSON."""
     for command in (scene.command, scene.sisters_command):
         command("rmb_trace", "start", "uid", FOLLOWED_UID)
     for settings in (scene.settings, scene.sisters_settings):
@@ -372,7 +372,7 @@ async def followed(scene: Stage) -> str:
 
 
 def _follow(url: str) -> bool:
-    """Whether each worker of a relay follows something, by its heartbeat."""
+    """Check whether each worker of a relay traces something, by its heartbeat."""
     with redis.Redis.from_url(url) as client:
         beats = [client.hget(key, "metrics") or b"" for key in client.keys("relay:worker:*")]
     return all(b'"relay_trace_on": 1.0' in beat for beat in beats)

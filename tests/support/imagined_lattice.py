@@ -1,4 +1,4 @@
-"""A lattice to look at: what its processes might have told of an hour, written by `write`."""
+"""A lattice for screenshots: plausible reports of its processes for an hour, written by `write`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Django's database of a test, exchanged for another one: for what SQLite cannot show."""
+"""Replacement of a test's Django database by another one, for what SQLite cannot show."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Use = Callable[[], None]
 
 @contextmanager
 def in_database(url: str, folder: Path) -> Iterator[Use]:
-    """Have a migrated database in this thread, and in each that calls what this gives.
+    """Use a migrated database in this thread, and in each that calls the yielded function.
 
-    The test has unblocked Django's databases.
+    The test must have unblocked Django's databases.
     """
     ours = connections["default"]
     opened: list[Any] = []

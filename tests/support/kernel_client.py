@@ -1,7 +1,7 @@
-"""A websocket client that knows what its kernel has, for judging what a relay may remove.
+"""A websocket client that knows what its kernel received, to judge what a relay may remove.
 
-It reads in the event loop's callback, without a task in between, and can do what a library hides:
-end with a TCP reset after taking everything its kernel acknowledged, and fall silent as an
+It reads in the event loop's callback, without a task in between, and can do what libraries do not
+offer: end with a TCP reset after reading everything its kernel acknowledged, and fall silent as an
 unplugged machine does, so that from one moment on nothing more is acknowledged.
 """
 
@@ -31,10 +31,10 @@ class KernelClient(asyncio.Protocol):
     """One connection.
 
     Attributes:
-        reading: whether what comes is taken from the kernel.
+        reading: whether received data is taken from the kernel.
         over: set when the connection has ended.
-        broken: ended by `reset`, `vanish` or `discard`.
-        closed_first: the closing handshake was begun here.
+        broken: whether `reset`, `vanish` or `discard` ended it.
+        closed_first: whether the closing handshake was begun here.
     """
 
     def __init__(self, url: str, on_message: Callable[[bytes], None]) -> None:
@@ -62,9 +62,9 @@ class KernelClient(asyncio.Protocol):
         """Sign in from a loopback address.
 
         Raises:
-            OSError: nobody listens, or the connection ended before the upgrade.
-            websockets.exceptions.InvalidHandshake: the relay said no.
-            TimeoutError: it said nothing.
+            OSError: No server listens, or the connection ended before the upgrade.
+            websockets.exceptions.InvalidHandshake: The relay refused.
+            TimeoutError: The relay did not answer in time.
         """
         client = cls(f"{url}/?{token}", on_message)
         parts = parse_uri(url)
@@ -94,17 +94,17 @@ class KernelClient(asyncio.Protocol):
 
     @property
     def close(self) -> Close | None:
-        """The relay's close frame, once it came."""
+        """The relay's close frame, once received."""
         return self._protocol.close_rcvd
 
     def send(self, payload: bytes) -> None:
-        """Send one binary message; nothing happens when the connection is over or closing."""
+        """Send one binary message; do nothing if the connection is over or closing."""
         if self.alive and not self.closed_first:
             self._protocol.send_binary(payload)
             self._flush()
 
     def begin_close(self) -> None:
-        """Send a close frame; what comes is read on until the relay hangs up."""
+        """Send a close frame, and continue to read until the relay ends the connection."""
         if self.alive and not self.closed_first:
             self.closed_first = True
             self.start_reading()
@@ -112,7 +112,7 @@ class KernelClient(asyncio.Protocol):
             self._flush()
 
     def stop_reading(self) -> None:
-        """Leave what comes in the kernel, whose window then closes."""
+        """Leave received data in the kernel, whose window then closes."""
         if self.alive and self.reading:
             self.reading = False
             self._open_transport.pause_reading()
@@ -125,14 +125,14 @@ class KernelClient(asyncio.Protocol):
                 self._open_transport.resume_reading()
 
     def reset(self) -> None:
-        """End with a TCP reset. Everything this kernel has acknowledged was taken before."""
+        """End with a TCP reset, after taking everything that this kernel has acknowledged."""
         if self.broken or self.over.is_set():
             return
         self.vanish()
         self.discard()
 
     def vanish(self) -> None:
-        """From now on the kernel drops every packet of the connection, unacknowledged."""
+        """Let the kernel drop every packet of the connection from now on, unacknowledged."""
         if self.broken or self.over.is_set():
             return
         self.broken = True
@@ -143,7 +143,7 @@ class KernelClient(asyncio.Protocol):
         self._take_the_rest()
 
     def discard(self) -> None:
-        """End the connection hard; after `vanish` nobody hears of more than the reset."""
+        """End the connection abruptly; after `vanish` the relay receives the reset only."""
         self.broken = True
         if not self.over.is_set():
             end = self._open_transport.get_extra_info("socket")
@@ -151,7 +151,7 @@ class KernelClient(asyncio.Protocol):
             self._open_transport.abort()
 
     def _take_the_rest(self) -> None:
-        """Read what the kernel has acknowledged and nobody took yet."""
+        """Read what the kernel has acknowledged and this client has not yet read."""
         number = self._open_transport.get_extra_info("socket").fileno()
         with (
             socket.socket(fileno=os.dup(number)) as end,
@@ -191,7 +191,7 @@ class KernelClient(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self.broken:
-            self._take_the_rest()  # the socket is still open, and writing may have failed first
+            self._take_the_rest()  # the socket is still open: a write may have failed first
         if not self._upgraded.done():
             self._upgraded.set_exception(ConnectionResetError("ended before the upgrade"))
         self.over.set()

@@ -1,4 +1,4 @@
-"""A host of a lattice, as far as its control interface goes: links, claims, inventory."""
+"""A host of a lattice, reduced to its control interface: links, claims, inventory."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ HOST_KEY = KeyPair.of_random(KeyKind.HOST, b"h" * 32)  # TEST KEY
 
 
 class ControlHost:
-    """Answers the control interface, and tells providers of links.
+    """Host that answers the control interface, and notifies providers of links.
 
     Attributes:
-        links: those that were put, by actor, contract and link name.
-        claims: of actors and providers, as `.get.claims` has them.
+        links: links that were put, by actor, contract and link name.
+        claims: claims of actors and providers, in the form of `.get.claims`.
         actors: public keys of the actors that it runs.
     """
 
@@ -39,7 +39,7 @@ class ControlHost:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Answer from now on."""
+        """Answer requests from now on."""
         host = HOST_KEY.public
         for parts, answer in (
             (("ping", "hosts"), self._host),
@@ -115,6 +115,6 @@ class ControlHost:
         return {"accepted": True, "error": ""}
 
     def _inform(self, link: LinkDefinition, kind: SubjectKind) -> None:
-        """Tell the provider of a link."""
+        """Notify the provider of a link."""
         subject = provider_subject(self._lattice, link.provider_id, link.link_name, kind)
         self._later(self._connection.publish(subject, link.encode()))

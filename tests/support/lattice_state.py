@@ -1,4 +1,4 @@
-"""What the processes of a lattice write to Redis, written by a test."""
+"""State that the processes of a lattice write to Redis, written by a test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.redis_servers import RedisServer
 
 
 def report(server: RedisServer, kind: str, name: str = "1", **values: Any) -> str:
-    """Write what a process says of itself; it is connected to NATS unless said otherwise."""
+    """Write a process's report about itself; by default it is connected to NATS."""
     process = f"{kind}-{name}"
     now = time.time()
     told = {"kind": kind, "pid": 4711, "started": now - 90, "nats": "connected", **values}
@@ -23,7 +23,7 @@ def report(server: RedisServer, kind: str, name: str = "1", **values: Any) -> st
 
 
 def ended(server: RedisServer, process: str) -> None:
-    """Remove the report of a process, as its time to live does."""
+    """Remove the report of a process, as happens when it expires."""
     server.run("DEL", state.process_key(process))
 
 
@@ -40,13 +40,13 @@ def find(server: RedisServer, reason: str, **fields: Any) -> None:
 
 
 def saw(server: RedisServer, what: Seen, *rows: Any) -> None:
-    """Write what the lattice runs."""
+    """Write rows about what the lattice runs."""
     for number, row in enumerate(rows):
         server.run("HSET", what, str(number), state.encode(row))
 
 
 def called(server: RedisServer, *key: str, times: int = 1, took_ms: float = 3.0) -> None:
-    """Write calls of this minute that took as long as each other."""
+    """Write calls of this minute that all took the same time."""
     name = state.calls_key(int(time.time() // 60))
     for what, by in (("ok", times), ("ms", times * took_ms), ("<5", times)):
         server.run("HINCRBYFLOAT", name, CallField(*key, what).encode(), by)

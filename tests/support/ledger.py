@@ -1,8 +1,8 @@
-"""Keeps the books of a load: what was sent, confirmed and received; then proves the promises.
+"""Account of what a load sent, had confirmed and received, which then proves the promises.
 
 Promises checked (docs/protocol/delivery.md): order per sender connection and destination session,
-nothing confirmed by a pong is lost, nothing comes twice unless the test allows it, and nothing
-comes that was never sent.
+nothing confirmed by a pong is lost, nothing arrives twice unless the test allows it, and nothing
+arrives that was never sent.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ MARK = b"ledger"
 
 @dataclass
 class SenderConnection:
-    """What one connection of a sender sent, in order, to each destination."""
+    """Messages that one connection of a sender sent, in order, to each destination."""
 
     number: int
     sent: int = 0
-    confirmed: int = 0  # the first so many are stored for certain
-    refused: set[int] = field(default_factory=set)  # the relay told the sender
+    confirmed: int = 0  # number of first messages that are certainly stored
+    refused: set[int] = field(default_factory=set)  # the relay sent an error for them
     refusals: dict[str, int] = field(default_factory=dict)  # by the relay's text
     destinations: list[Hashable] = field(default_factory=list)
 
     def next_payload(self, destination: Hashable, size_bytes: int = 0) -> bytes:
-        """The payload of the next message, at least `size_bytes` long."""
+        """Return the payload of the next message, at least `size_bytes` long."""
         payload = b"%b %d %d " % (MARK, self.number, self.sent)
         self.sent += 1
         self.destinations.append(destination)
         return payload.ljust(size_bytes, b".")
 
     def confirm(self, count: int) -> None:
-        """A pong came for a ping sent after `count` messages."""
+        """Record a pong for a ping that was sent after `count` messages."""
         self.confirmed = max(self.confirmed, count)
 
     def refuse(self, payload: bytes) -> None:
-        """The relay answered this message with an error: it need not arrive."""
+        """Record that the relay answered this message with an error: it need not arrive."""
         number, sequence = parse(payload)
         assert number == self.number
         self.refused.add(sequence)
@@ -47,10 +47,10 @@ class SenderConnection:
 
 @dataclass
 class ReceiverConnection:
-    """What one connection of a destination session got, in order.
+    """Messages that one connection of a destination session received, in order.
 
-    Connections of one generation were opened at the same time: which of them held the session
-    first is known from what they got only.
+    Connections of one generation were opened at the same time: which of them held the session first
+    is known only from what they received.
     """
 
     destination: Hashable
@@ -58,7 +58,7 @@ class ReceiverConnection:
     got: list[tuple[int, int]] = field(default_factory=list)
 
     def take(self, message: bytes) -> None:
-        """Enter one received envelope (its bytes)."""
+        """Record one received envelope (its bytes)."""
         envelope = pb.Envelope.FromString(message)
         if envelope.HasField("error"):
             return
@@ -66,27 +66,27 @@ class ReceiverConnection:
 
 
 def parse(payload: bytes) -> tuple[int, int]:
-    """(number of the sender connection, sequence number) of a ledger payload."""
+    """Return (number of the sender connection, sequence number) of a ledger payload."""
     mark, number, sequence, _ = payload.split(b" ", 3)
     assert mark == MARK, f"not a message of this test: {payload[:40]!r}"
     return int(number), int(sequence)
 
 
 class Ledger:
-    """The books of one test."""
+    """Account of one test."""
 
     def __init__(self) -> None:
         self.senders: list[SenderConnection] = []
         self.receivers: list[ReceiverConnection] = []
 
     def sender(self) -> SenderConnection:
-        """Open the page of a new sender connection."""
+        """Add and return a new sender connection."""
         page = SenderConnection(len(self.senders))
         self.senders.append(page)
         return page
 
     def receiver(self, destination: Hashable, generation: int | None = None) -> ReceiverConnection:
-        """Open the page of a new receiver connection; open them in order of their sign-in."""
+        """Add and return a new receiver connection; add them in order of their sign-in."""
         page = ReceiverConnection(
             destination, len(self.receivers) if generation is None else generation
         )
@@ -94,10 +94,10 @@ class Ledger:
         return page
 
     def missing(self) -> list[tuple[int, int]]:
-        """Stored for certain and not refused, but never received.
+        """Return messages that are certainly stored and not refused, but never received.
 
-        Stored for certain is what a pong confirmed, and, since batches are committed in order,
-        everything before a message that was received by the same destination.
+        Certainly stored are those that a pong confirmed, and, since batches are committed in order,
+        all before a message that the same destination received.
         """
         received = {entry for page in self.receivers for entry in page.got}
         lost = []
@@ -115,7 +115,7 @@ class Ledger:
         return lost
 
     def duplicates(self) -> list[tuple[int, int]]:
-        """Every receipt of a message after its first."""
+        """Return every receipt of a message after its first."""
         seen: set[tuple[int, int]] = set()
         again = []
         for page in self.receivers:
@@ -146,7 +146,7 @@ class Ledger:
                 )
 
     def _check_order(self) -> None:
-        """First receipts rise, per sender connection and destination, over all connections."""
+        """Check that first receipts rise, by sender connection and destination."""
         received: dict[tuple[Hashable, int], list[tuple[int, list[int]]]] = defaultdict(list)
         for page in self.receivers:
             by_sender: dict[int, list[int]] = defaultdict(list)
@@ -156,7 +156,7 @@ class Ledger:
                 received[page.destination, number].append((page.generation, sequences))
         for (destination, number), pages in received.items():
             highest, seen = -1, set()
-            # Within a generation the connection with the earlier message came first.
+            # Within a generation the connection with the earlier message was first.
             for sequence in (each for _, got in sorted(pages) for each in got):
                 if sequence in seen:
                     continue

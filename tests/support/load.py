@@ -1,6 +1,6 @@
-"""A load of senders and receivers that behave as released clients do: they redial for ever.
+"""A load of senders and receivers that behave as released clients do: they always reconnect.
 
-Everything sent and received is entered in a `Ledger`. `finish` ends the senders behind a last
+Everything sent and received is entered in a `Ledger`. `finish` ends the senders after a last
 barrier, waits until the receivers have everything, and returns; then the ledger is checked.
 """
 
@@ -26,14 +26,14 @@ LOST = (ConnectionError, ConnectionClosed, InvalidHandshake, InvalidMessage, OSE
 
 
 class Load:
-    """Senders and receivers; each is a task that lives until `finish`.
+    """Senders and receivers, one task each: senders run until `finish`, receivers until `cancel`.
 
     Attributes:
-        url: gives the address for the next dial, so that a test may move clients about.
-        window: messages sent between two barriers.
-        signed: messages bear their sender's signature, which other relays want.
-        received: number of messages all receivers got.
-        last_receipt: when the last one came, by `time.monotonic`.
+        url: function that returns the URL for the next connection, so that a test may move clients.
+        window: number of messages sent between two barriers.
+        signed: whether messages are signed by their sender, as other relays require.
+        received: number of messages that all receivers received.
+        last_receipt: time of the last receipt, by `time.monotonic`.
     """
 
     def __init__(
@@ -60,23 +60,23 @@ class Load:
         sid: str | None = None,
         url: str | None = None,
     ) -> None:
-        """Start a sender; it takes its destinations in turn. `url` is that of its own relay."""
+        """Start a sender, which uses its destinations in turn. `url` is the URL of its relay."""
         self._senders.append(asyncio.create_task(self._send(twin, sid, destinations, url)))
 
     def add_receiver(
         self, twin: Twin, sid: str | None = None, url: str | None = None
     ) -> SessionKey:
-        """Start a receiver; returns its key. `url` is that of its own relay."""
+        """Start a receiver; return its key. `url` is the URL of its relay."""
         self._receivers.append(asyncio.create_task(self._receive(twin, sid, url)))
         return (twin.id, sid)
 
     def add_pairs(self, twins: list[Twin]) -> None:
-        """Make every two twins a sender and its receiver."""
+        """Make each two successive twins a sender and its receiver."""
         for sender, receiver in zip(twins[::2], twins[1::2], strict=True):
             self.add_sender(sender, [self.add_receiver(receiver)])
 
     def count(self) -> None:
-        """One more message has come."""
+        """Count one more received message."""
         self.received += 1
         self.last_receipt = time.monotonic()
 
@@ -92,7 +92,7 @@ class Load:
             await asyncio.sleep(0.005)
 
     async def finish(self, timeout_s: float = 60) -> None:
-        """End the senders, wait until nothing is missing any more, end the receivers."""
+        """End the senders, wait until nothing is missing any more, then pass a barrier."""
         self._stopping.set()
         async with asyncio.timeout(timeout_s):
             await asyncio.gather(*self._senders)
@@ -100,14 +100,14 @@ class Load:
         while self.ledger.missing() and time.monotonic() < deadline:
             self._raise_failures()
             await asyncio.sleep(0.02)
-        # Duplicates that are still under way would be missed: receivers pass a barrier as well.
+        # Receivers pass a barrier, too: otherwise duplicates in flight would be missed.
         for key in {task_key for task_key in self.clients}:
             with contextlib.suppress(*LOST):
                 await self.clients[key].barrier(5)
 
     async def cancel(self) -> None:
         """End all tasks."""
-        # A wait whose result has just come takes no notice of being cancelled (Python 3.11).
+        # A wait whose result has just arrived ignores being cancelled (Python 3.11).
         self._stopping.set()
         tasks = self._senders + self._receivers
         for task in tasks:
@@ -169,7 +169,7 @@ class Load:
             client.on_message = lambda message, page=page: self._take(page, message)
             self.clients[client.key] = client
             try:
-                # To the last byte: what TCP acknowledged counts as received.
+                # Read to the last byte: what TCP acknowledged counts as received.
                 await client.closed(3600)
             finally:
                 await client.abort()
@@ -191,7 +191,7 @@ def _enter_refusal(page: SenderConnection, message: bytes) -> None:
 
 @contextlib.asynccontextmanager
 async def load(url: str | Callable[[], str], **options: int) -> AsyncIterator[Load]:
-    """A load for the length of the block; its tasks end with it."""
+    """Run a load during the block; its tasks end with it."""
     running = Load(url, **options)
     try:
         yield running

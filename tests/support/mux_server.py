@@ -18,10 +18,10 @@ from tests.relay.server.running import Running, running
 
 
 class MuxApp:
-    """Accepts every websocket as a connection of streams.
+    """Application that accepts every websocket as a connection of streams.
 
     Attributes:
-        sessions: in the order they came.
+        sessions: sessions in order of arrival.
     """
 
     def __init__(self, handler: Handler | None, bounds: MuxBounds) -> None:
@@ -48,7 +48,7 @@ class MuxServer:
     """A running server.
 
     Attributes:
-        has_tls: its scheme is `wss`.
+        has_tls: whether its scheme is `wss`.
     """
 
     def __init__(self, server: Running, app: MuxApp, has_tls: bool) -> None:
@@ -74,13 +74,13 @@ async def mux_server(
     bounds: MuxBounds | None = None,
     **options: Any,
 ) -> AsyncIterator[MuxServer]:
-    """A server for the length of the block.
+    """Run a server during the block.
 
     Args:
-        handler: of the streams that clients open.
-        certificate: and its key; `ws` without.
-        bounds: of each connection.
-        options: of `running`.
+        handler: handler of the streams that clients open.
+        certificate: paths of certificate and key; without it the scheme is `ws`.
+        bounds: bounds of each connection.
+        options: options of `running`.
     """
     if certificate is not None:
         options |= {"ssl_certfile": str(certificate[0]), "ssl_keyfile": str(certificate[1])}
@@ -90,7 +90,7 @@ async def mux_server(
 
 
 async def first_line(stream: MuxStream) -> tuple[str, bytes]:
-    """Read the first line of a stream; returns it and what came behind it."""
+    """Read the first line of a stream; return it and the data after it."""
     data = b""
     while b"\n" not in data:
         part = await stream.read()

@@ -1,4 +1,4 @@
-"""A NATS server in operator mode: its users are JWTs that an account of an operator signed."""
+"""A NATS server in operator mode: users are JWTs signed by an account of an operator."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Accounts:
     """A server with one account.
 
     Attributes:
-        url: of the server.
-        account: signs users.
+        url: URL of the server.
+        account: key pair that signs users.
     """
 
     def __init__(self, url: str, account: KeyPair) -> None:
@@ -42,8 +42,8 @@ class Accounts:
         Args:
             publish: subjects that it may publish to.
             subscribe: subjects that it may subscribe to.
-            number: of the user.
-            claims: more of them, such as `exp`.
+            number: number of the user, from which its key is derived.
+            claims: further claims, such as `exp`.
         """
         key = KeyPair(KeyKind.USER, bytes([number]) * 32)  # TEST KEY
         about = {"pub": {"allow": list(publish)}, "sub": {"allow": list(subscribe)}, **UNLIMITED}

@@ -10,7 +10,9 @@ from pathlib import Path
 from lattice.embedded import EmbeddedNats
 
 ROOMY = "jetstream { max_file_store: 1TB }"
-"""Each object store reserves a part of it. Of itself a server has three quarters of its disk."""
+"""Configuration with much storage, since each object store reserves a part of it. By default a
+server has three quarters of its disk.
+"""
 
 _numbers = itertools.count()
 

@@ -21,7 +21,7 @@ class JsError(Exception):
     """A command failed in Node.js.
 
     Attributes:
-        found: what the program says of the error (`steered.js`).
+        found: description of the error by the program (`steered.js`).
     """
 
     def __init__(self, found: dict[str, Any]) -> None:
@@ -30,7 +30,7 @@ class JsError(Exception):
 
 
 class JsClient:
-    """A steered program (`steered.js`)."""
+    """A program that is controlled by commands (`steered.js`)."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -38,15 +38,15 @@ class JsClient:
         self._answers: dict[int, asyncio.Future[Any]] = {}
 
     async def ask(self, verb: str, **given: Any) -> Any:
-        """Give a command, and return its value.
+        """Send a command, and return its value.
 
         Raises:
-            JsError: it failed.
+            JsError: The command failed.
         """
         return await self.begin(verb, **given)
 
     def begin(self, verb: str, **given: Any) -> asyncio.Future[Any]:
-        """Give a command; its value comes later."""
+        """Send a command; return a future of its value."""
         number = next(self._ids)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         assert self._process.stdin is not None
@@ -56,7 +56,7 @@ class JsClient:
         return answer
 
     async def read(self) -> None:
-        """Hand answers to those that wait for them, up to the end of the program."""
+        """Pass answers to the waiting commands, until the program ends."""
         assert self._process.stdout is not None
         while line := await self._process.stdout.readline():
             message = json.loads(line)
@@ -69,11 +69,11 @@ class JsClient:
                 answer.set_result(message["value"])
         for answer in self._answers.values():
             answer.set_exception(ConnectionError("the program has ended"))
-            answer.exception()  # for those of which nobody waits
+            answer.exception()  # retrieved, also if no caller waits for it
 
 
 def node() -> str:
-    """The program: the machine's, or the one that `make peers` installed."""
+    """Return the path of Node.js: the machine's, or the one that `make peers` installed."""
     return shutil.which("node") or str(Path(sys.executable).with_name("node"))
 
 
@@ -81,11 +81,11 @@ def node() -> str:
 async def js_server(
     script: str, certificate: tuple[Path, Path], **config: Any
 ) -> AsyncIterator[str]:
-    """Run a server of `tests/interop/js`; yields its URL.
+    """Run a server of `tests/interop/js`; yield its URL.
 
     Args:
-        script: its file name.
-        certificate: and its key.
+        script: file name of the server.
+        certificate: paths of certificate and key.
         config: further members of its configuration.
     """
     path, key = certificate
@@ -98,7 +98,7 @@ async def js_server(
 
 @asynccontextmanager
 async def js_client(script: str, *arguments: str) -> AsyncIterator[JsClient]:
-    """Run a steered program of `tests/interop/js`."""
+    """Run a controlled program of `tests/interop/js`."""
     async with _running(script, *arguments) as process:
         client = JsClient(process)
         reading = asyncio.create_task(client.read())

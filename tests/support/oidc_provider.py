@@ -1,7 +1,7 @@
 """A small real OpenID provider on loopback: discovery, authorize, token (RS256), userinfo, keys.
 
-It signs everybody in at once, as whoever the test says, and checks what a provider checks: client,
-secret, redirect address, code used once, PKCE.
+It signs every user in at once, as the account that the test specifies, and checks what a provider
+checks: client, secret, redirect address, code used once, PKCE.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ KEY_ID = "test-key-1"
 
 
 class OidcProvider:
-    """The provider and what it says next.
+    """The provider and its next answers.
 
     Attributes:
-        claims: of the account that signs in.
-        info: claims of the user's information in place of those, where they differ.
-        forge: signs identity tokens with a key that is not the provider's.
-        identity: claims of the identity token that differ.
-        instead: what it says at a path in place of what it should.
-        requests: paths that were asked for.
+        claims: claims of the account that signs in.
+        info: claims that differ in the user information.
+        forge: whether identity tokens are signed with a key that is not the provider's.
+        identity: claims that differ in the identity token.
+        instead: answers by path that replace the correct ones.
+        requests: paths that were requested.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class OidcProvider:
                 provider._answer(self, self.rfile.read(size).decode())
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Silent."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.issuer = f"http://127.0.0.1:{self._server.server_port}"
@@ -66,7 +66,7 @@ class OidcProvider:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop it."""
+        """Stop the provider."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -1,4 +1,4 @@
-"""Relays whose twins come from a stand-in node of the chain, and how they are asked."""
+"""Relays whose twins come from a stand-in node of the chain, and queries of their state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.waiting import wait_until
 FOLLOW_TIMEOUT_S = 60.0
 HEIGHT = "events_listener_last_processed_block_number"
 ALIVE = 101
-"""Status of a handshake that was let in."""
+"""Status of an accepted handshake."""
 
 
 def chain_relay(
@@ -29,7 +29,7 @@ def chain_relay(
     operator_site: bool = False,
     **settings: str,
 ) -> RelayProcess:
-    """A relay on some nodes, not started; settings with `__` for the dot."""
+    """Return a relay that uses these nodes, not started; settings with `__` for the dot."""
     dotted = {name.replace("__", "."): value for name, value in settings.items()}
     return RelayProcess(
         folder,
@@ -50,18 +50,18 @@ def chain_relay(
 
 
 def follows(relay: RelayProcess) -> bool:
-    """Whether blocks are followed now."""
+    """Check whether the relay follows blocks now."""
     figures = relay.metrics()
     return figures.get(HEIGHT, 0) > 0 and not figures["events_listener_reconnecting"]
 
 
 def wait_for_follower(relay: RelayProcess) -> None:
-    """Return when blocks are followed."""
+    """Wait until the relay follows blocks."""
     wait_until(lambda: follows(relay), FOLLOW_TIMEOUT_S, relay.log)
 
 
 def height(relay: RelayProcess) -> int:
-    """The block up to which everything is known."""
+    """Return the block up to which the relay knows everything."""
     return int(relay.metrics().get(HEIGHT, 0))
 
 
@@ -69,9 +69,9 @@ SIGN_IN_S = 60.0
 
 
 async def sign_in(relay: RelayProcess, twin: Twin) -> tuple[int, str]:
-    """What signing in gets: status and text."""
+    """Sign in; return the status and text of the answer."""
     try:
-        # A thousand at once take longer than one may on a machine that has other work.
+        # On a busy machine a thousand at once take longer than the default time-out.
         client = await connect(relay.url, twin, open_timeout=SIGN_IN_S)
     except InvalidStatus as refused:
         return refused.response.status_code, (refused.response.body or b"").decode()
@@ -80,5 +80,5 @@ async def sign_in(relay: RelayProcess, twin: Twin) -> tuple[int, str]:
 
 
 async def let_in(relay: RelayProcess, twin: Twin) -> bool:
-    """Whether a twin may sign in now."""
+    """Check whether a twin can sign in now."""
     return (await sign_in(relay, twin))[0] == ALIVE

@@ -1,7 +1,7 @@
 """A real browser on the operator site: Chromium through Playwright.
 
 The browser comes from the system (`make system-deps`), never from Playwright's own downloads. It
-finds no host but loopback, and every request to another one is remembered in `View.problems`, as
+can connect only to loopback, and every request to another host is recorded in `View.problems`, as
 are errors of the console and answers of 400 and above.
 """
 
@@ -41,7 +41,7 @@ FACTOR = "/admin/account/second-factor/"
 HEIGHT = 900
 TIMEOUT_MS = 15_000
 
-# Pages that differ in their object only: one of each kind is looked at.
+# Number of the object in a path: of pages that differ only in it, one is tested.
 _NUMBER = re.compile(r"/\d+/")
 
 _UNREADABLE = r"""() => {
@@ -90,7 +90,7 @@ _BARRIERS = """async (rules) => {
 _TWO_FRAMES = """() => new Promise((done) => {
     requestAnimationFrame(() => requestAnimationFrame(() => done()));
 })"""
-"""What follows the size of the window has followed it then."""
+"""Script that waits for two frames, after which the layout follows the size of the window."""
 
 _HIDDEN_CELLS = """() => [...document.querySelectorAll(".c-table tbody td:not(.c-row-actions)")]
     .filter((cell) => {
@@ -112,7 +112,7 @@ _HIDDEN_CELLS = """() => [...document.querySelectorAll(".c-table tbody td:not(.c
 
 
 def find_chromium() -> str | None:
-    """The system's browser, best without windows: they cost half of its time."""
+    """Return the system's browser, if possible one without windows, which takes half the time."""
     names = ("chromium-headless-shell", "chromium", "chromium-browser")
     return next(filter(None, map(shutil.which, names)), None)
 
@@ -132,7 +132,7 @@ def add_operator(folder: Path) -> None:
 
 
 def add_second_operator(database: Path) -> str:
-    """Let another operator sign in, with PASSWORD too; the name."""
+    """Let another operator sign in, also with PASSWORD; return the name."""
     name = "careful"
     with sqlite3.connect(database, timeout=60) as connection:
         columns = [row[1] for row in connection.execute("PRAGMA table_info(auth_user)")]
@@ -152,7 +152,7 @@ class View:
     """One tab.
 
     Attributes:
-        problems: what went wrong since the tab was opened, in words.
+        problems: descriptions of all problems since the tab was opened.
     """
 
     page: Page
@@ -160,12 +160,12 @@ class View:
     problems: list[str] = field(default_factory=list)
 
     async def sign_in(self, name: str = OPERATOR, password: str = PASSWORD) -> None:
-        """From the log-in page to the overview."""
+        """Sign in on the log-in page, and wait for the overview."""
         await self.give_password(name, password)
         await self.page.wait_for_url(f"{self.site}/console/")
 
     async def give_password(self, name: str, password: str = PASSWORD) -> None:
-        """The first step of signing in, which is all without a second factor."""
+        """Do the first step of signing in, which is the only one without a second factor."""
         await self.page.goto(f"{self.site}/admin/login/")
         await self.page.fill("input[name=username]", name)
         await self.page.fill("input[name=password]", password)
@@ -177,30 +177,30 @@ class View:
         await self.page.locator("form:has(input[name=code]) button[type=submit]").first.click()
 
     async def sign_out(self) -> None:
-        """By the form in the account's menu of any page, which need not be open."""
+        """Submit the form in the account's menu of any page; the menu need not be open."""
         form = self.page.locator("form[action$='/logout/']").first
         async with self.page.expect_navigation():
             await form.evaluate("form => form.requestSubmit()")
 
     async def cookies(self) -> StorageState:
-        """What lets another tab begin where this one is, such as signed in."""
+        """Return the state with which another tab starts as this one is, such as signed in."""
         return await self.page.context.storage_state()
 
     async def open(self, path: str) -> int:
-        """Go to a page of the site and wait until it stands; its status."""
+        """Go to a page of the site, wait until it is loaded, and return the status."""
         answer = await self.page.goto(f"{self.site}{path}", wait_until="load")
         assert answer is not None
         await self.page.evaluate("document.fonts.ready")
         return answer.status
 
     async def show(self, width: int, scheme: Scheme) -> None:
-        """Give the window another width and the system another scheme; the page follows."""
+        """Change the width of the window and the colour scheme; wait until the page follows."""
         await self.page.set_viewport_size({"width": width, "height": HEIGHT})
         await self.page.emulate_media(color_scheme=scheme)
         await self.page.evaluate(_TWO_FRAMES)
 
     async def links(self, below: str = "/console/") -> list[str]:
-        """Paths of the site that the page links to, in order, each kind once."""
+        """Return the paths of the site that the page links to, in order, each kind once."""
         found = await self.page.eval_on_selector_all(
             "a[href]:not([download])",
             "links => links.map(link => new URL(link.getAttribute('href'), location))"
@@ -215,27 +215,27 @@ class View:
         return list(reversed(kinds.values()))
 
     async def overflow_px(self) -> int:
-        """How far the page reaches beyond the right edge of the window."""
+        """Return how far the page extends beyond the right edge of the window."""
         width: int = await self.page.evaluate(
             "document.documentElement.scrollWidth - document.documentElement.clientWidth"
         )
         return width
 
     async def hidden_cells(self) -> list[str]:
-        """Cells of tables whose text is beneath the buttons of its row, or right of the table."""
+        """Return table cells whose text is hidden by the row's buttons or the table's edge."""
         found: list[str] = await self.page.evaluate(_HIDDEN_CELLS)
         return found
 
     async def heading(self) -> str:
-        """The page's title, where a reader sees it."""
+        """Return the visible title of the page."""
         texts = await self.page.locator("h1:visible, h2:visible").all_inner_texts()
         return " ".join(text.strip() for text in texts).strip()
 
     async def barriers(self, *rules: str) -> list[str]:
-        """What keeps people out who read or use pages in other ways, by axe's serious rules.
+        """Return accessibility problems of the page, by axe's serious rules.
 
         Args:
-            rules: those looked at; all of them without one.
+            rules: rules that are checked; all by default.
         """
         if not await self.page.evaluate("'axe' in window"):
             await self.page.evaluate(Axe().axe_script)
@@ -249,9 +249,10 @@ class View:
         ]
 
     async def unreadable(self) -> list[str]:
-        """Expressions of the theme that its script cannot read, or that name what it lacks.
+        """Return expressions of the theme that its script cannot parse or resolve.
 
-        Those of events show it when they happen only, so they are read without being evaluated.
+        Those of events would fail only when the event happens, so they are parsed without being
+        evaluated.
         """
         found: list[str] = await self.page.evaluate(_UNREADABLE)
         return found
@@ -274,19 +275,19 @@ class View:
 
 
 def kind_of(path: str) -> str:
-    """The page a path belongs to, whatever its object."""
+    """Return a path with the number of its object replaced, the same for all objects."""
     return _NUMBER.sub("/0/", path)
 
 
 @contextlib.asynccontextmanager
 async def running_browser() -> AsyncIterator[Browser]:
-    """A browser without tabs. It takes longer to start than most pages do."""
+    """Run a browser without tabs. It takes longer to start than most pages do."""
     program = find_chromium()
     assert program, "browser tests need Chromium: make system-deps"
     async with async_playwright() as playwright:
-        # As root the sandbox cannot be set up, and nothing but our own pages is shown. Requests are
-        # kept from leaving here and not one by one: a tab whose requests are looked at on their way
-        # has no cache, and loads every style and script again for each page.
+        # As root the sandbox cannot be set up, and only our own pages are shown. Requests to other
+        # hosts are blocked by a resolver rule, and not one by one: a tab whose requests are
+        # intercepted has no cache, and loads every style and script again for each page.
         arguments = [
             "--disable-gpu",
             "--font-render-hinting=none",  # text as wide as in a browser with windows
@@ -309,9 +310,9 @@ async def open_tab(
     cookies: StorageState | None = None,
     scripts: bool = True,
 ) -> AsyncIterator[View]:
-    """A tab on the site at `site`, without trailing slash.
+    """Open a tab on the site at `site`, without trailing slash.
 
-    It shares nothing with others of the browser, but begins with `cookies` (`View.cookies`).
+    It shares nothing with other tabs of the browser, but starts with `cookies` (`View.cookies`).
     """
     context = await browser.new_context(
         viewport={"width": width, "height": HEIGHT},

@@ -1,4 +1,4 @@
-"""The operator site of a running relay, as programs use it: a token, and requests by hand."""
+"""The operator site of a running relay, used as programs do: with a token, and requests by hand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OPERATOR = "olga"
 
 
 class Answer(NamedTuple):
-    """What came back."""
+    """An HTTP answer."""
 
     status: int
     headers: Mapping[str, str]
@@ -24,7 +24,7 @@ class Answer(NamedTuple):
 
 
 class OperatorSite:
-    """Requests with the token of an owner."""
+    """Client with the token of an owner."""
 
     def __init__(self, relay: RelayProcess) -> None:
         self.relay = relay
@@ -34,7 +34,7 @@ class OperatorSite:
         self.token = self.new_token("owner")
 
     def new_token(self, role: str) -> str:
-        """Another token."""
+        """Return another token."""
         made = ("--account", OPERATOR, "--label", "test", "--role", role)
         return self._command("rmb_token", "create", *made).strip()
 
@@ -47,7 +47,7 @@ class OperatorSite:
         headers: Mapping[str, str] | None = None,
         token: str | None = None,
     ) -> Answer:
-        """One request below `/api/v1`; a body is sent as JSON."""
+        """Send one request below `/api/v1`; a body is sent as JSON."""
         connection = http.client.HTTPConnection("127.0.0.1", self.relay.admin_port, timeout=60)
         sent = {"Authorization": f"Bearer {self.token if token is None else token}"}
         content = None

@@ -1,8 +1,8 @@
-"""Relays that are none: HTTP servers that take federated messages and answer as a test wants.
+"""Fake relays: HTTP servers that receive federated messages and answer as a test specifies.
 
-A `Partner` listens on a port its domain names, notes every request, and hands it to its behaviour,
-which may be changed at any time: `answer(500)`, `silence`, `garbage`, `endless_body`, ... A
-`OurKind` behaves as a relay of this kind does, batch form and memory of deliveries included.
+A `Partner` listens on the port of its domain, records every request, and passes it to its
+behaviour, which may be changed at any time: `answer(500)`, `silence`, `garbage`, `endless_body`,
+... An `OurKind` behaves as a relay of this kind does, with the batch form and memory of deliveries.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tests.support.stream_server import StreamServer
 
 @dataclass(frozen=True)
 class Delivery:
-    """One request, as it came.
+    """One request as it was received.
 
     Attributes:
-        at: by `time.monotonic`.
-        connection: number of the TCP connection it came on.
+        at: time of receipt, by `time.monotonic`.
+        connection: number of its TCP connection.
     """
 
     method: str
@@ -41,7 +41,7 @@ class Delivery:
         return self.path == batch.PATH
 
     def records(self) -> list[batch.Record]:
-        """Its messages; one of the single form without an id has an empty one."""
+        """Return its messages; one of the single form without an id has an empty id."""
         if self.batched:
             return batch.decode(self.body)[1]
         name = self.headers.get("rmb-delivery", "")
@@ -50,7 +50,7 @@ class Delivery:
         return [batch.Record(delivery_id.encode(), retry, self.body)]
 
     def envelopes(self) -> list[pb.Envelope]:
-        """Its messages, read."""
+        """Return its messages, parsed."""
         return [pb.Envelope.FromString(record.envelope) for record in self.records()]
 
 
@@ -58,17 +58,17 @@ Behaviour = Callable[[Delivery, asyncio.StreamWriter], Awaitable[None]]
 
 
 class HangUpError(Exception):
-    """The behaviour wants the connection ended."""
+    """Raised by a behaviour to end the connection."""
 
 
 class Partner:
     """One server.
 
     Attributes:
-        domain: what twins list.
+        domain: domain that twins list.
         deliveries: every request, in order of arrival.
         accepted: number of connections that were made.
-        behave: answers them.
+        behave: behaviour that answers requests.
     """
 
     def __init__(
@@ -93,15 +93,15 @@ class Partner:
         return self
 
     async def stop(self) -> None:
-        """Stop listening and end every connection: nobody is there any more."""
+        """Stop listening and end every connection."""
         await self._server.stop()
 
     def envelopes(self) -> list[pb.Envelope]:
-        """Every message that was sent here, each time it was."""
+        """Return every message that was sent here, as often as it was."""
         return [envelope for delivery in self.deliveries for envelope in delivery.envelopes()]
 
     def payloads(self) -> list[bytes]:
-        """Of `envelopes`, the payloads."""
+        """Return the payloads of `envelopes`."""
         return [envelope.plain for envelope in self.envelopes()]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -114,7 +114,7 @@ class Partner:
                 await self.behave(delivery, writer)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError, HangUpError):
-            pass  # the end of a connection, whoever wanted it
+            pass  # the connection ends, at either side's request
 
 
 async def _read_request(reader: asyncio.StreamReader, connection: int) -> Delivery:
@@ -128,14 +128,14 @@ async def _read_request(reader: asyncio.StreamReader, connection: int) -> Delive
 
 
 def respond(status: int, body: bytes = b"", **headers: str) -> bytes:
-    """The bytes of an answer; `retry_after="1"` is the header `retry-after: 1`."""
+    """Return the bytes of an answer; `retry_after="1"` is the header `retry-after: 1`."""
     lines = [f"HTTP/1.1 {status} Answer", f"content-length: {len(body)}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
 def answer(status: int, body: bytes = b"", **headers: str) -> Behaviour:
-    """Always the same answer; with 202 it is a relay of the reference kind."""
+    """Always give the same answer; with 202, behave as a relay of the reference kind."""
 
     async def behave(delivery: Delivery, writer: asyncio.StreamWriter) -> None:
         writer.write(respond(status, body, **headers))
@@ -144,7 +144,7 @@ def answer(status: int, body: bytes = b"", **headers: str) -> Behaviour:
 
 
 def in_turn(*behaviours: Behaviour) -> Behaviour:
-    """One request each; the last behaviour stays."""
+    """Use each behaviour for one request; the last one remains."""
     left = list(behaviours)
 
     async def behave(delivery: Delivery, writer: asyncio.StreamWriter) -> None:
@@ -154,7 +154,7 @@ def in_turn(*behaviours: Behaviour) -> Behaviour:
 
 
 def slow(delay_s: float, then: Behaviour) -> Behaviour:
-    """Takes its time."""
+    """Delay a behaviour."""
 
     async def behave(delivery: Delivery, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(delay_s)
@@ -164,26 +164,26 @@ def slow(delay_s: float, then: Behaviour) -> Behaviour:
 
 
 async def silence(delivery: Delivery, writer: asyncio.StreamWriter) -> None:
-    """Takes the request and never answers."""
+    """Read the request and never answer."""
     await asyncio.sleep(3600)
 
 
 async def hang_up(delivery: Delivery, writer: asyncio.StreamWriter) -> None:
-    """Takes the request and ends the connection."""
+    """Read the request and end the connection."""
     raise HangUpError
 
 
 async def garbage(delivery: Delivery, writer: asyncio.StreamWriter) -> None:
-    """Answers with bytes that are no HTTP."""
+    """Answer with bytes that are not HTTP."""
     writer.write(b"\x00\xff\xfe 202 ok\r\n\r\n" * 20)
     raise HangUpError
 
 
 class Endless:
-    """Answers with a head and then the same bytes for ever.
+    """Behaviour that answers with a head and then repeats the same bytes without end.
 
     Attributes:
-        written_bytes: how much of it went out.
+        written_bytes: number of bytes sent after the head.
     """
 
     def __init__(self, head: bytes, chunk: bytes) -> None:
@@ -200,24 +200,24 @@ class Endless:
 
 
 def endless_body(status: int) -> Endless:
-    """A body that does not end."""
+    """Answer with a body that does not end."""
     head = f"HTTP/1.1 {status} Answer\r\ntransfer-encoding: chunked\r\n\r\n"
     return Endless(head.encode(), b"10000\r\n" + bytes(0x10000) + b"\r\n")
 
 
 def endless_head() -> Endless:
-    """Headers that do not end."""
+    """Answer with headers that do not end."""
     return Endless(b"HTTP/1.1 202 Answer\r\n", b"x-more: " + b"x" * 4096 + b"\r\n")
 
 
 @dataclass
 class OurKind:
-    """Behaves as a relay of this kind: takes both forms and remembers deliveries.
+    """Behaviour of a relay of this kind: it accepts both forms and remembers deliveries.
 
     Attributes:
-        offer: say in each answer that the batch form is taken; without it that form is refused.
-        status: judges each message; 202 takes it.
-        accepted: ids and bytes of what was taken, once each, in order.
+        offer: whether each answer offers the batch form; without it that form is refused.
+        status: function that judges each message; 202 accepts it.
+        accepted: ids and bytes of accepted messages, once each, in order.
     """
 
     offer: bool = True
@@ -237,7 +237,7 @@ class OurKind:
             writer.write(respond(taken, **headers))
 
     def payloads(self) -> Iterator[bytes]:
-        """Of what was taken."""
+        """Yield the payloads of accepted messages."""
         for envelope in self.accepted.values():
             yield pb.Envelope.FromString(envelope).plain
 
@@ -255,7 +255,7 @@ class OurKind:
 async def partner(
     port: int, behave: Behaviour | None = None, hosts: Sequence[str] = ("127.0.0.1",)
 ) -> AsyncIterator[Partner]:
-    """A partner for the length of the block; it listens on the loopback address of each host."""
+    """Run a partner during the block; it listens on the loopback address of each host."""
     running = await Partner(port, behave, hosts).start()
     try:
         yield running

@@ -1,6 +1,6 @@
-"""A relay somewhere else that takes messages, for tests of the outgoing path.
+"""A partner relay that receives messages, for tests of the outgoing path.
 
-On top of `tests.support.partner`: it judges each message by a function of its envelope, takes the
+On top of `tests.support.partner`, it judges each message by a function of its envelope, accepts the
 batch form if it `offers` it, and can be held up, stopped and started again on its port.
 """
 
@@ -20,7 +20,7 @@ from tests.support.redis_servers import free_port
 
 @dataclass(frozen=True)
 class Message:
-    """One message that came, taken or not."""
+    """One message received, accepted or not."""
 
     id: str
     retry: bool
@@ -29,15 +29,15 @@ class Message:
 
 
 class PartnerServer:
-    """One relay.
+    """One partner relay.
 
     Attributes:
-        offers: it takes batches and says so.
-        status: what a message is answered with.
-        answer: answers requests in place of everything else.
-        headers: of each answer.
-        gate: requests wait for it.
-        messages: those that came, in order, each time they did.
+        offers: whether it accepts batches and offers that in its answers.
+        status: function that returns the status of a message.
+        answer: behaviour that answers requests instead of everything else.
+        headers: headers of each answer.
+        gate: event that requests wait for.
+        messages: messages in order of arrival, as often as they arrived.
     """
 
     def __init__(self, offers: bool, tls: ssl.SSLContext | None = None) -> None:
@@ -52,39 +52,39 @@ class PartnerServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Port on which it listens."""
         return self._server.port
 
     @property
     def domain(self) -> str:
-        """As twins list it."""
+        """Domain that twins list."""
         return self._server.domain
 
     @property
     def requests(self) -> list[Delivery]:
-        """The requests that came."""
+        """Requests received."""
         return self._server.deliveries
 
     @property
     def taken(self) -> list[Envelope]:
-        """The messages it accepted, in order."""
+        """Messages accepted, in order."""
         return [each.envelope for each in self.messages if each.status == batch.ACCEPTED]
 
     @property
     def uids(self) -> list[str]:
-        """Their uids."""
+        """Uids of the accepted messages."""
         return [envelope.uid for envelope in self.taken]
 
     async def start(self) -> None:
-        """Listens."""
+        """Listen."""
         await self._server.start()
 
     async def stop(self) -> None:
-        """Ends, with all its connections."""
+        """Stop listening, and end all connections."""
         await self._server.stop()
 
     def judge(self, delivery: Delivery) -> list[int]:
-        """Decides on the messages of a request, as a relay of our kind does."""
+        """Decide on the messages of a request, as a relay of our kind does."""
         statuses: list[int] = []
         stopped: set[int] = set()
         for record in delivery.records():
@@ -105,7 +105,7 @@ class PartnerServer:
         return self.status(envelope)
 
     async def take(self, delivery: Delivery, writer: asyncio.StreamWriter) -> None:
-        """Answers as a relay does."""
+        """Answer as a relay does."""
         if delivery.batched and not self.offers:
             writer.write(respond(404))
         else:
@@ -126,7 +126,7 @@ class PartnerServer:
 async def partner(
     offers: bool = False, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[PartnerServer]:
-    """A relay for the length of the block."""
+    """Run a partner relay during the block."""
     server = PartnerServer(offers, tls)
     await server.start()
     try:

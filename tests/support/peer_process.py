@@ -1,4 +1,4 @@
-"""Runs `rmb-peer` and `rmb` as their users do: a process, its output, its exit code."""
+"""`rmb-peer` and `rmb`, run as their users do: a process, its output, its exit code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLI = "peer.cli.command"
 
 
 def write_secret(folder: Path, who: Twin) -> Path:
-    """A file with a twin's TEST KEY."""
+    """Write a file with a twin's TEST KEY; return its path."""
     path = folder / f"secret-{who.id}"
     path.write_text(f"0x{who.mini_secret.hex()}\n")
     path.chmod(0o600)
@@ -28,7 +28,7 @@ def write_secret(folder: Path, who: Twin) -> Path:
 
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a program: nothing of RMB but what is given."""
+    """Return the environment of a program, with no RMB variables except the given ones."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("RMB_")}
     return {**clean, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **(more or {})}
 
@@ -40,7 +40,7 @@ def run_program(
     stdin: bytes | None = None,
     more: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a program to its end; the caller judges the exit code."""
+    """Run a program to its end; the caller checks the exit code."""
     return subprocess.run(
         [sys.executable, "-W", "error", "-m", module, *arguments],
         cwd=folder,
@@ -52,7 +52,7 @@ def run_program(
 
 
 class Program:
-    """A program that goes on until it is stopped."""
+    """A program that runs until it is stopped."""
 
     def __init__(
         self, module: str, folder: Path, *arguments: str, more: Mapping[str, str] | None = None
@@ -69,11 +69,11 @@ class Program:
             )
 
     def log(self) -> str:
-        """What it said so far."""
+        """Return its output so far."""
         return self._log_path.read_text(errors="replace")
 
     async def says(self, text: str, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until it has said something."""
+        """Wait until its output contains a text."""
 
         def said() -> bool:
             if text in self.log():
@@ -84,12 +84,12 @@ class Program:
         await eventually(said, timeout_s, f"{text!r} in\n{self.log()}")
 
     async def ended(self) -> int:
-        """Wait until it has ended by itself; its exit code."""
+        """Wait until it has ended by itself; return its exit code."""
         await eventually(lambda: self.process.poll() is not None, START_TIMEOUT_S, "the end")
         return self.process.returncode
 
     def stop(self) -> int:
-        """Ask it to stop; its exit code. Whoever does not obey is killed, and that code told."""
+        """Terminate the program, or kill it if it does not end in time; return the exit code."""
         self.process.terminate()
         try:
             return self.process.wait(STOP_TIMEOUT_S)

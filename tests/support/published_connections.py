@@ -1,4 +1,4 @@
-"""What workers publish of connections with streams, without workers."""
+"""Figures of connections with streams, published as workers do, without workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.redis_servers import RedisServer
 
 
 def connection(number: int, **fields: Any) -> ConnectionFigures:
-    """The figures of a connection."""
+    """Return the figures of a connection."""
     known: dict[str, Any] = {
         "address": f"192.0.2.1:{5000 + number}", "user_agent": "client/1", "opened_at": 1.7e9,
         "streams": number, "sessions": number, "queued_bytes": 0, "held_bytes": 0,
@@ -26,7 +26,7 @@ def publish_connections(
     connections: list[ConnectionFigures],
     streams: dict[int, list[StreamFigures]] | None = None,
 ) -> None:
-    """Write what a worker publishes of its connections."""
+    """Write the figures that a worker publishes about its connections."""
     server.run("SADD", keys.WORKERS, worker)
     server.run("SET", keys.connections(worker), json.dumps(connections))
     server.run("SET", keys.streams(worker), json.dumps(streams or {}))

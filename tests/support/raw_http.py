@@ -18,7 +18,7 @@ UPGRADE_HEADERS = (
 
 
 class Answer(NamedTuple):
-    """A whole HTTP answer; status 0 when the connection ended without one."""
+    """A whole HTTP answer; status 0 if the connection ended without one."""
 
     status: int
     headers: dict[str, str]
@@ -29,7 +29,7 @@ class Answer(NamedTuple):
 async def tcp(
     port: int, address: str = "127.0.0.1"
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A TCP connection, ended without ado; `address` is the client's, on the loopback net."""
+    """Open a TCP connection, aborted at the end; `address` is the client's loopback address."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
     try:
         yield reader, writer
@@ -62,13 +62,13 @@ async def read_answer(reader: asyncio.StreamReader, timeout_s: float = TIMEOUT_S
 
 
 async def exchange(port: int, request: bytes, timeout_s: float = TIMEOUT_S) -> Answer:
-    """Send bytes on a connection of their own and read the answer."""
+    """Send bytes on a new connection and read the answer."""
     async with tcp(port) as (reader, writer):
         writer.write(request)
         return await read_answer(reader, timeout_s)
 
 
 async def upgrade(port: int, target: str, extra_headers: str = "") -> Answer:
-    """Ask for a websocket at `target` (path and query), given as it goes on the wire."""
+    """Request a websocket at `target` (path and query), which is sent unchanged."""
     text = f"GET {target} HTTP/1.1\r\n{UPGRADE_HEADERS}{extra_headers}\r\n"
     return await exchange(port, text.encode())

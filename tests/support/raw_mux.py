@@ -1,4 +1,4 @@
-"""A client of streams that sends whatever a test wants, right or wrong."""
+"""A client of streams that sends whatever a test specifies, valid or not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ READ_S = 60.0
 
 
 class RawMux:
-    """A websocket; frames of streams are written as hex."""
+    """A websocket; frames of streams are given in hexadecimal."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writer = writer
@@ -36,14 +36,14 @@ class RawMux:
         return found
 
     async def until(self, last: str) -> list[str]:
-        """Return the next frames up to this one."""
+        """Return the next frames up to and including this one."""
         found = await self.read(1)
         while found[-1] != last:
             found += await self.read(1)
         return found
 
     async def closed(self) -> tuple[int, str]:
-        """Return code and text of the close frame, behind all other frames, and answer it."""
+        """Skip other frames until the close frame, answer it, and return its code and text."""
         async with asyncio.timeout(READ_S):
             while True:
                 opcode, payload = await self._message()
@@ -53,7 +53,7 @@ class RawMux:
                     return int.from_bytes(payload[:2], "big"), payload[2:].decode()
 
     def vanish(self) -> None:
-        """End the TCP connection without a word."""
+        """End the TCP connection without a closing handshake."""
         self.writer.transport.abort()
 
     async def _message(self) -> tuple[int, bytes]:
@@ -67,7 +67,7 @@ class RawMux:
 
 
 async def raw_mux(server: Running, path: str = "/") -> RawMux:
-    """Connect."""
+    """Open a websocket at a path of the server."""
     reader, writer = await server.open()
     writer.write(
         f"GET {path} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"

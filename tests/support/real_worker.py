@@ -1,7 +1,7 @@
 """A relay worker as a real process that a test may kill, freeze, drain and cut off from Redis.
 
-It is started as the supervisor starts it, without one: a killed worker's successor is to come at
-once, not after a pause that grows. Between the worker and Redis stands a proxy.
+It is started as the supervisor starts it, but without a supervisor: the successor of a killed
+worker must start at once, not after a growing pause. A proxy connects the worker with Redis.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ PUBSUB_MARK = b"SUBSCRIBE\r\n"
 
 
 class RealWorker:
-    """One place for workers: a listener that outlives the processes which accept from it.
+    """A place for successive workers: a listener that outlives the processes that accept from it.
 
     Attributes:
-        port, url: of the listener, and of its websocket.
-        name: of the present process; another one after each start.
-        on_cut: called with the name when its commit connection has ended.
+        port, url: port of the listener, and URL of its websocket.
+        name: name of the present process, which changes with each start.
+        on_cut: function called with the name when its commit connection has ended.
     """
 
     def __init__(self, place: str, proxy: TcpProxy, settings: Mapping[str, str]) -> None:
@@ -52,14 +52,14 @@ class RealWorker:
 
     @property
     def running(self) -> bool:
-        """Whether a process is there; it may be starting, frozen or draining."""
+        """Whether a process exists; it may be starting, frozen or draining."""
         return self._child is not None
 
     async def start(self) -> None:
-        """Start a process; connections made since the last one ended are waiting for it.
+        """Start a process, which accepts the connections made since the last one ended.
 
         Raises:
-            TimeoutError: it does not get ready.
+            TimeoutError: The process does not become ready.
         """
         self._starts += 1
         fd = self._listener.fileno()
@@ -75,24 +75,24 @@ class RealWorker:
             await self._child.ready.wait()
 
     async def kill(self) -> None:
-        """SIGKILL, and wait for the end."""
+        """Kill the process (SIGKILL), and wait for its end."""
         child, self._child = self._child, None
         if child is not None:
             child.kill()
             await child.wait()
 
     async def drain(self) -> None:
-        """Let it close its sessions and end."""
+        """Let the process close its sessions and end."""
         child, self._child = self._child, None
         if child is not None:
             await child.stop()
 
     def freeze(self) -> None:
-        """SIGSTOP."""
+        """Freeze the process (SIGSTOP)."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """SIGCONT."""
+        """Let the process continue (SIGCONT)."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: int) -> None:
@@ -103,17 +103,17 @@ class RealWorker:
     # Its connections to Redis
 
     def link(self, *, pubsub: bool) -> ProxiedConnection | None:
-        """The newest connection that commits, or that is subscribed."""
+        """Return the newest connection that commits, or that is subscribed."""
         wanted = "pubsub" if pubsub else "commit"
         found = [each for each, kind in self._kinds.items() if kind == wanted]
         return found[-1] if found else None
 
     def cut_after(self, flow: Flow, size_bytes: int) -> None:
-        """End a connection when so many more bytes have passed one way."""
+        """End a connection when this many more bytes have passed in one direction."""
         self._cuts[flow] = size_bytes
 
     def heal(self) -> None:
-        """Undo what was done to its connections, and let new ones through."""
+        """Undo all faults of its connections, and let new ones through."""
         self._cuts.clear()
         self.proxy.refusing = False
         for direction in Direction:
@@ -145,12 +145,12 @@ class RealWorker:
 async def real_worker(
     place: str, server: RedisServer, settings: Mapping[str, str]
 ) -> AsyncIterator[RealWorker]:
-    """A place for workers, for the length of the block; nothing is started yet.
+    """Provide a place for workers during the block; no process is started yet.
 
     Args:
         place: name of the place.
-        server: its Redis.
-        settings: of the relay, `section.name` to value; its Redis is set here.
+        server: Redis of the workers.
+        settings: settings of the relay, `section.name` to value; its Redis is set here.
     """
     async with tcp_proxy(("127.0.0.1", server.port)) as proxy:
         options = {**settings, "redis.url": f"redis://127.0.0.1:{proxy.port}/0"}

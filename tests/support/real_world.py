@@ -1,15 +1,16 @@
-"""The world of a run against real processes: two workers, one Valkey, clients, a foreign writer.
+"""World of a run of real processes: two workers, one Valkey, clients, a foreign writer.
 
-What a simulated world knows exactly is gathered here from outside:
+Facts that a simulated world knows exactly are gathered here from outside:
 
-- what reached a client's kernel, from `KernelClient`; when, between two times;
-- what Redis holds, from its append-only file (`appendfsync no`: nothing answered is missing);
+- which data reached a client's kernel, from `KernelClient`; when, as an interval;
+- what Redis stores, from its append-only file (`appendfsync no`: nothing answered is missing);
 - claims of keys from the same file, since an epoch is the time of its claim, and releases from a
   subscription;
-- what a worker took, from the pong that followed; what it refused, from the error to the sender.
+- what a worker accepted, from the pong that followed; what it refused, from the error to the
+  sender.
 
-Pongs and errors are judged when they come. Other arrivals are judged at the end, when everything
-that may excuse a double is known.
+Pongs and errors are judged when they arrive. Other arrivals are judged at the end, when everything
+that may excuse a duplicate is known.
 """
 
 from __future__ import annotations
@@ -43,21 +44,21 @@ from tests.support.world import ELSEWHERE_TWIN, TWINS, UNKNOWN_TWIN
 
 SETTLE_S = 90.0
 ACKNOWLEDGE_S = 0.25  # a kernel's delayed acknowledgement takes 0.2 s at most
-ROUND_TRIP_S = 0.3  # processes take turns on few cores
+ROUND_TRIP_S = 0.3  # processes share few cores
 BEAT_S = 0.01
 NO_READER = (UNKNOWN_TWIN.id, ELSEWHERE_TWIN.id)
 SETTINGS = {
     "relay.domains": TEST_DOMAIN,
     "relay.handshakes_per_ip_per_s": "0",
     "relay.drain_s": "0.5",
-    # Small, so that every run reaches them.
+    # Small bounds, so that every run reaches them.
     "relay.session_messages": "8",
     "relay.session_bytes": "6000",
 }
 
 
 class WallClock:
-    """The time that Redis and all processes share."""
+    """Clock of the time that Redis and all processes share."""
 
     @property
     def now(self) -> float:
@@ -65,9 +66,9 @@ class WallClock:
 
 
 class Visitor:
-    """A client's connection, from before it is made until after it ended.
+    """A client's connection, from before it is made until after it has ended.
 
-    It is what the oracle asks about the connection (`tests.support.sim.oracle.Client`).
+    It provides what the oracle asks about the connection (`tests.support.sim.oracle.Client`).
     """
 
     def __init__(self, world: RealWorld, worker: RealWorker, key: SessionKey) -> None:
@@ -80,7 +81,7 @@ class Visitor:
         self.awaited: dict[str, int] = {}  # uid of a ping -> messages sent before it
         self.kernel: KernelClient | None = None
         self._signed_in_at = 0.0
-        self._has_room = not world.receive_buffer_bytes  # the kernel takes all that comes
+        self._has_room = not world.receive_buffer_bytes  # the kernel accepts everything
         self._broken_at: float | None = None
         self._stopped_at: float | None = None
         self._ended_at: float | None = None
@@ -103,7 +104,7 @@ class Visitor:
         self.kernel = kernel
         self._signed_in_at = time.time()
         self.world.oracle.note(f"connection {self.record.number} is signed in")
-        if self.worker.name != process:  # whose connection it is cannot be known
+        if self.worker.name != process:  # its worker is unknown
             self.reset()
         await kernel.over.wait()
         self._ended_at = time.time()
@@ -125,12 +126,12 @@ class Visitor:
 
     @property
     def acknowledged_position(self) -> float:
-        """A position is the time by which a message was in the kernel."""
+        """Latest certainly acknowledged position: the time by which a message was in the kernel."""
         looks = [float("inf")]
         if self._broken_at is not None:
             looks.append(self._broken_at)
         if not self._has_room:
-            # Otherwise all is acknowledged within the time a holder waits for it.
+            # With room, everything is acknowledged within the time that a holder waits for that.
             looks.append(self.world.oracle.claim_after(self.key, self._signed_in_at))
             if self._ended_at is not None and not self._closed_cleanly:
                 looks.append(self._ended_at)
@@ -145,7 +146,7 @@ class Visitor:
     # What it does
 
     def send(self, to: SessionKey, size_bytes: int = 0, tags: str | None = None) -> None:
-        """Send a request: its refusal is always told."""
+        """Send a request: if it is refused, the sender always gets an error."""
         assert self.kernel is not None
         envelope = self.world.envelope(self.key, to, size_bytes, tags)
         self.sent.append(self.world.oracle.sent(self.record, envelope))
@@ -185,7 +186,7 @@ class Visitor:
         if self.kernel is not None and self._stopped_at is not None:
             self._note("reads")
             self.kernel.start_reading()
-            # What the kernel has by now comes in the next turns.
+            # The data that the kernel has by now is read in the next turns.
             asyncio.get_running_loop().call_later(10 * BEAT_S, self._reads_at_once)
 
     def _reads_at_once(self) -> None:
@@ -193,7 +194,7 @@ class Visitor:
             self._stopped_at = None
 
     def leave(self) -> None:
-        """End the connection for good, whatever state it is in."""
+        """End the connection for good, in whatever state it is."""
         self.opening.cancel()
         if self.kernel is not None:
             self.kernel.discard()
@@ -232,7 +233,7 @@ class Visitor:
 
 
 class Told(NamedTuple):
-    """Something came to a client's kernel between two times."""
+    """A message that arrived in a client's kernel between two times."""
 
     connection: Connection
     payload: bytes
@@ -241,11 +242,11 @@ class Told(NamedTuple):
 
 
 class RealWorld:
-    """Two workers, one Valkey and whoever comes. `begin` starts a run, `settle` judges it.
+    """Two workers, one Valkey and clients. `begin` starts a run, `settle` judges it.
 
     Attributes:
-        oracle: of the present run.
-        awake_at: a moment, some milliseconds ago, at which everything that had come was read.
+        oracle: oracle of the present run.
+        awake_at: time, some milliseconds ago, at which everything received had been read.
         redis_there: whether Valkey runs, and is not paused.
     """
 
@@ -268,7 +269,7 @@ class RealWorld:
             worker.on_cut = self._cut
 
     def begin(self, receive_buffer_bytes: int) -> None:
-        """A new run, among twins that the last ones did not use."""
+        """Begin a new run, with twins that the last ones did not use."""
         self._tail.skip()
         self.oracle = Oracle(WallClock(), ROUND_TRIP_S)
         self._foreign = self.oracle.opened(None, "outside")
@@ -278,7 +279,7 @@ class RealWorld:
         self._runs += 1
 
     def twin(self, number: int) -> int:
-        """Id of one of ten twins of this run."""
+        """Return the id of one of the ten twins of this run."""
         twins = list(TWINS)
         return twins[(10 * self._runs + number) % len(twins)]
 
@@ -296,7 +297,7 @@ class RealWorld:
         return envelopes.request(source, to, bytes(size_bytes), uid=uid, tags=tags, expiration=0)
 
     def write_from_outside(self, to: SessionKey) -> None:
-        """XADD and PUBLISH in one MULTI, as federation and tools do; not while Redis is away."""
+        """XADD and PUBLISH in one MULTI, as federation and tools do; not while Redis is down."""
         if not self.redis_there:
             return
         envelope = self.envelope((7_000, None), to, 40)
@@ -314,7 +315,7 @@ class RealWorld:
     # What is seen from outside
 
     def look(self) -> None:
-        """Take in what Redis has written since the last look."""
+        """Process what Redis has written since the last call."""
         for unit in self._tail.units():
             self._guard(lambda unit=unit: self.oracle.wrote(unit))
             for command in unit:
@@ -326,7 +327,7 @@ class RealWorld:
             self.oracle.claimed(tuple(parse(command[2].decode())), epoch, epoch / 1e6)
 
     def judge(self, told: Told) -> None:
-        """Have the oracle judge one arrival. What breaks a promise is raised by `settle`."""
+        """Let the oracle judge one arrival. `settle` raises the first broken promise."""
         connection, payload, since, at = told
         self._guard(lambda: self.oracle.arrived(connection, payload, at, since, at))
 
@@ -341,7 +342,7 @@ class RealWorld:
         self.oracle.commit_connection_lost(name)
 
     async def watch(self) -> None:
-        """Follow what is published on keys' channels, and the time. Runs until cancelled."""
+        """Follow the channels of keys, and the time, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._beat())
             group.create_task(self._listen())
@@ -360,7 +361,7 @@ class RealWorld:
                     async for message in pubsub.listen():
                         if message["type"] == "pmessage":
                             self._published(message["channel"], message["data"])
-            await asyncio.sleep(BEAT_S)  # Redis is away
+            await asyncio.sleep(BEAT_S)  # Redis is unavailable
 
     def _published(self, channel: bytes, payload: bytes) -> None:
         if payload.startswith(b"released"):
@@ -369,10 +370,10 @@ class RealWorld:
     # The end of a run
 
     async def settle(self) -> None:
-        """Read every queue empty, and judge the run. Every fault was undone before.
+        """Read every queue until it is empty, and judge the run, after every fault was undone.
 
         Raises:
-            PromiseBroken: a promise of the delivery model does not hold.
+            PromiseBroken: A promise of the delivery model does not hold.
         """
         for visitor in self.visitors:
             visitor.start_reading()
@@ -397,7 +398,7 @@ class RealWorld:
         self.oracle.check_all()
 
     def end(self) -> None:
-        """End what is left of the run's connections."""
+        """End the remaining connections of the run."""
         for visitor in self.visitors:
             visitor.leave()
 
@@ -443,7 +444,7 @@ class RealWorld:
 
 @contextlib.asynccontextmanager
 async def real_world(folder: Path) -> AsyncIterator[RealWorld]:
-    """Start everything, and end it behind the block."""
+    """Start everything, and end it after the block."""
     data = await asyncio.to_thread(make_data_folder, folder / "site")
     server = await asyncio.to_thread(
         start_valkey,

@@ -1,6 +1,6 @@
-"""Receivers of alarms for tests: a webhook's server and a mail server, each in a thread of its own.
+"""Receivers of alarms for tests: a webhook server and a mail server, each in its own thread.
 
-Both note what came and answer as a test wants; they listen on a free loopback port.
+Both record what they receive and answer as a test specifies; they listen on a free loopback port.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run something there and wait for it."""
+        """Run a coroutine in the thread and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)
 
     def stop(self) -> None:
@@ -45,7 +45,7 @@ class LoopThread:
 
 
 class Hook:
-    """A webhook's server; `behave` may be changed at any time."""
+    """A webhook server; `behave` may be called at any time."""
 
     def __init__(self, loop: LoopThread, tls: ssl.SSLContext | None = None) -> None:
         self._loop = loop
@@ -59,12 +59,12 @@ class Hook:
 
     @property
     def requests(self) -> list[Delivery]:
-        """All that came, taken or not."""
+        """All requests received, accepted or not."""
         return list(self._server.deliveries)
 
     @property
     def documents(self) -> list[dict[str, Any]]:
-        """Their bodies."""
+        """Bodies of these requests."""
         return [json.loads(each.body) for each in self.requests]
 
     def behave(self, behaviour: Behaviour) -> None:
@@ -75,13 +75,13 @@ class Hook:
         return self
 
     def stop(self) -> None:
-        """Nobody listens any more; `start` begins again on the same port."""
+        """Stop listening; `start` listens again on the same port."""
         self._loop.run(self._server.stop())
 
 
 @contextlib.contextmanager
 def hook(tls: ssl.SSLContext | None = None) -> Iterator[Hook]:
-    """A webhook's server for the length of the block."""
+    """Run a webhook server during the block."""
     loop = LoopThread()
     server = Hook(loop, tls).start()
     try:
@@ -92,13 +92,13 @@ def hook(tls: ssl.SSLContext | None = None) -> Iterator[Hook]:
 
 
 class MailServer:
-    """Speaks as much SMTP as clients need.
+    """Server that implements as much SMTP as clients need.
 
     Attributes:
-        refuse: answer to the mail, such as `451 later`; empty takes it.
-        user, password: that it wants to hear; empty: it does not ask.
-        messages: those it took.
-        secured: commands came under TLS.
+        refuse: answer to the command MAIL, such as `451 later`; empty: e-mails are accepted.
+        user, password: required credentials; empty: none are required.
+        messages: accepted e-mails.
+        secured: whether a client has used STARTTLS.
     """
 
     def __init__(self, loop: LoopThread, tls: ssl.SSLContext | None = None) -> None:
@@ -170,7 +170,7 @@ class MailServer:
 
 @contextlib.contextmanager
 def mail_server(tls: ssl.SSLContext | None = None) -> Iterator[MailServer]:
-    """A mail server for the length of the block."""
+    """Run a mail server during the block."""
     loop = LoopThread()
     server = MailServer(loop, tls)
     loop.run(server.start())

@@ -1,4 +1,4 @@
-"""What a relay recorded: rows of its segments, and of the Parquet files made of them meanwhile."""
+"""Events that a relay recorded: rows of segments, and of the Parquet files made of these."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Row(NamedTuple):
 
 
 def rows_of(path: Path) -> list[Row]:
-    """The rows of one segment, up to what is torn."""
+    """Return the rows of one segment, up to a torn record."""
     reader = SegmentReader(path.read_bytes(), path)
     header = reader.header
     found = []
@@ -70,7 +70,7 @@ def rows_of(path: Path) -> list[Row]:
 
 
 def rows(lake: Path) -> list[Row]:
-    """All rows of a lake, in the order of time; those being moved may be missed or come twice."""
+    """Return all rows of a lake by time; those being moved may be missing or occur twice."""
     while True:
         try:
             return _rows_there(lake)
@@ -93,13 +93,13 @@ def _rows_there(lake: Path) -> list[Row]:
                     *(each["src_key"], each["dst_key"], each["protocol"]),
                 )
             )
-    # Within one microsecond a message comes before it goes.
+    # Within one microsecond a message arrives before it leaves.
     begins = ("accepted", "federated_in")
     return sorted(found, key=lambda row: (row.at_us, row.kind not in begins, row.kind))
 
 
 def counted(found: Iterable[Row]) -> Counter[str]:
-    """How many rows of each kind there are; those of messages that ended with their reason."""
+    """Count the rows of each kind; messages that ended are counted with their reason."""
     return Counter(
         row.kind if row.reason == "none" or row.kind.startswith("session") else
         f"{row.kind} {row.reason}"
@@ -108,7 +108,7 @@ def counted(found: Iterable[Row]) -> Counter[str]:
 
 
 def of_message(found: Iterable[Row], envelope: pb.Envelope) -> list[Row]:
-    """The rows of one message."""
+    """Return the rows of one message."""
     uid = message_uid(
         envelope.source.twin,
         envelope.destination.twin,
@@ -119,12 +119,12 @@ def of_message(found: Iterable[Row], envelope: pb.Envelope) -> list[Row]:
 
 
 def as_signed(uid: int) -> int:
-    """A number from 0 to 2^64 - 1 as rows have it."""
+    """Convert a number from 0 to 2^64 - 1 to the signed form that rows have."""
     return uid - (uid >> 63 << 64)
 
 
 def unaccounted(found: Iterable[Row]) -> list[int]:
-    """Uids of RMB that were accepted and of which nothing else is known: the audit finds none."""
+    """Return uids of accepted RMB messages without another event: the audit must find none."""
     kinds: defaultdict[int, set[str]] = defaultdict(set)
     for row in found:
         if row.protocol == "rmb" and (row.kind != "federated_out" or row.reason == "none"):

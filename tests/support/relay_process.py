@@ -1,4 +1,4 @@
-"""Starts real relays for tests: `manage.py runrelay` with its workers, on free loopback ports.
+"""Real relays for tests: `manage.py runrelay` with its workers, on free loopback ports.
 
 A relay gets its own data folder and a SQLite database that already has its tables and knows the
 test twins (made once per run by the real commands `migrate` and `rmb_twin import`, then copied).
@@ -46,9 +46,9 @@ CALLBACK_FAILED = "asyncio: Exception in callback"
 
 
 def command_environment(folder: Path, settings: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a management command: only the given settings, none of the caller's.
+    """Return the environment of a management command: only the given settings.
 
-    Without OpenTelemetry, unless it is told where to send traces.
+    It is without OpenTelemetry, unless the settings say where to send traces.
     """
     inherited = without_settings(os.environ)
     if "otel.endpoint" not in settings:
@@ -68,7 +68,7 @@ def run_command(
     settings: Mapping[str, str] | None = None,
     timeout_s: float = START_TIMEOUT_S,
 ) -> subprocess.CompletedProcess[str]:
-    """Run one management command to its end; the caller judges the exit code."""
+    """Run one management command to its end; the caller checks the exit code."""
     return forking.run(
         arguments,
         cwd=folder,
@@ -80,7 +80,10 @@ def run_command(
 
 @functools.cache
 def migrated_folder() -> Path:
-    """A data folder whose database has its tables, to be copied: they take longer than a start."""
+    """Return a data folder whose database has its tables, to be copied.
+
+    Making the tables takes longer than a start.
+    """
     folder = Path(tempfile.mkdtemp(prefix="rmb-migrated-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     _run_or_fail(folder, "migrate", "-v", "0", "--skip-checks")
@@ -88,7 +91,7 @@ def migrated_folder() -> Path:
 
 
 def _run_or_fail(folder: Path, *arguments: str, settings: Mapping[str, str] | None = None) -> None:
-    # No Redis is needed to fill the database: nobody is listening there.
+    # No Redis is needed to fill the database: no server listens on this port.
     settings = {"redis.url": "redis://127.0.0.1:1", **(settings or {})}
     done = run_command(folder, *arguments, settings=settings)
     assert done.returncode == 0, f"{arguments}: {done.stdout}\n{done.stderr}"
@@ -98,16 +101,16 @@ def make_data_folder(folder: Path, twins: str | None = None) -> Path:
     """Make a data folder with a database that knows twins, to be copied for each relay.
 
     Args:
-        folder: where.
-        twins: as CSV; those of `tests.support.world` unless given.
+        folder: parent of the data folder.
+        twins: twins as CSV; default: those of `tests.support.world`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     source = folder / "twins.csv"
     rows = all_twins_csv() if twins is None else twins
     source.write_text(rows)
     shutil.copytree(migrated_folder(), folder / "data")
-    # An older release took any text for a relay. Of those that are none, only a relay's own names
-    # are taken now: here all are.
+    # An older release accepted any text as a relay. Now a text that is not a name is accepted only
+    # if it is one of the relay's own names, so all of these are made its names here.
     texts = {relay for row in csv.reader(rows.splitlines()) for relay in row[3].split("_")}
     odd = " ".join(text for text in texts if not is_name(text))
     _run_or_fail(folder, "rmb_twin", "import", str(source), settings={"relay.domains": odd})
@@ -118,9 +121,9 @@ class RelayProcess:
     """One `runrelay` and its workers.
 
     Attributes:
-        redis: its server, where the test started one for it.
-        url: of the websocket, without path and token.
-        port, admin_port: of the public and the operator's listener; 0 where it has none.
+        redis: its server, if the test started one for it.
+        url: URL of the websocket, without path and token.
+        port, admin_port: ports of the public and the operator's listener; 0 without one.
     """
 
     running: list[RelayProcess] = []  # noqa: RUF012 - a register of the process, for failing tests
@@ -142,8 +145,8 @@ class RelayProcess:
     ) -> None:
         """
         Args:
-            data_template: copied; without it there are no twins in the database.
-            operator_site: a process more, which takes as long to start as a worker.
+            data_template: folder that is copied; without it there are no twins in the database.
+            operator_site: whether to run one more process, which starts as slowly as a worker.
         """
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copytree(data_template or migrated_folder(), folder / "data", dirs_exist_ok=True)
@@ -158,7 +161,7 @@ class RelayProcess:
             "redis.url": self.redis_url,
             # Tests open hundreds of connections at once from one address.
             "relay.handshakes_per_ip_per_s": "0",
-            # Two processes more for each relay: tests of federation and the chain turn it on.
+            # It adds two processes to each relay: tests of federation and the chain turn it on.
             "celery.embedded": "0",
             **(settings or {}),
         }
@@ -175,7 +178,7 @@ class RelayProcess:
         self._log_shown = 0
 
     def start(self, *, wait: bool = True) -> RelayProcess:
-        """Start it and return when `/ready` says so."""
+        """Start the relay and, if `wait`, return when it is ready."""
         with self.log_path.open("ab") as log:
             self._process = forking.Forked(
                 self._arguments,
@@ -192,7 +195,7 @@ class RelayProcess:
         return self
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Return when the relay's own listener answers `/ready` with 200."""
+        """Wait until `/ready` answers with 200 and all workers have sent a heartbeat."""
         assert self._process is not None
         deadline = time.monotonic() + timeout_s
         while True:
@@ -209,12 +212,12 @@ class RelayProcess:
 
     @property
     def pid(self) -> int:
-        """The supervisor's."""
+        """Process id of the supervisor."""
         assert self._process is not None
         return self._process.pid
 
     def get(self, path: str, *, admin: bool = False) -> tuple[int, str]:
-        """GET over HTTP: status and body."""
+        """Send a GET request; return status and body."""
         port = self.admin_port if admin else self.port
         assert port, "started without the operator site"
         # The first request of an operator site imports its pages: seconds on a loaded machine.
@@ -227,7 +230,7 @@ class RelayProcess:
             connection.close()
 
     def metrics(self) -> dict[str, float]:
-        """Every figure of `/metrics`: `name{label="value"}` to its sum over all processes."""
+        """Return the figures of `/metrics`: `name{label="value"}` to the sum over all processes."""
         status, text = self.get("/metrics")
         assert status == 200, text
         figures: dict[str, float] = {}
@@ -239,7 +242,7 @@ class RelayProcess:
         return figures
 
     def counted(self, name: str, **labels: str) -> float:
-        """Sum of a metric over every sample that has these labels (others are summed over)."""
+        """Return the sum of a metric over all samples with these labels, whatever their others."""
         wanted = {f'{label}="{value}"' for label, value in labels.items()}
         total = 0.0
         for key, value in self.metrics().items():
@@ -249,18 +252,18 @@ class RelayProcess:
         return total
 
     def database_path(self) -> Path:
-        """The SQLite file of its site."""
+        """Return the SQLite file of its site."""
         (path,) = (self.folder / "data").glob("*.sqlite3")
         return path
 
     def worker_pids(self) -> dict[str, int]:
-        """Boot id to process id of the workers that gave a heartbeat."""
+        """Return boot id and process id of the workers that have sent a heartbeat."""
         return {boot: int(fields["pid"]) for boot, fields in self.worker_hashes().items()}
 
     def worker_hashes(self) -> dict[str, dict[str, str]]:
-        """Boot id to heartbeat of the workers whose process exists."""
+        """Return boot id and heartbeat of the workers whose process exists."""
         found = {}
-        # Not through a proxy that a test put between the relay and Redis.
+        # Ask Redis directly, not through a proxy that a test put before it.
         url = self.redis.url if self.redis is not None else self.redis_url
         client = redis.Redis.from_url(
             url, decode_responses=True, socket_timeout=60, driver_info=None
@@ -277,13 +280,13 @@ class RelayProcess:
         return found
 
     def hang_up(self) -> None:
-        """Ask for a rolling restart."""
+        """Request a rolling restart."""
         os.kill(self.pid, signal.SIGHUP)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """Graceful stop; returns the exit code. Ends it the hard way when it does not obey.
+        """Stop gracefully, or kill the relay if it does not end in time; return the exit code.
 
-        What was logged is looked through for tokens.
+        Its log must not contain tokens or failed callbacks.
         """
         process = self._process
         if process is None:
@@ -293,7 +296,7 @@ class RelayProcess:
             try:
                 process.wait(timeout_s)
             except subprocess.TimeoutExpired:
-                # The workers notice that their supervisor is gone.
+                # The workers notice that their supervisor has ended.
                 process.kill()
                 process.wait()
         self._process = None
@@ -314,11 +317,11 @@ class RelayProcess:
         psutil.wait_procs(family, timeout=STOP_TIMEOUT_S)
 
     def log(self) -> str:
-        """All output so far."""
+        """Return all output so far."""
         return self.log_path.read_text(errors="replace")
 
     def show_new_log(self) -> None:
-        """Print what was logged since the last call: pytest shows it when the test failed."""
+        """Print what was logged since the last call: pytest shows it if the test failed."""
         text = self.log()
         if text[self._log_shown :]:
             print(f"--- log of the relay at port {self.port}\n{text[self._log_shown :]}")
@@ -326,7 +329,7 @@ class RelayProcess:
 
 
 async def heartbeats(relay: RelayProcess, count: int) -> None:
-    """Wait until every worker began so many heartbeats; the next one begins when one is done."""
+    """Wait until every worker has begun this many heartbeats, which do not overlap."""
     assert relay.redis is not None
     for _ in range(count):
         before = relay.redis.run("HGETALL", keys.WORKERS_SEEN)
@@ -340,7 +343,7 @@ async def heartbeats(relay: RelayProcess, count: int) -> None:
 
 
 def directory(server: RedisServer) -> dict[str, tuple[int, str]]:
-    """The session directory: key text to (epoch, boot id)."""
+    """Return the session directory: key text to (epoch, boot id)."""
     entries = server.run("HGETALL", "relay:sessions")
     found = {}
     for key, value in entries.items():
@@ -350,9 +353,9 @@ def directory(server: RedisServer) -> dict[str, tuple[int, str]]:
 
 
 def published(relay: RelayProcess, series: str) -> float:
-    """Sum of a series over the heartbeats of every worker on the relay's Redis.
+    """Return the sum of a series over the heartbeats of all workers on the relay's Redis.
 
-    `/metrics` shows one worker for each slot and host: not two relays on one host.
+    `/metrics` shows one worker for each slot and host, and so not two relays on one host.
     """
     return sum(
         json.loads(fields.get("metrics", "{}")).get(series, 0.0)

@@ -1,6 +1,6 @@
 """A small RMB client for tests, on the `websockets` library.
 
-It neither reconnects nor hides anything: what the relay sends is kept as it came. Pongs answer
+It neither reconnects nor hides anything: what the relay sends is kept unchanged. Pongs answer
 `barrier`; everything else goes to `inbox` in order of arrival.
 """
 
@@ -30,9 +30,9 @@ class RmbClient:
 
     Attributes:
         key: (twin, sid) of the session.
-        inbox: payloads of binary messages that were not pongs, as (bytes, envelope).
-        pongs: every pong envelope, as it came.
-        on_message: called with each payload instead of filling `inbox`, for load tests.
+        inbox: binary messages that were not pongs, as (bytes, envelope).
+        pongs: every pong envelope received.
+        on_message: function called with each payload instead of filling `inbox`, for load tests.
         signs: whether `request` signs, as messages to other relays must be.
     """
 
@@ -70,7 +70,7 @@ class RmbClient:
             self.inbox.put_nowait((message, envelope))
 
     async def send(self, envelope: pb.Envelope) -> pb.Envelope:
-        """Send an envelope as it is; returns it."""
+        """Send an envelope unchanged; return it."""
         await self.websocket.send(envelope.SerializeToString())
         return envelope
 
@@ -101,30 +101,30 @@ class RmbClient:
         return await self.send(envelope)
 
     async def barrier(self, timeout_s: float = TIMEOUT_S) -> pb.Envelope:
-        """Envelope ping and wait for its pong: what was sent before is decided and stored."""
+        """Send an envelope ping and wait for its pong: all sent before is decided and stored."""
         ping = envelopes.ping(self.key)
         return await asyncio.wait_for(await self.start_barrier(ping), timeout_s)
 
     async def start_barrier(self, ping: pb.Envelope) -> asyncio.Future[pb.Envelope]:
-        """Send `ping` now; the future holds its pong, or a ConnectionError."""
+        """Send `ping` now; return a future of its pong, or of a ConnectionError."""
         pong: asyncio.Future[pb.Envelope] = asyncio.get_running_loop().create_future()
-        # A test that gives up on a cut connection must not be told "exception never retrieved".
+        # A test that gives up on a cut connection must not cause "exception never retrieved".
         pong.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._barriers[ping.uid] = pong
         await self.send(ping)
         return pong
 
     async def receive(self, timeout_s: float = TIMEOUT_S) -> pb.Envelope:
-        """The next envelope that is no pong.
+        """Return the next envelope that is not a pong.
 
         Raises:
-            ConnectionError: the relay closed, and nothing was left.
-            TimeoutError: nothing came in time.
+            ConnectionError: The relay closed, and no envelope was left.
+            TimeoutError: No envelope arrived in time.
         """
         return (await self._next(timeout_s))[1]
 
     async def receive_bytes(self, timeout_s: float = TIMEOUT_S) -> bytes:
-        """As `receive`, but the bytes as they came."""
+        """Do the same as `receive`, but return the bytes received."""
         return (await self._next(timeout_s))[0]
 
     async def _next(self, timeout_s: float) -> tuple[bytes, pb.Envelope]:
@@ -146,27 +146,27 @@ class RmbClient:
             getting.cancel()
 
     async def receive_many(self, count: int, timeout_s: float = TIMEOUT_S) -> list[pb.Envelope]:
-        """The next `count` envelopes, `timeout_s` for all of them."""
+        """Return the next `count` envelopes, within `timeout_s` for all of them."""
         async with asyncio.timeout(timeout_s):
             return [await self.receive(timeout_s) for _ in range(count)]
 
     def close_state(self) -> tuple[int | None, str | None]:
-        """Code and reason of the closing handshake, as far as they are known."""
+        """Return code and reason of the closing handshake, as far as they are known."""
         return self.websocket.close_code, self.websocket.close_reason
 
     async def closed(self, timeout_s: float = TIMEOUT_S) -> tuple[int | None, str | None]:
-        """Wait until the connection ended; code and reason (1006 and "" without close frame)."""
+        """Wait for the connection's end; return code and reason (1006, "" without close frame)."""
         await asyncio.wait_for(asyncio.shield(self._reader), timeout_s)
         await asyncio.wait_for(self.websocket.wait_closed(), timeout_s)
         return self.close_state()
 
     @property
     def open(self) -> bool:
-        """Whether no end of the connection was seen."""
+        """Whether the connection has not ended, as far as the client knows."""
         return not self._reader.done()
 
     def stop_reading(self) -> None:
-        """Leave what comes in the kernel: TCP's window fills up."""
+        """Leave received data in the kernel: TCP's window fills up."""
         self.websocket.transport.pause_reading()
 
     def resume_reading(self) -> None:
@@ -174,7 +174,7 @@ class RmbClient:
         self.websocket.transport.resume_reading()
 
     async def close(self, code: int = 1000) -> None:
-        """Closing handshake, then the end."""
+        """Close the connection with a closing handshake."""
         await self.websocket.close(code)
         await self._reader
 
@@ -188,13 +188,13 @@ class RmbClient:
 async def connect(
     url: str, twin: Twin, sid: str | None = None, *, token: str | None = None, **options: Any
 ) -> RmbClient:
-    """Sign in; the caller closes. `options` go to `websockets.connect`.
+    """Sign in; the caller closes. `options` are passed to `websockets.connect`.
 
     Args:
-        url: of the relay; with `stream_client.PREFIX` the session is carried by a stream.
+        url: URL of the relay; with `stream_client.PREFIX` the session is carried by a stream.
 
     Raises:
-        websockets.exceptions.InvalidStatus: the relay answered no.
+        websockets.exceptions.InvalidStatus: The relay refused.
     """
     from tests.support import stream_client  # which makes an `RmbClient` of a stream
 
@@ -217,7 +217,7 @@ async def connect(
 
 @contextlib.asynccontextmanager
 async def signing_session(url: str, twin: Twin, sid: str | None = None) -> AsyncIterator[RmbClient]:
-    """A session whose requests are signed."""
+    """Open a session whose requests are signed."""
     async with session(url, twin, sid) as client:
         client.signs = True
         yield client
@@ -227,7 +227,7 @@ async def signing_session(url: str, twin: Twin, sid: str | None = None) -> Async
 async def session(
     url: str, twin: Twin, sid: str | None = None, **options: Any
 ) -> AsyncIterator[RmbClient]:
-    """A signed-in session for the length of the block."""
+    """Open a signed-in session during the block."""
     client = await connect(url, twin, sid, **options)
     try:
         yield client

@@ -1,7 +1,8 @@
-"""A relay of `RelaySide`s and any number of `PeerSide`s that talk in memory.
+"""A relay of `RelaySide`s and any number of `PeerSide`s that communicate in memory.
 
-The relay here is the least one that can be: a queue per session, delivered at once when the session
-is joined. It holds no promise beyond the protocol's own, but peers can't tell it from a real one.
+The relay here is as small as possible: a queue per session, delivered at once when the session is
+joined. It keeps no promise beyond the protocol's own, but peers cannot distinguish it from a real
+one.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from tests.support.identities import TEST_DOMAIN, twin
 SessionKey = tuple[int, str | None]
 
 NOW = 1_795_218_450
-MAX_ROUNDS = 1000  # of `roundtrip`, so that an endless exchange fails instead of hanging
+MAX_ROUNDS = 1000  # bound of `roundtrip`: an endless exchange fails instead of hanging
 
 
 class MemoryRelay:
-    """Sessions, their queues, and what happened in them.
+    """Sessions, their queues, and their events.
 
     Args:
-        relays: the relays each twin lists; a number that is not in it is no twin.
+        relays: relays that each twin lists; a number that is missing is not a twin.
         admit: the limit, the same for every session.
     """
 
@@ -44,17 +45,17 @@ class MemoryRelay:
         self._admit = admit
 
     def join(self, peer: PeerSide) -> RelaySide:
-        """Connects a peer; a former connection of the same session is gone with it."""
+        """Connect a peer; it replaces an earlier connection of the same session."""
         side = RelaySide(peer.own, frozenset({TEST_DOMAIN}), self._facts, self._admit)
         self.sessions[peer.own] = (peer, side)
         return side
 
     def leave(self, peer: PeerSide) -> None:
-        """Disconnects a peer."""
+        """Disconnect a peer."""
         del self.sessions[peer.own]
 
     def exchange(self, now: int) -> bool:
-        """Carries what is waiting one step further; False when nothing was."""
+        """Carry waiting data one step further; return whether there was any."""
         moved = False
         for key, (peer, side) in list(self.sessions.items()):
             for data in peer.data_to_send():
@@ -87,7 +88,7 @@ class MemoryRelay:
 
 
 def roundtrip(relay: MemoryRelay, now: int = NOW) -> None:
-    """Lets everybody talk until nobody has anything more to say."""
+    """Exchange messages until no side has anything more to send."""
     for _ in range(MAX_ROUNDS):
         if not relay.exchange(now):
             return
@@ -102,7 +103,7 @@ def make_peer(
     look_up: Callable[[int], PeerTwin | None] | None = None,
     seed: int = 0,
 ) -> PeerSide:
-    """A peer of test twin `number`; TEST KEYS. With `sealed` False it has no encryption key."""
+    """Make a peer of test twin `number`; TEST KEYS. Unless `sealed`, it has no encryption key."""
     identity = twin(number)
     return PeerSide(
         (number, connection),
@@ -114,7 +115,7 @@ def make_peer(
 
 
 def known_twin(number: int) -> PeerTwin | None:
-    """Twins 1 to 99 exist; those from 50 on have no public key."""
+    """Look up a twin: 1 to 99 exist; those from 50 on have no public key."""
     if not 1 <= number <= 99:
         return None
     identity = twin(number)
@@ -122,7 +123,7 @@ def known_twin(number: int) -> PeerTwin | None:
 
 
 def drain(peer: PeerSide) -> list[events.PeerEvent]:
-    """All events of a peer so far."""
+    """Return all events of a peer so far."""
     drained = []
     while (event := peer.next_event()) is not None:
         drained.append(event)

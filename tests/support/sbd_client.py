@@ -1,4 +1,4 @@
-"""A bare SBD client: no pace, no keep-alive, every message to be seen."""
+"""A bare SBD client for tests: no rate limit, no keep-alive, every message visible."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class RawClient:
     """One connection.
 
     Attributes:
-        identity: its key.
-        limits: every `lbrt` it was sent.
-        idle_ms: the `lidl` it was sent.
+        identity: identity with its key.
+        limits: value of every `lbrt` that it received.
+        idle_ms: value of the `lidl` that it received.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class RawClient:
 
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[RawClient]:
-        """Connect, and do not sign in."""
+        """Connect without signing in."""
         await self._open()
         try:
             yield self
@@ -60,14 +60,14 @@ class RawClient:
         self._socket = await self._connect
 
     async def challenge(self) -> bytes:
-        """The nonce the server wants to be signed."""
+        """Return the nonce that the server wants signed."""
         while True:
             frame = await self.receive_frame()
             if isinstance(frame, frames.AuthRequest):
                 return frame.nonce
 
     async def sign_in(self) -> None:
-        """Answer the server until it is ready."""
+        """Answer the server's challenge and wait until it is ready."""
         await self.send(frames.auth_response(self.identity.sign(await self.challenge())))
         while True:
             frame = await self.receive_frame()
@@ -77,11 +77,11 @@ class RawClient:
                 return
 
     async def send(self, message: bytes | str | list[bytes]) -> None:
-        """Send a websocket message; a list: its fragments."""
+        """Send a websocket message, or one in fragments if a list is given."""
         await self._socket.send(message)
 
     def write(self, data: bytes) -> None:
-        """Send bytes that may be no frame."""
+        """Send bytes that need not be a frame."""
         self._socket.transport.write(data)
 
     async def ping(self) -> None:
@@ -99,7 +99,7 @@ class RawClient:
         await self.send(frames.forward(key, payload))
 
     async def receive_frame(self) -> frames.FromServer:
-        """The next message, of whatever kind."""
+        """Return the next message, of any kind."""
         async with asyncio.timeout(ANSWER_S):
             message = await self._socket.recv()
         assert isinstance(message, bytes)
@@ -109,7 +109,7 @@ class RawClient:
         return frame
 
     async def receive(self) -> frames.Forward:
-        """The next packet; new limits may come before it."""
+        """Return the next packet; new limits may precede it."""
         while True:
             frame = await self.receive_frame()
             if isinstance(frame, frames.Forward):
@@ -117,7 +117,7 @@ class RawClient:
             assert isinstance(frame, frames.LimitByteNanos), frame
 
     async def ended(self) -> int | None:
-        """Wait for the end; returns the code of the close frame, None: there was none."""
+        """Wait for the end; return the code of the close frame, or None without one."""
         try:
             while True:
                 frame = await self.receive_frame()

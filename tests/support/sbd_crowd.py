@@ -1,4 +1,4 @@
-"""Many SBD clients at little cost: a socket each, and what little of the protocol they need."""
+"""Many SBD clients at little cost: one socket each, and the minimum of the protocol."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Member(asyncio.Protocol):
     """One connection.
 
     Attributes:
-        limits: how many `lbrt` it was sent.
-        ready: it has signed in.
-        ended: its connection has.
+        limits: number of `lbrt` messages that it received.
+        ready: whether it has signed in.
+        ended: whether its connection has ended.
     """
 
     identity: Identity
@@ -83,13 +83,13 @@ class Member(asyncio.Protocol):
 async def crowd(
     port: int, numbers: range, *, signs: bool = True, addresses: int = 1
 ) -> AsyncIterator[list[Member]]:
-    """Open connections, `AT_ONCE` at a time, and end them without ado.
+    """Open connections, `AT_ONCE` at a time, and abort them at the end.
 
     Args:
-        port: on loopback.
-        numbers: of their keys.
-        signs: they finish their handshakes.
-        addresses: that they come from.
+        port: port on loopback.
+        numbers: numbers from which their keys are derived.
+        signs: whether they finish their handshakes.
+        addresses: number of source addresses.
     """
     loop = asyncio.get_running_loop()
     members = [Member(Identity(number), signs) for number in numbers]

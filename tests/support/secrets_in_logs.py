@@ -1,4 +1,4 @@
-"""No log ever holds a token: every relay's log is looked through at its end."""
+"""Check that no log contains a token: every relay's log is searched when it stops."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PATTERNS: Final = {
 
 
 def assert_none(log: str) -> None:
-    """Fail when something in it must not be."""
+    """Fail if the log contains a secret."""
     for what, pattern in PATTERNS.items():
         found = pattern.search(log)
         assert found is None, (

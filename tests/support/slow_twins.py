@@ -1,4 +1,4 @@
-"""A source of twins that answers when a test wants it to, and requests of the twins it knows."""
+"""A source of twins that answers when a test allows it, and requests of the twins it knows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support import identities
 
 
 class SlowTwins:
-    """Knows some twins, and answers when it is told to."""
+    """Source that knows the test twins, and answers once `answering` is set."""
 
     def __init__(self) -> None:
         self.answering = asyncio.Event()

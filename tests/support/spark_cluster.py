@@ -1,4 +1,4 @@
-"""A real standalone cluster of Spark on loopback: a master and workers, each a process."""
+"""A real standalone cluster of Spark on loopback: a master and workers, one process each."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _NO_PORT = ("--webui-port", "0")
 _OPTIONS = " ".join(
     (
         *classes.options(classes.path()),
-        "-Dspark.master.rest.enabled=false",  # takes jobs of anybody on port 6066 otherwise
+        "-Dspark.master.rest.enabled=false",  # it would accept jobs of any client on port 6066
     )
 )
 
 
 class SparkCluster:
-    """Started on entry, killed on exit.
+    """Cluster that is started on entry and ended on exit.
 
     Attributes:
-        master: its address, `spark://127.0.0.1:port`.
-        workers: their processes; executors are their children.
+        master: URL of the master, `spark://127.0.0.1:port`.
+        workers: processes of the workers; executors are their children.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class SparkCluster:
 
     @property
     def pids(self) -> list[int]:
-        """All its processes but the executors."""
+        """Ids of all its processes except the executors."""
         return [process.pid for process in self._processes]
 
     def _start(self, name: str, program: str, *arguments: str) -> subprocess.Popen[bytes]:
@@ -104,7 +104,7 @@ class SparkCluster:
         return self._folder / f"{name}.log"
 
     def _stop(self) -> None:
-        """The workers go first, in peace: so they end their executors."""
+        """Terminate the workers first, so that they end their executors."""
         for process in reversed(self._processes):
             process.terminate()
             try:

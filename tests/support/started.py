@@ -1,4 +1,4 @@
-"""Relays started as an operator does, from a command line, and what can be asked of them."""
+"""Relays started from a command line, as an operator does, and queries about them."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Started:
     ) -> None:
         """
         Args:
-            module: start `rmb-relay`, not `runrelay`.
-            own_start: start it from a command line, and do not fork it; `module` does so too.
-            celery: with its Celery workers.
-            fresh: nothing is there yet; else the database has its tables.
-            settings: more of them, from the environment.
+            module: whether to start `rmb-relay`, not `runrelay`.
+            own_start: whether to start it from a command line, not by forking; `module` implies it.
+            celery: whether to run its Celery workers.
+            fresh: whether to start without a database; otherwise there is one with its tables.
+            settings: further settings, from the environment.
         """
         self.folder = folder
         self.data_dir = folder / "data"
@@ -76,11 +76,11 @@ class Started:
                 self.process = Forked(["runrelay", *arguments], **options)
 
     def output(self) -> str:
-        """What this start wrote so far."""
+        """Return what this start has written so far."""
         return self._log_path.read_bytes()[self.since :].decode()
 
     async def ready(self) -> Started:
-        """Wait for the line that says so."""
+        """Wait for the line that reports that the relay is ready."""
 
         def said() -> bool:
             assert self.process.poll() is None, self.output()
@@ -92,16 +92,16 @@ class Started:
         return self
 
     def runtime(self) -> dict[str, Any]:
-        """What an embedded relay tells other programs."""
+        """Return what an embedded relay publishes for other programs."""
         found: dict[str, Any] = json.loads((self.data_dir / "runtime.json").read_text())
         return found
 
     def descendants(self) -> list[int]:
-        """Every process below this one."""
+        """Return the ids of all its descendants."""
         return descendants(self.process.pid)
 
     def stop(self) -> int:
-        """Ask it to stop; returns the exit code. Nobody may have to be killed for it."""
+        """Terminate the relay; return the exit code. It must not have had to kill a child."""
         self.process.terminate()
         code = self.process.wait(STOP_TIMEOUT_S)
         assert "was killed" not in self.output()
@@ -109,7 +109,7 @@ class Started:
 
 
 def make_tables(data_dir: Path) -> None:
-    """Give a data folder a database with its tables, unless it is there already."""
+    """Create a data folder whose database has its tables, unless the database exists."""
     data_dir.mkdir(mode=0o700, exist_ok=True)
     database = data_dir / DATABASE
     if not database.exists():
@@ -117,7 +117,7 @@ def make_tables(data_dir: Path) -> None:
 
 
 def exists(pid: int) -> bool:
-    """Whether a process runs; one that ended and was not reaped does not."""
+    """Check whether a process runs; one that ended and was not reaped does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -125,7 +125,7 @@ def exists(pid: int) -> bool:
 
 
 def embedded(*more: str) -> list[str]:
-    """Arguments of an embedded start on free ports."""
+    """Return the arguments of an embedded start on free ports."""
     return [
         "--embedded",
         *("--listen", f"127.0.0.1:{free_port()}"),
@@ -135,7 +135,7 @@ def embedded(*more: str) -> list[str]:
 
 
 def plain(redis_url: str, *more: str) -> list[str]:
-    """Arguments of a bare start on free ports."""
+    """Return the arguments of a start without embedded servers, on free ports."""
     return [
         *("--domain", "localhost", "--twins", "registry", "--redis", redis_url),
         *("--listen", f"127.0.0.1:{free_port()}", "--admin-listen", "none"),
@@ -144,7 +144,7 @@ def plain(redis_url: str, *more: str) -> list[str]:
 
 
 async def get(url: str) -> tuple[int, bytes]:
-    """Status and body of an HTTP answer."""
+    """Send a GET request; return status and body."""
     host, _, port = url.partition("://")[2].partition("/")[0].rpartition(":")
     reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
     path = "/" + url.partition("://")[2].partition("/")[2]

@@ -21,13 +21,13 @@ from tests.support.identities import Twin
 from tests.support.rmb_client import RmbClient
 
 PREFIX = "streams+"
-"""Of the URL of a relay whose sessions shall each be the only stream of a connection."""
+"""Prefix of the URL of a relay, so that each session is the only stream of a connection."""
 BOUNDS = MuxBounds(stream_bytes=64 * 1024)
 TEXTS = {end.close_code: end.text for end in SESSIONS.values()}
 
 
 class StreamWebsocket:
-    """A stream as `RmbClient` uses a websocket; also the websocket's transport."""
+    """A stream with the interface of a websocket that `RmbClient` uses; also its transport."""
 
     def __init__(self, stream: MuxStream, reader: MessageReader, early: list[bytes]) -> None:
         self.stream = stream
@@ -40,7 +40,7 @@ class StreamWebsocket:
         self._may_read = asyncio.Event()
         self._may_read.set()
         self._ended = asyncio.Event()
-        self.connection = contextlib.AsyncExitStack()  # that ends with the stream
+        self.connection = contextlib.AsyncExitStack()  # connection that ends with the stream
 
     async def send(self, message: bytes) -> None:
         try:
@@ -93,7 +93,7 @@ class StreamWebsocket:
 
 @contextlib.asynccontextmanager
 async def connection(url: str, **options: Any) -> AsyncIterator[MuxSession]:
-    """A connection for streams, for the length of the block."""
+    """Open a connection for streams during the block."""
     async with connect(f"{url}/streams", bounds=BOUNDS, **options) as mux:
         yield mux
 
@@ -101,10 +101,10 @@ async def connection(url: str, **options: Any) -> AsyncIterator[MuxSession]:
 async def sign_in(
     mux: MuxSession, twin: Twin, sid: str | None = None, *, token: str | None = None
 ) -> RmbClient:
-    """Sign in on a stream of its own.
+    """Sign in on a new stream.
 
     Raises:
-        InvalidStatus: the relay answered no.
+        InvalidStatus: The relay refused.
     """
     stream = await mux.open_stream()
     text = twin.token(sid) if token is None else token
@@ -129,7 +129,7 @@ async def sign_in(
 async def session(
     mux: MuxSession, twin: Twin, sid: str | None = None, *, token: str | None = None
 ) -> AsyncIterator[RmbClient]:
-    """A signed-in session for the length of the block."""
+    """Open a signed-in session during the block."""
     client = await sign_in(mux, twin, sid, token=token)
     try:
         yield client
@@ -140,7 +140,7 @@ async def session(
 async def connect_alone(
     url: str, twin: Twin, sid: str | None, *, token: str | None = None
 ) -> RmbClient:
-    """Sign in on the only stream of a connection, which ends with it."""
+    """Sign in on the only stream of a connection; the connection ends with the stream."""
     stack = contextlib.AsyncExitStack()
     try:
         mux = await stack.enter_async_context(connection(url))

@@ -1,4 +1,4 @@
-"""A small relay of streams: it knows what is in the token, and what the test tells it."""
+"""A small relay of streams, which knows only the tokens and what the test specifies."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Accepted:
     """A session at the relay.
 
     Attributes:
-        token: it signed in with.
-        received: messages that came.
-        reading: cleared to read nothing more.
+        token: token with which it signed in.
+        received: messages received.
+        reading: cleared to stop reading.
     """
 
     def __init__(self, stream: MuxStream, token: str) -> None:
@@ -47,21 +47,21 @@ class Accepted:
         await self.stream.write(framed(messages))
 
     def close(self, code: int) -> None:
-        """End it as the relay does."""
+        """End the session as the relay does."""
         self.stream.abort(code)
         self.stream.cancel(code)
 
 
 class StreamRelay:
-    """The server's side.
+    """The relay.
 
     Attributes:
-        url: of it.
-        paths: of the handshakes.
-        answer: gives what a sign-in is answered with, from its token.
-        sessions: those there are, by token.
+        url: its URL.
+        paths: paths of the handshakes.
+        answer: function that returns the answer to a sign-in, from its token.
+        sessions: present sessions by token.
         sign_ins: all tokens, in order.
-        at_once: most sign-ins that waited for an answer at a time.
+        at_once: largest number of sign-ins that waited for an answer at a time.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class StreamRelay:
         self._asking = 0
 
     async def serve(self, stream: MuxStream) -> None:
-        """Be the relay of one stream."""
+        """Serve one stream as a relay does."""
         self._asking += 1
         self.at_once = max(self.at_once, self._asking)
         reader = MessageReader(MAX_BYTES)
@@ -108,7 +108,7 @@ class StreamRelay:
             session.ended = True
 
     async def take(self, session: Accepted, message: bytes) -> None:
-        """Take a message of a session."""
+        """Handle a message of a session."""
         session.received.append(message)
 
     def cut(self) -> None:
@@ -120,10 +120,10 @@ class StreamRelay:
 
 
 class RoutingRelay(StreamRelay):
-    """One that brings envelopes from twin to twin; each has one session.
+    """Relay that forwards envelopes between twins, each of which has one session.
 
     Attributes:
-        twins: the sessions there are, by twin.
+        twins: present sessions by twin.
     """
 
     def __init__(self) -> None:
@@ -177,15 +177,11 @@ class _Wire(WSListener):
         self._websocket.send_close(WSCloseCode(code), text)
         self._websocket.disconnect()
 
-    async def take(self, session: Accepted, message: bytes) -> None:
-        """Take a message of a session."""
-        session.received.append(message)
-
     def cut(self) -> None:
         self._websocket.underlying_transport.abort()
 
     def freeze(self) -> None:
-        """Read nothing more, and answer nothing."""
+        """Stop reading, and so answer nothing."""
         self._websocket.underlying_transport.pause_reading()
 
 

@@ -1,7 +1,7 @@
-"""Servers of a test's own on asyncio's streams, of which nothing is left when they end.
+"""Servers on asyncio's streams, run by a test, that leave nothing behind when they end.
 
-A connection that `asyncio.start_server` accepts belongs to nobody: what is open when a test ends is
-an error in whichever test the collector runs in next.
+No object owns the connections that `asyncio.start_server` accepts: one that is still open when a
+test ends causes an error in whichever test the garbage collector runs in next.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ConnectionHandler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Await
 
 
 class StreamServer:
-    """Gives each connection to a handler, and closes it when that is through."""
+    """Server that passes each connection to a handler, and closes it when the handler returns."""
 
     def __init__(self, handler: ConnectionHandler) -> None:
         self._handler = handler
@@ -25,19 +25,19 @@ class StreamServer:
     async def start(
         self, hosts: str | Sequence[str] = "127.0.0.1", port: int = 0, **options: Any
     ) -> None:
-        """Listen; `options` are further ones of `asyncio.start_server`."""
+        """Listen; `options` are passed to `asyncio.start_server`."""
         where = () if "sock" in options else (hosts, port)
         self._server = await asyncio.start_server(self._accept, *where, **options)
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Port on which it listens."""
         assert self._server is not None
         found: int = self._server.sockets[0].getsockname()[1]
         return found
 
     async def stop(self) -> None:
-        """Stop listening and cut every connection: nobody is there any more."""
+        """Stop listening and cut every connection."""
         if self._server is None:
             return
         server, self._server = self._server, None
@@ -50,9 +50,9 @@ class StreamServer:
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._server is None:
-            writer.transport.abort()  # it was on its way when the server stopped
+            writer.transport.abort()  # it arrived while the server stopped
             return
-        # No coroutine: one that is cancelled before its first step would never see its writer.
+        # Not a coroutine: if cancelled before its first step, it would never close its writer.
         self._serving[asyncio.create_task(self._serve(reader, writer))] = writer
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -69,7 +69,7 @@ class StreamServer:
 async def stream_server(
     handler: ConnectionHandler, host: str = "127.0.0.1", port: int = 0, **options: Any
 ) -> AsyncIterator[StreamServer]:
-    """A server for the length of the block; arguments as of `StreamServer.start`."""
+    """Run a server during the block; the arguments are those of `StreamServer.start`."""
     server = StreamServer(handler)
     await server.start(host, port, **options)
     try:

@@ -1,8 +1,8 @@
 """A TCP proxy that misbehaves on demand: stalls a direction, cuts, resets, delays.
 
-It works on bare sockets, not on streams, so that a stalled direction really stops reading: what
-the peer wrote then sits in the kernels, and `ProxiedConnection.arrived` says which bytes had
-reached us, that is: which the peer's TCP saw acknowledged.
+It works on bare sockets, not on streams, so that a stalled direction really stops reading: what the
+peer wrote then stays in the kernels, and `ProxiedConnection.arrived` returns the bytes that had
+reached the proxy, that is, those that the peer's TCP saw acknowledged.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ LINGER_RESET = struct.pack("ii", 1, 0)  # close() sends RST instead of FIN
 
 
 class Direction(enum.Enum):
-    """Which way bytes go."""
+    """Direction in which bytes pass."""
 
     TO_SERVER = "to server"
     TO_CLIENT = "to client"
 
 
 class CutError(Exception):
-    """The interceptor asked for the connection's end."""
+    """Raised when the interceptor has cut the connection."""
 
 
-# Called with each chunk before it is passed on; a number says "pass so many, then cut".
+# Called with each chunk before it is passed on; returns the number of bytes to pass before the
+# connection is cut, or None to pass all.
 Interceptor = Callable[["Flow", bytes], int | None]
 
 
@@ -48,16 +49,16 @@ class Flow:
     _open: asyncio.Event = field(default_factory=asyncio.Event)
 
     def stall(self) -> None:
-        """Stop passing bytes: at most the chunk under way is still taken from the kernel."""
+        """Stop passing bytes; at most the chunk in progress is still read from the kernel."""
         self._open.clear()
 
     def resume(self) -> None:
-        """Go on passing bytes."""
+        """Continue passing bytes."""
         self._open.set()
 
     @property
     def stalled(self) -> bool:
-        """Whether bytes stay where they are."""
+        """Whether no bytes are passed."""
         return not self._open.is_set()
 
     async def run(self, proxy: TcpProxy) -> None:
@@ -81,7 +82,7 @@ class Flow:
             await loop.sock_sendall(self.sink, data)
             self.passed_bytes += len(data)
             if keep is not None:
-                # An ordinary close behind the last byte, so that it arrives; RST the other way.
+                # Close normally after the last byte, so that it arrives; the other side gets a RST.
                 self.sink.close()
                 raise CutError
 
@@ -102,7 +103,7 @@ class ProxiedConnection:
         self.to_client = Flow(self, Direction.TO_CLIENT, self.server, self.client)
 
     def flow(self, direction: Direction) -> Flow:
-        """The half of this connection that goes one way."""
+        """Return the flow of this connection in one direction."""
         return self.to_server if direction is Direction.TO_SERVER else self.to_client
 
     def reset(self) -> None:
@@ -111,9 +112,9 @@ class ProxiedConnection:
             task.cancel()
 
     def arrived(self, direction: Direction) -> bytes:
-        """What had reached us but was not passed on, the kernel's buffer included.
+        """Return the bytes that arrived but were not passed on, the kernel's buffer included.
 
-        It is only looked at: taking it would open the window and let more come.
+        They are only peeked at: reading them would open the window and let more arrive.
         """
         flow = self.flow(direction)
         assert flow.stalled, "only a stalled flow leaves its bytes behind"
@@ -124,15 +125,15 @@ class ProxiedConnection:
 
 
 class TcpProxy:
-    """Listens on a loopback port and passes connections on to one server.
+    """Proxy that listens on a loopback port and passes connections on to one server.
 
     Attributes:
-        port: where it listens.
-        connections: those open now, oldest first.
+        port: port on which it listens.
+        connections: open connections, oldest first.
         interceptor: see `Interceptor`; None passes everything.
-        on_ended: called with each connection that has ended.
-        delay_s: added to each chunk, both ways.
-        refusing: new connections are reset at once.
+        on_ended: function called with each connection that has ended.
+        delay_s: seconds of delay for each chunk, in both directions.
+        refusing: whether new connections are reset at once.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class TcpProxy:
         self._accepted = 0
 
     def stall(self, direction: Direction) -> None:
-        """Stop passing bytes one way on all open connections."""
+        """Stop passing bytes in one direction on all open connections."""
         for connection in self.connections:
             connection.flow(direction).stall()
 
@@ -211,7 +212,7 @@ class TcpProxy:
             connection.reset()
             try:
                 await asyncio.gather(*connection.flow_tasks, return_exceptions=True)
-            finally:  # the proxy may be closed just then
+            finally:  # also if the proxy is closed meanwhile
                 self.connections.remove(connection)
                 if self.on_ended is not None:
                     self.on_ended(connection)
@@ -236,12 +237,12 @@ def _close(end: socket.socket, *, reset: bool) -> None:
 async def tcp_proxy(
     target: tuple[str, int] | str, receive_buffer_bytes: int = 0, port: int = 0
 ) -> AsyncIterator[TcpProxy]:
-    """Run a proxy for the length of the block.
+    """Run a proxy during the block.
 
     Args:
         target: (host, port) or the path of a Unix socket.
-        receive_buffer_bytes: SO_RCVBUF towards the server, to make a stall bite early.
-        port: where it listens; 0 is a free one.
+        receive_buffer_bytes: SO_RCVBUF towards the server, so that a stall takes effect early.
+        port: port on which it listens; 0: a free one.
     """
     proxy = TcpProxy(target, receive_buffer_bytes, port)
     accepting = asyncio.create_task(proxy.accept_loop())

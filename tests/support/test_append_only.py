@@ -1,4 +1,4 @@
-"""`tests.support.append_only`: what a real server wrote, as units, through a restart."""
+"""Tests of `tests.support.append_only`: it reads a real server's writes as units."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_units_come_once_and_whole(tmp_path: Path) -> None:
                 "n", 1
             ).execute()
         (unit,) = tail.units()
-        # What is published is not data, so it is not in the file.
+        # Published messages are not data, so they are not in the file.
         assert [command[0].upper() for command in unit if command[0] != b"SELECT"] == [
             b"XADD",
             b"SET",

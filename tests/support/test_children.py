@@ -1,4 +1,4 @@
-"""Finding child processes while they come and go."""
+"""Tests of finding child processes while some start and end."""
 
 from __future__ import annotations
 

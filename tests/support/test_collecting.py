@@ -1,4 +1,4 @@
-"""What a worker of a run imports before it collects, and where garbage is sought later."""
+"""Tests of what a worker of a run imports before it collects, and of garbage collection later."""
 
 from __future__ import annotations
 

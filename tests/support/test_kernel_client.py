@@ -1,4 +1,4 @@
-"""`tests.support.kernel_client`: it accounts for all that its kernel acknowledged."""
+"""Tests of `tests.support.kernel_client`: it accounts for all that its kernel acknowledged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bookkeeper must notice each broken promise, else the fault tests prove nothing."""
+"""Tests of the ledger: it must notice each broken promise, else the fault tests prove nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The partner servers of the tests do what they say."""
+"""Tests of the partner servers: they behave as described."""
 
 from __future__ import annotations
 

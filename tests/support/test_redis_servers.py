@@ -1,4 +1,4 @@
-"""The test servers themselves: readiness, persistence through kill, pause, empty database."""
+"""Tests of the test servers: readiness, persistence through kill, pause, empty database."""
 
 from __future__ import annotations
 

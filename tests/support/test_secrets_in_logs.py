@@ -1,4 +1,4 @@
-"""The guard over all logs notices what it is there for."""
+"""Tests of the check that logs contain no secrets: it notices those that it must."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing of a stream server is left behind it."""
+"""Tests of stream servers: nothing of them is left when they end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.stream_server import stream_server
 
 @pytest.mark.parametrize("turns", range(6))
 async def test_no_connection_is_left(turns: int) -> None:
-    """However far it has come: connected only, accepted, or handed to its handler."""
+    """No connection is left in any state: only connected, accepted, or passed to its handler."""
     accepted: weakref.WeakSet[asyncio.BaseTransport] = weakref.WeakSet()
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -31,4 +31,4 @@ async def test_no_connection_is_left(turns: int) -> None:
     writer.close()
     assert asyncio.all_tasks() == before
     assert all(each.is_closing() for each in accepted)
-    gc.collect()  # an open one is warned of here, which is an error
+    gc.collect()  # a warning about an open one, which is an error, would appear here

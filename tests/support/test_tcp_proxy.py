@@ -1,4 +1,4 @@
-"""The proxy passes bytes untouched until it is told to misbehave."""
+"""Tests of the proxy: it passes bytes untouched until it is told to misbehave."""
 
 from __future__ import annotations
 

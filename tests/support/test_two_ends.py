@@ -1,4 +1,4 @@
-"""Which files the workers of a run take, and in which order."""
+"""Tests of which files the workers of a run take, and in which order."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ def test_workers_take_files_from_both_ends() -> None:
 
 
 def test_xdist_still_hands_out_files_so() -> None:
-    """The method is none of its public ones: a newer xdist may do without."""
+    """xdist has the method that `TwoEnds` overrides; it is private, and may be removed."""
     assert "_assign_work_unit" in vars(LoadScopeScheduling)

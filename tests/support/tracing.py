@@ -1,4 +1,4 @@
-"""Trace orders as the services publish them, and what was noted for them, read from Redis."""
+"""Trace orders published as the services do, and the events recorded for them in Redis."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def publish(
     sample: float = 1.0,
     events_per_s: int = 500,
 ) -> Order:
-    """Put an order in force, without the nudge that makes it quicker."""
+    """Publish an order, without the notification that would make workers follow it sooner."""
     until = time.time() + lifetime_s
     order = Order(f"{next(_numbers):08x}", kind, subject, until, sample, events_per_s)
     server.run("HSET", "relay:control", f"trace:{order.id}", order.encode())
@@ -32,7 +32,7 @@ def publish(
 
 
 async def traced(relay: RelayProcess, on: bool = True) -> None:
-    """Wait until every worker follows something, or nothing any more."""
+    """Wait until every worker traces something, or nothing any more."""
     await eventually(
         lambda: all(
             f'"relay_trace_on": {float(on)}' in fields.get("metrics", "")
@@ -43,30 +43,30 @@ async def traced(relay: RelayProcess, on: bool = True) -> None:
 
 
 def raw(server: RedisServer, order: Order) -> list[bytes]:
-    """All that was stored, byte for byte."""
+    """Return all stored events as bytes."""
     entries = server.run("XRANGE", f"relay:trace:{order.id}", "-", "+")
     return [fields[b"e"] for _, fields in entries]
 
 
 def noted(server: RedisServer, order: Order, uid: str | None = None) -> list[Event]:
-    """What was noted, of one message or of all."""
+    """Return the events recorded, of one message or of all."""
     events = [decode(each) for each in raw(server, order)]
     return [event for event in events if uid is None or event.uid == uid]
 
 
 def stages(events: list[Event]) -> list[str]:
-    """Only what happened."""
+    """Return only the stages of the events."""
     return [event.stage.value for event in events]
 
 
 def figures(server: RedisServer, order: Order) -> dict[str, int]:
-    """What was counted."""
+    """Return the counters of the order."""
     found = server.run("HGETALL", f"relay:trace:{order.id}:figures")
     return {name.decode(): int(count) for name, count in found.items()}
 
 
 async def until(server: RedisServer, order: Order, stage: str, count: int = 1) -> list[Event]:
-    """Wait until this stage was noted so often; everything that was noted then."""
+    """Wait until a stage was recorded `count` times; return all events recorded by then."""
     return await eventually(
         lambda: (found := noted(server, order)) and stages(found).count(stage) >= count and found,
         what=f"{stage} to be noted",

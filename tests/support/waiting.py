@@ -1,4 +1,4 @@
-"""Wait for states that no event announces, such as metrics and `/ready`, and for times."""
+"""Waiting for states that no event announces, such as metrics and `/ready`, and for times."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ POLL_S = 0.02
 def wait_until(
     check: Callable[[], Any], timeout_s: float = 60.0, why: Callable[[], object] = lambda: ""
 ) -> Any:
-    """Wait in a thread until `check` returns a true value, which this returns.
+    """Wait in a thread until `check` returns a true value; return that value.
 
     Args:
-        check: asked again and again.
-        timeout_s: then the test fails.
-        why: what it fails with.
+        check: function that is called repeatedly.
+        timeout_s: seconds after which the test fails.
+        why: function that returns the failure's message.
     """
     deadline = time.monotonic() + timeout_s
     while not (found := check()):
@@ -32,7 +32,7 @@ def wait_until(
 async def eventually(
     check: Callable[[], Any | Awaitable[Any]], timeout_s: float = 60.0, what: str = ""
 ) -> Any:
-    """Wait on the loop until `check` returns a true value, which this returns."""
+    """Wait on the loop until `check` returns a true value; return that value."""
     deadline = time.monotonic() + timeout_s
     while True:
         found = check()
@@ -45,7 +45,7 @@ async def eventually(
 
 
 async def fresh_window(needed_s: float) -> None:
-    """Limits count in windows of the clock: go on in one that has `needed_s` left."""
+    """Wait until the limits' window of clock time has at least `needed_s` left."""
     left = WINDOW_S - time.time() % WINDOW_S
     if left < needed_s:
         await asyncio.sleep(left + 0.1)

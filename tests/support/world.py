@@ -1,7 +1,7 @@
-"""The twins every relay of the tests knows.
+"""The twins that every relay of the tests knows.
 
-Twins below 1000 are those of the recorded tokens (released clients' own test keys); the others
-have the test keys of `tests.support.identities`.
+Twins below 1000 are those of the recorded tokens (released clients' own test keys); the others have
+the test keys of `tests.support.identities`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ VECTORS = Path(__file__).parents[1] / "interop" / "vectors"
 FIRST = 1001
 FRESH = range(FIRST, 2200)
 AWAY = range(2200, 2350)
-"""Twins that never come."""
+"""Numbers of twins that never sign in."""
 UNKNOWN = range(2350, 2900)
-"""Numbers that no twin has, below the highest known one."""
+"""Numbers below the highest known one that belong to no twin."""
 TWINS = {number: twin(number) for number in (*FRESH, *AWAY)}
 NO_RELAY_TWIN = twin(3000, "")
 ELSEWHERE_DOMAIN = "elsewhere.example"
@@ -31,25 +31,25 @@ CAPITALS_TWIN = twin(3005, TEST_DOMAIN.upper() + ".")
 UNUSABLE_TWIN = twin(3006, "wss://relay.example.com_a..b")
 HOST_DOMAIN_TWIN = twin(3007, "127.0.0.1")
 UNKNOWN_TWIN = twin(2900)  # as `UNKNOWN`
-BEYOND_TWIN = twin(399_999)  # above it
+BEYOND_TWIN = twin(399_999)  # above the highest known one
 
 _numbers = iter(FRESH)
 
 
 def fresh_twins(count: int) -> list[Twin]:
-    """Twins that no other test of this process used, so that relays can be shared."""
+    """Return twins that no other test of this process used, so that relays can be shared."""
     return [TWINS[next(_numbers)] for _ in range(count)]
 
 
 def recorded_tokens() -> list[dict[str, Any]]:
-    """Tokens with the HTTP answer of the reference relay, long-lived or hopeless."""
+    """Return tokens with the HTTP answer of the reference relay, long-lived or never valid."""
     recorded = json.loads((VECTORS / "rmb_jwts.json").read_text())
     entries = recorded["jwts"] if isinstance(recorded, dict) else recorded
     return [entry for entry in entries if entry.get("reference_status") is not None]
 
 
 def all_twins_csv() -> str:
-    """What `manage.py rmb_twin import` gets."""
+    """Return the input for `manage.py rmb_twin import`."""
     names = (PORT_DOMAIN_TWIN, URL_DOMAIN_TWIN, HOST_DOMAIN_TWIN, CAPITALS_TWIN)
     special = (NO_RELAY_TWIN, ELSEWHERE_TWIN, BOTH_TWIN, UNUSABLE_TWIN, *names)
     text = twins_csv([*TWINS.values(), *special])

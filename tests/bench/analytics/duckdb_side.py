@@ -1,8 +1,9 @@
-"""DuckDB's side: `python -m tests.bench.analytics.duckdb_side LAKE OUT MEMORY JOB`.
+"""Run one job with DuckDB: `python -m tests.bench.analytics.duckdb_side LAKE OUT MEMORY JOB`.
 
-One process for each job, which prints its seconds as JSON: DuckDB keeps no session that would have
-to be warm, and so the peak of its memory is that of the job. The queries are those the jobs are
-tested with, but for the audit's: that one is written for small and nasty data.
+Each job is a separate process, which prints its figures as JSON: DuckDB has no session that would
+have to be warmed up, and the peak of the process's memory is then that of the job. The queries are
+those that the jobs are tested with, except the one of the audit job, because the tested one is
+written for small and nasty data.
 """
 
 from __future__ import annotations
@@ -81,16 +82,16 @@ FROM dated JOIN newest ON newest.day = dated.day
 WHERE moment >= $start AND moment < $end
 GROUP BY dated.day, relay
 """
-"""One group by uid, as quick as it gets where no recorder lost anything."""
+"""Query of the audit job: one group by uid, as fast as possible if no recorder lost events."""
 
 
 def main(lake: Path, out: Path, memory: str, job: Job) -> None:
-    """Compute a job and print how long it took."""
+    """Compute a job, and print its seconds, CPU seconds and peak memory as JSON."""
     began_s, cpu_s = time.perf_counter(), time.process_time()
     connection = duckdb.connect(config={"memory_limit": memory})
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute(f"SET temp_directory = '{out}/spilled'")
-    # What Spark reads once for several tables, DuckDB does as well.
+    # If Spark reads the events once for several tables, so does DuckDB.
     chosen = f"WHERE kind IN {job.of_kinds}" if job.of_kinds else ""
     connection.execute(
         f"CREATE {'TABLE' if job.of_kinds else 'VIEW'} of_all AS "

@@ -1,4 +1,4 @@
-"""The two engines as processes: run a job, and what it cost."""
+"""Processes of the two engines, which run jobs and report what each job cost."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from tests.support.relay_process import command_environment, migrated_folder
 
 SAMPLE_S = 0.2
 TIMEOUT_S = 600.0
-"""For a job, unless a row has less time."""
+"""Maximum seconds of a job, unless the row allows less."""
 MIB = 1 << 20
 START_S = 120.0
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one run.
+    """Cost of one run of a job.
 
     Attributes:
         s: wall seconds.
-        cpu_s: of all its processes.
-        peak_mib: resident, of all its processes together.
-        disturbed: cores that others used meanwhile.
+        cpu_s: CPU seconds of all its processes.
+        peak_mib: peak resident memory of all its processes together, in MiB.
+        disturbed: mean number of cores that other programs used meanwhile.
     """
 
     s: float
@@ -47,19 +47,19 @@ class Cost:
     disturbed: float
 
     def as_json(self) -> dict[str, object]:
-        """As plain values."""
+        """Return the cost as plain values."""
         return asdict(self)
 
 
 class Duckdb:
-    """One process for each job."""
+    """DuckDB, which runs each job in a process of its own."""
 
     def __init__(self, lake: Path, folder: Path, memory: str) -> None:
         self._lake, self.out, self._memory = lake, folder / "duckdb", memory
         self.out.mkdir(parents=True, exist_ok=True)
 
     def run(self, job: str) -> Cost:
-        """Compute a job."""
+        """Compute a job and return its cost."""
         busy_s, began_s = layout.busy_s(), time.perf_counter()
         done = subprocess.run(
             [
@@ -79,7 +79,7 @@ class Duckdb:
 
 
 class Spark:
-    """One session; `processes` are those that work for it besides its own, of a cluster."""
+    """One Spark session; `processes` are those of a cluster that work for it, besides its own."""
 
     def __init__(
         self, process: subprocess.Popen[str], out: Path, processes: Sequence[int] = ()
@@ -87,7 +87,7 @@ class Spark:
         self._process, self.out, self._others = process, out, processes
 
     def run(self, job: str, timeout_s: float = TIMEOUT_S) -> Cost:
-        """Compute a job.
+        """Compute a job and return its cost.
 
         Raises:
             TargetError: Spark ended, or did not answer in time.
@@ -101,7 +101,7 @@ class Spark:
         return Cost(seconds, own_s, peak[0], others_s / seconds)
 
     def wait(self) -> None:
-        """Until it is there."""
+        """Wait until the session is ready."""
         if self._answer(START_S) != "ready\n":
             raise TargetError("Spark did not start")
 
@@ -115,7 +115,7 @@ class Spark:
         return told
 
     def _answer(self, timeout_s: float) -> str:
-        """A line; it answers one to each question, so none waits in a buffer."""
+        """Read one line. Each question has one answer, so no line can be waiting in the buffer."""
         assert self._process.stdout is not None
         if not select.select([self._process.stdout], [], [], max(timeout_s, 0.0))[0]:
             self._process.kill()
@@ -130,7 +130,7 @@ class Spark:
 
     @contextmanager
     def _peak(self) -> Iterator[list[float]]:
-        """The most memory of all its processes, looked at again and again."""
+        """Sample the memory of all processes; yield a list whose item is the peak in MiB."""
         peak = [0.0]
         over = threading.Event()
 
@@ -156,7 +156,7 @@ class Spark:
 def spark(
     master: str, lake: Path, folder: Path, memory: str, processes: Sequence[int] = ()
 ) -> Iterator[Spark]:
-    """A session for some jobs."""
+    """Run a Spark session for several jobs."""
     out = folder / "spark"
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
@@ -188,7 +188,7 @@ def spark(
 
 
 def command(job: str, lake: Path, folder: Path, master: str = "local[4]") -> float:
-    """Seconds of `rmb_analytics run`, with all that is around a job."""
+    """Run `rmb_analytics run` for a job and return the seconds it took, start included."""
     database = folder / "data" / "relay.sqlite3"
     database.parent.mkdir(mode=0o700, exist_ok=True)
     shutil.copy(migrated_folder() / database.name, database)
@@ -213,8 +213,8 @@ def command(job: str, lake: Path, folder: Path, master: str = "local[4]") -> flo
 
 
 def differing(one: Spark, other: Duckdb, table: str) -> int:
-    """How many rows of a table only one of them has."""
-    import duckdb  # it complains at the end of each process that has it, also of other rows
+    """Return the number of rows of a table that only one of the two results has."""
+    import duckdb  # not at the top: it prints a warning at the exit of every process
 
     connection = duckdb.connect(config={"memory_limit": "2GB"})
     connection.execute("SET TimeZone = 'UTC'")

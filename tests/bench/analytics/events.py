@@ -1,4 +1,4 @@
-"""The events the engines read."""
+"""Synthetic events that both engines read."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ TWINS = 200_000
 
 @contextmanager
 def made(rows: int, kept: Path | None = None) -> Iterator[Path]:
-    """A folder of the lake with about so many rows: 30 days, 720 files.
+    """Generate a lake with about this many events, over 30 days and in 720 files; yield its folder.
 
     Args:
-        rows: how many.
-        kept: a folder of such lakes, by their number of rows, where it is made if it is not there,
-            and stays; None: it goes afterwards.
+        rows: number of events.
+        kept: folder of such lakes, by their number of rows: the lake is generated there if it is
+            missing, and kept. None: the lake is deleted afterwards.
     """
     if kept is not None:
         folder = kept / f"events-{rows}"

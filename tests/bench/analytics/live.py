@@ -1,4 +1,4 @@
-"""A stream that runs, and files that come: how long until their rows are counted."""
+"""Measurement of the running stream: the time from a file's arrival until its rows are counted."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ START_S = 180.0
 WAIT_S = 60.0
 POLL_S = 0.01
 ROWS = 2_000
-"""Of a file: what a relay of 2,000 events a second writes in one."""
+"""Rows of a file: as many as a relay with 2,000 events per second writes into one."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Live:
-    """A database, a lake, and the stream between them."""
+    """A lake, a database, and the stream that reads the one and counts in the other."""
 
     def __init__(self, folder: Path) -> None:
         self._database = folder / "data" / "relay.sqlite3"
@@ -44,7 +44,7 @@ class Live:
         self._files = 0
 
     def put(self) -> int:
-        """Bring a file in whose newest event happens now; that moment."""
+        """Add a file whose newest event happens now; return that time in microseconds."""
         self._files += 1
         now_us = time.time_ns() // 1_000
         moment = datetime.fromtimestamp(now_us / 1e6, UTC)
@@ -56,7 +56,7 @@ class Live:
         return now_us
 
     def counted(self, now_us: int) -> None:
-        """Wait until events of that moment are in the database."""
+        """Wait until the events of that time are counted in the database."""
         deadline = time.monotonic() + WAIT_S
         with closing(sqlite3.connect(f"file:{self._database}?mode=ro", uri=True)) as connection:
             while True:
@@ -69,7 +69,7 @@ class Live:
                 time.sleep(POLL_S)
 
     def events(self) -> int:
-        """How many were counted."""
+        """Return the number of events counted."""
         with closing(sqlite3.connect(self._database)) as connection:
             asked = "SELECT coalesce(sum(n), 0) FROM relay_analytics_liveminute"
             return int(connection.execute(asked).fetchone()[0])
@@ -77,7 +77,7 @@ class Live:
 
 @contextmanager
 def running(folder: Path) -> Iterator[Live]:
-    """A stream that has counted its first file."""
+    """Run a stream; it has counted its first file when it is yielded."""
     live = Live(folder)
     settings = {
         "analytics.dir": str(live.lake.events.parent),
@@ -119,7 +119,7 @@ def _await_start(live: Live, process: subprocess.Popen[bytes], said: Path) -> No
 
 
 def _events(now_us: int) -> pa.Table:
-    """Rows of one second until now."""
+    """Return the rows of the second before this time."""
     rng = np.random.default_rng(now_us)
     accepted = np.arange(ROWS) % 2 == 0
     kinds = pa.array(np.where(accepted, schema.ACCEPTED, schema.DELIVERED))

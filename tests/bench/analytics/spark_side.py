@@ -1,7 +1,7 @@
-"""Spark's side: `python -m tests.bench.analytics.spark_side MASTER LAKE CACHE MEMORY`.
+"""Run jobs with Spark: `python -m tests.bench.analytics.spark_side MASTER LAKE CACHE MEMORY`.
 
-A process with one session, which lives as long as its standard input: a line `JOB OUT` is a job,
-answered by a line with its seconds. So the session is warm after the first one.
+The process has one session and ends with its standard input. Each line `JOB OUT` starts a job, and
+is answered by a line with the job's seconds; so the session is warm after the first job.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SETTINGS = {
 
 
 def main(master: str, lake: Path, cache: Path, memory: str) -> None:
-    """Answer until there is nothing more to read."""
+    """Run jobs until standard input ends."""
     local = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -45,7 +45,7 @@ def main(master: str, lake: Path, cache: Path, memory: str) -> None:
 
 
 def _compute(session: SparkSession, lake: Path, job: Job, out: Path) -> None:
-    """As `relay.analytics.runner` does it, without its ledger."""
+    """Compute a job as `relay.analytics.runner` does, without its ledger."""
     files = sorted(str(path) for path in lake.rglob("*.parquet"))
     reader = session.read.schema(schema.READ).option("basePath", str(lake / "events"))
     inputs: dict[str, DataFrame] = {"events": reader.parquet(*files)}

@@ -1,1 +1,1 @@
-"""Calls over NATS for the bench: raw and of the lattice."""
+"""Programs of the bench that call over NATS: with raw nats-py and with the lattice."""

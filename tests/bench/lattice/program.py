@@ -1,4 +1,4 @@
-"""Calls of the lattice and of raw nats-py; with the arguments `serve KIND URL` their server.
+"""Client of calls over the lattice or raw nats-py; with `serve KIND URL`, their server.
 
 Kinds: `ours` (caller and provider), `raw` (request and reply) and `actor` (a server only).
 """
@@ -39,7 +39,7 @@ def _connection(url: str) -> LatticeConnection:
 
 
 async def serve(kind: str, url: str) -> None:
-    """Serve until stdin ends; prints a line when ready."""
+    """Serve until stdin ends; print a line when ready."""
     if kind == "raw":
         client = await nats.connect(url)
 
@@ -68,7 +68,7 @@ async def serve(kind: str, url: str) -> None:
 
 
 class Caller(Program):
-    """The client of either kind."""
+    """Client of either kind."""
 
     async def open(self, kind: str, url: str) -> None:
         """Connect."""

@@ -1,7 +1,7 @@
-"""Rows about the jobs: Spark beside DuckDB on the same files, and what a start costs.
+"""Rows about the jobs: Spark and DuckDB on the same files, and the cost of a start.
 
-Nothing is pinned: both engines may use every core. They run one after the other, again and again,
-and a ratio is the median of the ratios of neighbours.
+Nothing is pinned: both engines may use every core. They run alternately, several times, and a
+ratio is the median of the ratios of neighbouring runs.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ MUST: dict[str, tuple[float | None, float | None]] = {
     "audit": (4.0, 3.0),
     "lattice": (None, None),
 }
-"""Times DuckDB's time: must, goal. As it was measured on 50 million rows; few of them are of the
-lattice, so opening files takes most of its time."""
+"""Bounds, as multiples of DuckDB's time: must, goal. They follow from measurements of 50 million
+rows; few of these are of the lattice, so opening files takes most of its time.
+"""
 
 JUDGED_ROWS = 40_000_000
-"""Of fewer, Spark's time is opening files and starting tasks."""
+"""Fewest rows that are judged; with fewer, Spark mostly opens files and starts tasks."""
 
 MEMORY_MIB = 6.5 * 1024
 SPARK_MEMORY = "4g"
@@ -50,17 +51,19 @@ COLD_JOB = "audit"
 WHOLE_ROWS = 1_000_000
 
 CLUSTER_EVENTS = 1_000_000
-"""At most, unless `--events` says more: on two cores 5 million take roll-up more than its share."""
+"""Maximum number of events unless `--events` chose more: with 5 million on two cores, roll-up would
+take more than its share of the time.
+"""
 
 CLUSTER_S = 480.0
-"""For all jobs on a cluster and beside it; events and starts come on top."""
+"""Seconds for all jobs, on the cluster and in one process, besides making events and starting."""
 
 FILES = 120
 WARM_UP_FILES = 10
 
 
 def jobs(bench: Bench) -> Row:
-    """Each job in a warm session beside DuckDB."""
+    """Measure each job in a warm session, and with DuckDB."""
     runs = min(bench.runs, MOST_RUNS)
     judged = bench.events >= JUDGED_ROWS
     figures: list[Figure] = []
@@ -99,7 +102,7 @@ def jobs(bench: Bench) -> Row:
 
 
 def growth(bench: Bench) -> Row:
-    """The same jobs on a tenth of the events and on all of them."""
+    """Measure the same jobs on a tenth of the events and on all of them."""
     figures = []
     seconds: list[dict[str, float]] = []
     for rows in (bench.events // 10, bench.events):
@@ -108,7 +111,7 @@ def growth(bench: Bench) -> Row:
             tempfile.TemporaryDirectory(prefix="rmbb-") as name,
             spark("local[4]", lake, Path(name), SPARK_MEMORY) as ours,
         ):
-            for job in MUST:  # the first of a session pays for all
+            for job in MUST:  # warm up: the first run of a session is slower
                 ours.run(job)
             seconds.append({job: ours.run(job).cpu_s for job in MUST})
     for job in MUST:
@@ -120,7 +123,7 @@ def growth(bench: Bench) -> Row:
 
 
 def cold(bench: Bench) -> Row:
-    """The whole command, with a Spark that has to start, beside the same in a warm session."""
+    """Measure the whole command, Spark's start included, and the same job in a warm session."""
     warm_s, command_s = [], []
     with (
         events.made(bench.events, bench.events_in) as lake,
@@ -142,7 +145,7 @@ def cold(bench: Bench) -> Row:
 
 
 def whole(bench: Bench) -> Row:
-    """All jobs by one command, with a Spark that has to start."""
+    """Measure one command that starts Spark and runs all jobs."""
     with (
         events.made(WHOLE_ROWS, bench.events_in) as lake,
         tempfile.TemporaryDirectory(prefix="rmbb-") as name,
@@ -155,9 +158,9 @@ def whole(bench: Bench) -> Row:
 
 
 def clustered(bench: Bench) -> Row:
-    """Two workers of two cores beside four threads of one process.
+    """Compare two workers of two cores with four threads of one process.
 
-    Each job runs once in either to warm up, and then in turns as often as there is time for.
+    Each job runs once in either to warm up, and then alternately as often as there is time for.
     """
     figures = []
     rows = bench.events_at_most(CLUSTER_EVENTS)
@@ -191,15 +194,15 @@ def clustered(bench: Bench) -> Row:
 def _in_turns(
     one: Spark, other: Spark, job: str, share_s: float, until_s: float, most: int
 ) -> list[tuple[Cost, Cost]]:
-    """What a job costs in two sessions, as often as its share has time for, and once at least.
+    """Return the costs of a job in two sessions: once, and more often if its share allows.
 
     Raises:
-        TargetError: the time of the whole row is over.
+        TargetError: The time of the whole row is over.
     """
     share_until_s = time.monotonic() + share_s
     found: list[tuple[Cost, Cost]] = []
     pair_s = 0.0
-    for number in range(most + 1):  # the first is to warm up
+    for number in range(most + 1):  # the first one warms up
         began_s = time.monotonic()
         if number > 1 and began_s + pair_s > share_until_s:
             break
@@ -218,7 +221,7 @@ def _in_turns(
 
 
 def stream(bench: Bench) -> Row:
-    """Files that come every second, until their rows are counted in the database."""
+    """Measure the time from the arrival of a file, one each second, until its rows are counted."""
     files = bench.many(FILES)
     waits_s = []
     with tempfile.TemporaryDirectory(prefix="rmbb-") as name, live.running(Path(name)) as lake:

@@ -1,4 +1,4 @@
-"""A row about an embedded relay that nobody uses: its start, and what all its processes take."""
+"""Row about an unused embedded relay: its start, and the memory of all its processes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.bench.figures import Figure, Row
 from tests.support.redis_servers import free_port
 
 SETTLED_S = 8.0
-"""From ready to the CPU time of the start: background work starts after that."""
+"""Seconds after ready when the CPU time of the start is read; background work starts later."""
 
 
 def idle_memory(bench: Bench) -> Row:
-    """Time and CPU time of a start in a data folder that exists, and memory at rest."""
+    """Measure time and CPU time of a start with an existing data folder, and memory at rest."""
     ready_s: list[float] = []
     cpu_s: list[float] = []
     with tempfile.TemporaryDirectory(prefix="rmbb-", ignore_cleanup_errors=True) as folder:
@@ -35,7 +35,7 @@ def idle_memory(bench: Bench) -> Row:
                 ready_s.append(needed_s)
                 cpu_s.append(layout.cpu_s(pid))
                 if run == bench.runs - 1:
-                    time.sleep(REST_S)  # the warm parent is gone then
+                    time.sleep(REST_S)  # until the warm parent has ended
                     pss = layout.shared_memory(pid)
     figures = [
         Figure("memory (PSS)", pss / 2**20, "MiB", must=200, goal=140, lower_is_better=True),
@@ -50,7 +50,7 @@ def idle_memory(bench: Bench) -> Row:
 
 @contextmanager
 def _started(folder: Path) -> Iterator[tuple[int, float]]:
-    """Run a relay in a folder; its process, and the seconds until it was ready."""
+    """Run a relay in a folder; yield its process id, and the seconds until it was ready."""
     runtime = folder / "data" / RUNTIME_FILE
     command = [
         *(sys.executable, "manage.py", "runrelay", "--embedded", "--data", str(runtime.parent)),

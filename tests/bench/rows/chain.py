@@ -1,7 +1,7 @@
-"""Row about the chain as the source of twins: a rush of look-ups beside log-ins.
+"""Row about the chain as the source of twins: many look-ups at once, beside log-ins.
 
-The node is the stand-in of `chain.devchain`, on the cores of the load generators, and answers after
-a network's time. The relay has no mirror of the chain: nobody follows it here.
+The node is the stand-in of `chain.devchain`, on the cores of the load generators, and answers with
+the delay of a network. The relay has no mirror of the chain, because no process follows it here.
 """
 
 from __future__ import annotations
@@ -28,26 +28,27 @@ from tests.support.devchain import Devchain, running_devchain
 
 UNKNOWN = 1_000
 SENDERS = 20
-"""Each connection may wait for 64 look-ups: so many have all of them under way at once."""
+"""Number of senders: each connection may wait for 64 look-ups, so all can be in progress."""
 KNOWN = 200
 ANSWER_S = 0.05
 SLOW_ANSWER_S = 1.0
 GATHERED_S = 0.3
-"""Until the relay has read all messages and asked for their twins; log-ins take less than the rest
-of `SLOW_ANSWER_S`."""
+"""Seconds until the relay has read all messages and asked for their twins; log-ins take less than
+the rest of `SLOW_ANSWER_S`.
+"""
 PUT_AT_ONCE = 1_000
 QUERY = "state_queryStorageAt"
 
 
 @dataclass
 class _Rush:
-    """One message each to many twins at once.
+    """Figures of one message each to many twins at once.
 
     Attributes:
-        log_ins_s: of the known twins meanwhile.
-        took_s: until all were decided.
-        queries: of the chain.
-        refused: messages.
+        log_ins_s: seconds that the log-ins of the known twins took meanwhile.
+        took_s: seconds until all messages were decided.
+        queries: number of chain queries.
+        refused: number of messages refused.
     """
 
     log_ins_s: float
@@ -57,7 +58,7 @@ class _Rush:
 
 
 def look_ups(bench: Bench) -> Row:
-    """Messages to twins nobody has heard of, all at once, beside log-ins of known twins."""
+    """Send messages to unknown twins, all at once, while known twins log in."""
     unknown_each = bench.many(UNKNOWN)
     numbers = iter(range(FIRST_TWIN, 1 << 31))
     senders, known = list(islice(numbers, SENDERS)), list(islice(numbers, KNOWN))
@@ -69,7 +70,7 @@ def look_ups(bench: Bench) -> Row:
         bench.relay([], {"RMB_TWINS__SOURCE": "tfchain", "RMB_SUBSTRATE__URLS": node.url}) as ours,
     ):
         rush = partial(_rush, bench, ours, node, senders, known)
-        _log_in(bench, ours, known)  # from now on they are known
+        _log_in(bench, ours, known)  # from now on the relay knows them
         for crowd, other in zip(crowds[::2], crowds[1::2], strict=True):
             alone_s.append(_log_in(bench, ours, known))
             node.set(delay_s=SLOW_ANSWER_S)
@@ -110,7 +111,7 @@ def _rush(
     twins: list[int],
     head_start_s: float = 0.0,
 ) -> _Rush:
-    """Messages to these twins, and log-ins of the known ones beside them."""
+    """Send a message to each of these twins, and let the known ones log in meanwhile."""
     with bench.generators() as generators:
         busy, calm = generators.processes
         pairs = [(senders[n % SENDERS], twin) for n, twin in enumerate(twins)]
@@ -128,7 +129,7 @@ def _rush(
 
 @contextmanager
 def _node(twins: list[int]) -> Iterator[Devchain]:
-    """A node on the load generators' cores that knows these twins."""
+    """Run a node that knows these twins, on the load generators' cores."""
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="rmbb-"))
         with on_cores(frozenset(layout().load)):
@@ -145,7 +146,7 @@ def _as_json(twin: int) -> dict[str, object]:
 
 
 def _log_in(bench: Bench, target: Target, twins: list[int]) -> float:
-    """Seconds that the sign-ins of these twins take."""
+    """Return the seconds that the sign-ins of these twins take."""
     with bench.generators(1) as generators:
         generators.all("prepare", twins=twins)
         return span_s(generators.all("stay", url=target.url, twins=twins))

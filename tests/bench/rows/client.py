@@ -1,4 +1,4 @@
-"""Round trips between two programs that use `peer.client`, beside messages through B.
+"""Round trips between two programs that use `peer.client`, compared with messages through B.
 
 Each program signs, encrypts, verifies and decrypts; the relay, its Redis and both programs share
 the two server cores.
@@ -43,12 +43,12 @@ class Pair:
     """Two programs at one relay.
 
     Attributes:
-        relay: of both.
-        caller: calls.
-        server: answers, where its command is called.
-        twin: that is called.
-        command: of it.
-        others: processes with a part in the calls.
+        relay: relay of both.
+        caller: program that calls.
+        server: program that answers, where its command is called.
+        twin: twin that is called.
+        command: command that is called.
+        others: ids of further processes that take part in the calls.
     """
 
     relay: Target
@@ -59,7 +59,7 @@ class Pair:
     others: Sequence[int] = ()
 
     def measure(self, seconds: float) -> Sample:
-        """Measure once."""
+        """Measure once and return the sample."""
         call = {"twin": self.twin, "command": self.command}
         self.caller.call("start", outstanding=OUTSTANDING, size_bytes=BODY_BYTES, **call)
         time.sleep(WARM_UP_S)
@@ -100,7 +100,7 @@ class Pair:
 
 @contextmanager
 def programs(relay: Target, sheet: Path) -> Iterator[Pair]:
-    """Start a caller and a server, with the twins of this file."""
+    """Start a caller and a server that know the twins of this file."""
     with layout.on_cores(layout.layout().server):
         caller, server = (GeneratorProcess(None, "tests.bench.client_load") for _ in range(2))
     try:
@@ -117,7 +117,7 @@ def programs(relay: Target, sheet: Path) -> Iterator[Pair]:
 
 
 def client_calls(bench: Bench) -> Row:
-    """`Client.call` to `Client.serve` through the relay."""
+    """Measure `Client.call` to `Client.serve` through the relay."""
     twins = sorted({*FIRST_ROW.twins, CALLER, SERVER})
     with (
         bench.relay(twins) as relay,

@@ -1,4 +1,4 @@
-"""How fast one process makes Parquet of what relays recorded."""
+"""Row about how fast one process converts recorded segments into Parquet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MUST_PER_S = 1_000_000
 
 
 def compaction(bench: Bench) -> Row:
-    """Segments of 64 MiB into Parquet, and the files of their hour into one."""
+    """Measure converting segments of 64 MiB into Parquet, and merging the files of their hour."""
     runs = []
     core = frozenset(sorted(layout.layout().server)[:1])
     for _ in range(bench.runs):

@@ -1,4 +1,4 @@
-"""What open pages of the console cost those who send messages."""
+"""Row about what open pages of the console cost the clients that send messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGES = 10
 
 
 def dashboards(bench: Bench) -> Row:
-    """The first row with ten overviews open, beside the same without."""
+    """Compare the first row with ten overviews open and without."""
     pages = Dashboards()
     prepared = replace(
         bench,

@@ -1,4 +1,4 @@
-"""Rows about two relays: messages that cross them, and a partner that was away.
+"""Rows about two relays: messages between them, and a partner relay that was unavailable.
 
 Everything of both relays runs on the two server cores: workers, Celery, sites and two Valkeys.
 """
@@ -37,27 +37,27 @@ SIGNED = replace(FIRST_ROW, signed_per_s=20_000)
 ONE_PAIR = pair_load(1, window=1)
 QUEUED = 100_000
 QUEUE_BOUND = 200_000
-"""Of the first relay, so that `QUEUED` messages fit whatever their number is counted at."""
+"""Bound of the first relay's outbox: `QUEUED` messages fit even if their count is overestimated."""
 DRAIN_TIMEOUT_S = 300.0
 POLL_S = 0.01
 WARM_UP_S = 5.0
 LOCAL = Load(tuple((twin + 1_000, twin + 1_002) for twin in range(1_000, 1_200, 4)), window=8)
-"""The first row again, among twins that all live on the first relay."""
+"""The load of the first row among twins that all use the first relay."""
 
 
 def crossing_signed(bench: Bench) -> Row:
-    """What the reference does too: the receiving relay checks every signature."""
+    """Measure what the reference does too: the receiving relay checks every signature."""
     targets = {"must": 0.4, "goal": 0.6}
     return _crossing(bench, "relays-signed", SIGNED, targets, "every envelope signed and checked")
 
 
 def crossing_trusted(bench: Bench) -> Row:
-    """The receiving relay believes the sending one."""
+    """Measure with a receiving relay that trusts the sending one."""
     return _crossing(bench, "relays-trusted", FIRST_ROW, {"must": 0.4}, "partner trusted")
 
 
 def crossing_single(bench: Bench) -> Row:
-    """One POST for each message, as towards a reference relay."""
+    """Measure with one POST for each message, as towards a reference relay."""
     targets = {"must": 0.15, "goal": 0.2}
     settings = federated.environment(batch="0")
     return _crossing(bench, "relays-single", SIGNED, targets, "signed, batch form off", settings)
@@ -95,14 +95,14 @@ def _crossing(
 
 
 def _warm_up(ours: Target, generators: Generators, load: Load) -> None:
-    """The first messages start the drainers, and learn what the other relay offers."""
+    """Send the first messages: they start drainers, and reveal what the partner relay offers."""
     throughput(ours, generators, load, WARM_UP_S)
 
 
 def _compare(
     bench: Bench, ours: Target, base: Target, generators: Generators, load: Load
 ) -> tuple[list[Sample], list[Sample]]:
-    """As `Bench.compare`; B carries the same bytes and nobody signs or checks them."""
+    """Measure as `Bench.compare`; B carries the same bytes without signing or checking."""
     bare = replace(load, signed_per_s=0)
     mine, theirs = side_by_side(
         [ours, base],
@@ -116,7 +116,7 @@ def _compare(
 
 
 def crossing_alone(bench: Bench) -> Row:
-    """The way of one message through two idle relays, beside its way through one."""
+    """Compare the latency of one message through two idle relays with that through one."""
     load = replace(ONE_PAIR, signed_per_s=3_000)
     local = Load(((FIRST_TWIN, FIRST_TWIN + 2),), window=1)
     twins = sorted({*load.twins, *local.twins})
@@ -154,7 +154,10 @@ def crossing_alone(bench: Bench) -> Row:
 
 
 def partner_away(bench: Bench) -> Row:
-    """Mail for a relay that is down, then comes back; local traffic before and meanwhile."""
+    """Queue messages for a relay that is down, then start it.
+
+    Local traffic is measured before, and while the messages are queued.
+    """
     load = replace(FIRST_ROW, window=1)
     messages = bench.many(QUEUED) // len(load.pairs)
     total = messages * len(load.pairs)
@@ -208,7 +211,7 @@ def partner_away(bench: Bench) -> Row:
 
 
 def _queue(first: Target, mail: Generators, load: Load, messages: int) -> None:
-    """Send to twins of the other relay, until all is stored."""
+    """Send to twins of the partner relay, until all messages are stored."""
     shares = mail.share(load.pairs)
     senders = [[sender for sender, _ in share] for share in shares]
     mail.each("connect", [{"url": first.url, "twins": twins} for twins in senders])
@@ -220,7 +223,7 @@ def _queue(first: Target, mail: Generators, load: Load, messages: int) -> None:
 
 
 def _drain(second: Target, mail: Generators, load: Load) -> int:
-    """Let the receivers read everything; how many messages went wrong."""
+    """Let the receivers read everything; return how many messages went wrong."""
     receivers = [[receiver for _, receiver in share] for share in mail.share(load.pairs)]
     accounts = mail.each(
         "drain",
@@ -233,7 +236,7 @@ def _drain(second: Target, mail: Generators, load: Load) -> int:
 
 
 def _emptied_s(first: Target) -> float:
-    """Seconds from the first message that leaves the outbox to the last."""
+    """Return the seconds from the first message that leaves the outbox to the last."""
     assert first.redis is not None
     deadline = time.monotonic() + DRAIN_TIMEOUT_S
     with first.redis.client() as client:

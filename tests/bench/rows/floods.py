@@ -1,4 +1,4 @@
-"""What the first row keeps beside hostile clients, one line for each reason to refuse them."""
+"""Rows about the first row beside hostile clients, one line for each reason to refuse them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ LIMITED_PER_MIN = 100
 HOMES = [*FIRST_ROW.twins, *FLOODERS, *FILLERS, ABSENT_TWIN, FULL_TWIN, EXPIRING_TWIN]
 ACCOUNT = "0x" + "11" * 32
 NOWHERE = "127.0.0.1:9"
-"""A relay that is not there."""
+"""Address of a relay that does not exist."""
 
 
 @dataclass(frozen=True)
 class Attack:
-    """Who floods, with what, and what the others must keep."""
+    """A flood: its kind of messages, its connections, and what the other clients must keep."""
 
     name: str
     kind: str
@@ -41,7 +41,7 @@ class Attack:
 
 
 def attacks() -> list[Attack]:
-    """One connection for each reason; many of one twin; one each of many."""
+    """Return the floods: one connection for each reason; many of one twin; of many twins."""
     found = [Attack(kind, kind, [(FLOODER, None)]) for kind in KINDS]
     many = [(FLOODER, f"s{number}") for number in range(len(FLOODERS))]
     for kind in ("unknown_twin", "source_share", "ping", "websocket_ping", "unparsable"):
@@ -53,7 +53,7 @@ def attacks() -> list[Attack]:
 
 @contextmanager
 def flooded(target: Target, attack: Attack, sent: list[dict[str, float]]) -> Iterator[None]:
-    """Run the flood beside what is done inside."""
+    """Run a flood during the block."""
     arguments = {
         "port": urlsplit(target.url).port,
         "kind": attack.kind,
@@ -67,12 +67,12 @@ def flooded(target: Target, attack: Attack, sent: list[dict[str, float]]) -> Ite
 def running_beside(
     module: str, arguments: dict[str, object], told: list[dict[str, float]]
 ) -> Iterator[None]:
-    """Run a module from when it says that it is ready until what is done inside has ended.
+    """Run a module during the block, which begins when the module has printed `ready`.
 
     Args:
-        module: takes its arguments as JSON, and tells figures when its stdin ends.
-        arguments: of it.
-        told: gets the figures.
+        module: module that takes arguments as JSON, and prints figures when its stdin ends.
+        arguments: its arguments.
+        told: list to which the figures are added.
     """
     command = [sys.executable, "-m", module, json.dumps(arguments)]
     with on_cores({layout().load[-1]}):
@@ -92,7 +92,7 @@ def running_beside(
 
 
 def beside(bench: Bench, attack: Attack, processes: int = 1) -> Row:
-    """The first row beside one flood, in turns with the same without."""
+    """Compare the first row beside one flood and without, alternately."""
     prepare = [("rmb_twin", "add", str(ELSEWHERE_TWIN), ACCOUNT, "--relays", NOWHERE)]
     if attack.kind == "limit_count":
         prepare.append(("rmb_limit", "set", str(FLOODER), str(LIMITED_PER_MIN), "1000000000"))
@@ -132,7 +132,7 @@ def _mean(sent: list[dict[str, float]], unit: str) -> float:
 
 
 def floods(bench: Bench, processes: int = 1, name: str = "floods") -> Row:
-    """All of them."""
+    """Measure the first row beside each flood."""
     rows = []
     for attack in attacks():
         rows.append(beside(bench, attack, processes))
@@ -149,5 +149,5 @@ def floods(bench: Bench, processes: int = 1, name: str = "floods") -> Row:
 
 
 def floods_two(bench: Bench) -> Row:
-    """The same with two workers."""
+    """Measure the same with two workers."""
     return floods(bench, 2, "floods-two")

@@ -1,4 +1,4 @@
-"""Round trips through the queues of two gateways, beside messages through B.
+"""Round trips through the queues of two gateways, compared with messages through B.
 
 A program pushes a request for its gateway, the service of another gateway takes it and answers, and
 the program takes the answer. Each message is signed and encrypted, verified and decrypted. Both
@@ -29,7 +29,7 @@ ASKER, SERVER = FIRST_TWIN + 6_000, FIRST_TWIN + 6_001
 COMMAND = "bench.echo"
 BODY_BYTES = 256
 SERVERS = 4
-"""Connections of the service that take requests when many are under way."""
+"""Connections of the service that take requests, if many are in progress."""
 SETTLE_TIMEOUT_S = 15.0
 
 
@@ -48,7 +48,7 @@ class World:
         return {**self.relay.roots, **self.asker.roots, **self.server.roots}
 
     def measure(self, outstanding: int, seconds: float) -> Sample:
-        """Measure once."""
+        """Measure once and return the sample."""
         self.program.call(
             "prepare",
             path=self.asker.redis.socket_path,
@@ -92,12 +92,12 @@ class World:
 
 
 def single(bench: Bench) -> Row:
-    """One request after the other: the time of all the steps."""
+    """Measure one request after the other: the latency of all steps."""
     return _row(bench, "gateway-single", 1, must=0.02, goal=0.022)
 
 
 def hundred(bench: Bench) -> Row:
-    """Many at a time: the work of all the steps."""
+    """Measure many requests at a time: the work of all steps."""
     return _row(bench, "gateway-100", 100, must=0.1, goal=0.14)
 
 

@@ -1,4 +1,4 @@
-"""Calls of the lattice beside requests of raw nats-py and through a bridge, and the monitor."""
+"""Rows about lattice calls, compared with raw nats-py, calls through a bridge, and the monitor."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ MONITOR_CHUNK = 20_000
 HOST = KeyPair.of_random(KeyKind.HOST, bytes(range(32))).public
 BRIDGE = bench_twins.FIRST_TWIN + 5_002
 BOUNDS = {100: (0.2, 0.35), 1: (0.5, 0.75)}
-"""Must and goal by calls at once."""
+"""Bounds (must, goal) by number of calls at once."""
 _COMMAND = [sys.executable, "-m", "tests.bench.lattice.program"]
 
 
 @contextmanager
 def _server(kind: str, url: str) -> Iterator[int]:
-    """Serve calls, and give the id of the process."""
+    """Serve calls, and yield the id of the process."""
     with layout.on_cores(layout.layout().server):
         server = subprocess.Popen(
             [*_COMMAND, "serve", kind, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -84,7 +84,7 @@ def _pair(kind: str, url: str) -> Iterator[GeneratorProcess]:
 
 @contextmanager
 def _bridge(relay: Target, nats_url: str, sheet: Path) -> Iterator[int]:
-    """Bridge the twins of a relay and a lattice, and give the id of the process."""
+    """Run a bridge between the twins of a relay and a lattice; yield the id of its process."""
     assert relay.redis is not None
     policy = {"name": "bench", "direction": Direction.TO_LATTICE, "per_s": 0}
     policy |= dict.fromkeys(("twins", "entities", "names"), "*")
@@ -123,7 +123,7 @@ def _bridge(relay: Target, nats_url: str, sheet: Path) -> Iterator[int]:
 
 
 def calls(bench: Bench) -> Row:
-    """Our caller and provider against raw requests."""
+    """Compare our caller and provider with raw requests."""
     figures: list[Figure] = []
     samples: dict[str, list[dict[str, Any]]] = {}
     with ExitStack() as stack:
@@ -150,7 +150,7 @@ def calls(bench: Bench) -> Row:
 
 
 def bridge(bench: Bench) -> Row:
-    """Calls of a twin through relay, bridge and NATS to an actor, beside calls to another twin."""
+    """Compare a twin's calls through bridge and NATS to an actor with calls to another twin."""
     twins = (CALLER, SERVER, BRIDGE)
     with ExitStack() as stack:
         relay = stack.enter_context(bench.relay(twins))
@@ -188,7 +188,7 @@ def bridge(bench: Bench) -> Row:
 
 
 def monitor(bench: Bench) -> Row:
-    """Honest invocations by one core, all of them judged and none of them flagged."""
+    """Measure one core judging honest invocations; none may be flagged."""
     count = bench.many(MILLION)
     target = Entity.provider(PROVIDER_KEY.public, "default", "bench:echo")
     judge = Judge("default", [CLUSTER.public])

@@ -1,4 +1,4 @@
-"""Sessions on streams beside sessions on websockets of their own: both at the relay."""
+"""Rows that compare sessions on streams with sessions on separate websockets, both at the relay."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SETTINGS = {
 
 
 def pairs(bench: Bench) -> Row:
-    """The first row's load on two connections, beside the same on a hundred websockets."""
+    """Compare the first row's load on two connections with the same on a hundred websockets."""
     with (
         bench.relay(FIRST_ROW.twins, SETTINGS) as relay,
         bench.generators() as generators,
@@ -38,7 +38,7 @@ def pairs(bench: Bench) -> Row:
 
 
 def idle(bench: Bench) -> Row:
-    """Memory of idle sessions, and sign-ins, beside the same on websockets."""
+    """Compare the memory of idle sessions, and sign-ins, with the same on websockets."""
     count = bench.many(LOG_INS)
     twins = list(range(FIRST_IDLE_TWIN, FIRST_IDLE_TWIN + count))
     sign_ins: dict[str, list[float]] = {"streams": [], "websockets": []}

@@ -1,4 +1,4 @@
-"""Rows about several processes: crossing messages, Redis away, take-over on another worker."""
+"""Rows about several processes: messages between workers, a Redis outage, take-over by a worker."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.bench.targets import Target, TargetError
 from tests.bench.twins import FIRST_TWIN
 
 PAIRS = 48
-"""About the first row's 50, divisible by two generators and four ways between two workers."""
+"""Number of pairs: about the first row's 50, divisible by two generators and four directions."""
 MOST_SESSIONS = 800
-"""Opened in search of enough sessions on either worker before the row gives up."""
+"""Sessions opened in search of enough on either worker, before the row gives up."""
 OUTAGE_S = 5.0
 OUTAGE_TIMEOUT_S = 60.0
 TAKE_OVERS = 300
@@ -28,10 +28,10 @@ TAKE_OVER_TIMEOUT_S = 10.0
 
 
 def crossing(bench: Bench) -> Row:
-    """One process against two of which half of the pairs cross.
+    """Compare one process with two, between which half of the pairs cross.
 
-    Nothing is pinned: two workers, Redis and the load generators need all four cores. With fewer a
-    second worker has no core to work on, so its rate has no bound.
+    Nothing is pinned: two workers, Redis and the load generators need all four cores. With fewer,
+    the second worker has no core to work on, so its rate has no bound.
     """
     everywhere = frozenset(os.sched_getaffinity(0))
     must = 1.5 if len(everywhere) >= layout.FEWEST_CORES_TO_PIN else None
@@ -73,7 +73,7 @@ def crossing(bench: Bench) -> Row:
 def _crossing_sample(
     target: Target, generators: Generators, twins: list[int], seconds: float
 ) -> Sample:
-    """Pair sessions by the worker they landed on, then measure."""
+    """Pair sessions by the worker that holds them, then measure."""
     kept: list[list[int]] = []
     flows = []
     for process, own in zip(generators.processes, generators.share(twins), strict=True):
@@ -92,7 +92,7 @@ def _crossing_sample(
 def _pair_up(
     target: Target, process: GeneratorProcess, twins: list[int], pairs: int
 ) -> tuple[list[tuple[int, int]], list[str], list[int]]:
-    """Open sessions until half of the pairs can cross and both workers do the same."""
+    """Open sessions until half of the pairs can cross and both workers have the same load."""
     opened: list[int] = []
     step = 2 * pairs
     while len(opened) < len(twins):
@@ -115,7 +115,7 @@ def _pair_up(
 def _crossed(
     left: list[int], right: list[int], pairs: int
 ) -> tuple[list[tuple[int, int]], list[str]]:
-    """A quarter of the pairs each way between two workers and within them."""
+    """Choose a quarter of the pairs for each direction between two workers and for each worker."""
     left_twins, right_twins = iter(left), iter(right)
     chosen, lanes = [], []
     for _ in range(pairs // 4):
@@ -128,7 +128,7 @@ def _crossed(
 
 
 def outage(bench: Bench) -> Row:
-    """Redis is stopped in good order under load, stays away for 5 s, and comes back."""
+    """Measure an outage: Redis is stopped cleanly under load, and started again after 5 s."""
     gaps_s, starts_s, accounts = [], [], []
     with bench.relay(FIRST_ROW.twins) as ours, bench.generators() as generators:
         assert ours.redis is not None
@@ -151,7 +151,7 @@ def outage(bench: Bench) -> Row:
             back_ns = time.perf_counter_ns()
             arrivals = [at for at in generators.finish() if at is not None]
             first_ns = min(arrivals, default=back_ns + int(OUTAGE_TIMEOUT_S * 1e9))
-            # It may come before our own PING to the new Redis was answered.
+            # A message may arrive before the new Redis has answered our own PING.
             gaps_s.append(max(0.0, (first_ns - back_ns) / 1e9))
             starts_s.append((first_ns - start_ns) / 1e9)
             time.sleep(2)
@@ -190,7 +190,7 @@ def outage(bench: Bench) -> Row:
 
 
 def take_over(bench: Bench) -> Row:
-    """A twin signs in again on the other worker while its old connection is healthy.
+    """Measure a sign-in on the other worker while the twin's old connection is healthy.
 
     Timed from the start of connecting to the first message on the new connection, so the sign-in
     is included.

@@ -1,4 +1,4 @@
-"""Mail for absent twins: how fast it is stored, and how fast it is fetched."""
+"""Row about queues of absent twins: how fast messages are stored, and how fast they are read."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ DRAIN_TIMEOUT_S = 120.0
 def fill_and_drain(
     target: Target, generators: Generators, load: Load, messages: int
 ) -> dict[str, Any]:
-    """Send to twins that are away, then let them come and read.
+    """Send to absent twins, then let them sign in and read.
 
-    Queueing ends with the pongs that say everything is stored. Draining begins with the first
-    sign-in of a receiver, so it includes the log-ins, and ends with the last message.
+    Queueing ends with the pongs that confirm that everything is stored. Draining begins with the
+    first sign-in of a receiver, so it includes the log-ins, and ends with the last message.
     """
     shares = generators.share(load.pairs)
     senders = [[sender for sender, _ in share] for share in shares]
@@ -50,13 +50,13 @@ def fill_and_drain(
 
 
 def span_s(parts: list[dict[str, Any]]) -> float:
-    """Seconds from the first beginning to the last end over all generators."""
+    """Return the seconds from the first beginning to the last end over all generators."""
     began = min(part["began_ns"] for part in parts)
     return (max(part["ended_ns"] for part in parts) - began) / 1e9
 
 
 def wrong(parts: list[dict[str, Any]]) -> int:
-    """Messages lost, doubled or out of order, and errors, in these fills and drains."""
+    """Return the number of messages lost, doubled or out of order, and of errors."""
     count = 0
     for part in parts:
         for account in part["accounts"]:
@@ -66,7 +66,10 @@ def wrong(parts: list[dict[str, Any]]) -> int:
 
 
 def absent(bench: Bench) -> Row:
-    """50 absent twins get 1,000 messages each, then read them; B does the first row meanwhile."""
+    """Measure 50 absent twins that get 1,000 messages each and then read them.
+
+    Between these, the first row runs on B.
+    """
     mail = pair_load(50, window=1)
     parts, base = [], []
     with (

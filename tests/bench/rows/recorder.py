@@ -1,4 +1,4 @@
-"""What it costs to record events: in the loop of the worker, and in the first row."""
+"""Row about the cost of recording events: in the loop of the worker, and in the first row."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from tests.bench.targets import Target
 
 RECORDING = {"RMB_ANALYTICS__RECORD": "1"}
 MUST_NS = 1000.0
-"""An event, of the loop's time."""
+"""Maximum nanoseconds of the loop's time for an event."""
 MUST_STALL_MS = 10.0
 PUBLISHED_S = 1.5
-"""Workers publish their figures each second."""
+"""Seconds until the workers have published their figures, which they do each second."""
 SWITCHED_RUNS = 10
 
 
 class Slice(NamedTuple):
-    """What a worker did while its recorder was on, or off, see `tests.bench.switching`."""
+    """Figures of a worker while its recorder was on, or off; see `tests.bench.switching`."""
 
     on: bool
     us: float
@@ -36,7 +36,7 @@ class Slice(NamedTuple):
 
 
 def recorder(bench: Bench) -> Row:
-    """The first row with the recorder on, beside another relay without; and an event by itself."""
+    """Compare the first row with the recorder and without; measure the cost of one event."""
     cost = measure()
     with (
         bench.relay(FIRST_ROW.twins, RECORDING) as on,
@@ -113,7 +113,7 @@ def _bounded(name: str, cost_ns: float) -> Figure:
 
 
 def _switched(bench: Bench) -> list[Slice]:
-    """The first row, with a worker whose recorder is switched off and on all the time."""
+    """Measure the first row with a worker whose recorder is switched off and on all the time."""
     with tempfile.TemporaryDirectory(prefix="rmbb-") as folder:
         told = Path(folder) / "slices"
         options = replace(bench.options, environment=RECORDING, switched=told)
@@ -126,7 +126,7 @@ def _switched(bench: Bench) -> list[Slice]:
 
 
 def _written(relay: Target) -> tuple[float, float]:
-    """Events in segments, and lost."""
+    """Return the numbers of events written to segments, and lost."""
     written = lost = 0.0
     for worker in relay.workers().values():
         for series, value in json.loads(worker["metrics"]).items():

@@ -1,4 +1,4 @@
-"""SBD beside B: packets between keys of one worker, and of two, idle keys, and slow readers."""
+"""Rows that compare SBD with B: packets within one worker, and two; idle keys; and slow readers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.bench.targets import Target
 SETTINGS = {
     "RMB_SBD__ENABLED": "1",
     "RMB_SBD__LIMIT_KBIT_PER_S": "0",
-    "RMB_SBD__IDLE_MS": "3600000",  # receivers of the load say nothing
+    "RMB_SBD__IDLE_MS": "3600000",  # receivers of the load send nothing
 }
 
 HALF_OPEN = 5_000
@@ -54,7 +54,7 @@ def _row(
 
 
 def pairs(bench: Bench) -> Row:
-    """The first row's load as packets of SBD."""
+    """Measure the first row's load as packets of SBD."""
     mine, theirs = _beside_b(bench, FIRST_ROW)
     slow = median(mine, p99) / median(theirs, lambda sample: sample.latency.p50_us)
     targets = [
@@ -65,7 +65,7 @@ def pairs(bench: Bench) -> Row:
 
 
 def crossing(bench: Bench) -> Row:
-    """Two workers: about half of the pairs cross."""
+    """Measure two workers, between which about half of the pairs cross."""
     mine, theirs = _beside_b(bench, FIRST_ROW, processes=2)
     targets = [Figure("rate", rate_ratio(mine, theirs), "B", must=1.5, goal=2.5)]
     title = "SBD: 50 pairs, window 8, 256 B, two workers"
@@ -73,14 +73,14 @@ def crossing(bench: Bench) -> Row:
 
 
 def large(bench: Bench) -> Row:
-    """16 KiB packets."""
+    """Measure 16 KiB packets."""
     mine, theirs = _beside_b(bench, LOADS["large"])
     targets = [Figure("rate", rate_ratio(mine, theirs), "B", must=1.5, goal=3.0)]
     return _row("sbd-large", "SBD: 50 pairs, window 8, 16 KiB", targets, mine, theirs)
 
 
 def single(bench: Bench) -> Row:
-    """One packet at a time."""
+    """Measure one packet at a time."""
     mine, theirs = _beside_b(bench, LOADS["single"])
     ratio = median_ratio(mine, theirs, lambda sample: sample.latency.p50_us)
     targets = [Figure("p50", ratio, "B", must=1.2, goal=1.0, lower_is_better=True)]
@@ -88,26 +88,26 @@ def single(bench: Bench) -> Row:
 
 
 def compiled(bench: Bench) -> Row:
-    """The first row's load as packets: the compiled form beside the pure one."""
+    """Compare the first row's load as packets in the compiled form and in the pure one."""
     title = "SBD: 50 pairs, window 8, 256 B, one worker"
     return beside_pure(bench, "sbd-compiled", title, "sbd", SETTINGS, must=1.2)
 
 
 def idle(bench: Bench) -> Row:
-    """Memory of idle keys and of handshakes that do not end, and log-ins per second."""
+    """Measure the memory of idle keys and of handshakes that do not end, and log-ins per second."""
     count, half_open = bench.many(IDLE_SESSIONS), bench.many(HALF_OPEN)
     twins = list(range(FIRST_IDLE_TWIN, FIRST_IDLE_TWIN + count))
     log_ins: dict[str, list[float]] = {"ours": [], "B": []}
 
     def stay(target: Target, some: list[int], signs: bool = True) -> tuple[float, int]:
-        """KiB of the worker for each, and how many stayed."""
+        """Open connections; return the worker's KiB for each, and how many stayed open."""
         with bench.generators() as generators:
             before = worker_memory(target)
             open_bare(target, generators, some, signs=signs)
             each_kib = (worker_memory(target) - before) / len(some) / 1024
             return each_kib, sum(generators.all("still_there"))
 
-    with bench.relay([], SETTINGS) as relay:  # its own: what these leave is used again
+    with bench.relay([], SETTINGS) as relay:  # a separate relay: memory they free is reused
         half_open_kib, kept = stay(replace(relay, protocol="sbd"), twins[:half_open], signs=False)
     with bench.yardstick() as base, bench.relay([], SETTINGS) as relay:
         ours = replace(relay, protocol="sbd")
@@ -137,7 +137,7 @@ def idle(bench: Bench) -> Row:
 
 
 def slow(bench: Bench) -> Row:
-    """The first row beside readers that read nothing, in turns with the same without."""
+    """Compare the first row beside readers that read nothing, and without, alternately."""
     told: list[dict[str, float]] = []
     with bench.relay([], SETTINGS) as relay, bench.generators() as generators:
 

@@ -1,4 +1,4 @@
-"""Rows about many sessions: memory and log-ins, slow readers, idle ones beside busy ones."""
+"""Rows about many sessions: memory and log-ins, slow readers, idle sessions beside busy ones."""
 
 from __future__ import annotations
 
@@ -25,21 +25,23 @@ SLOW_READERS = 2_000
 SLOW_SENDERS = 8
 SLOW_PAYLOAD_BYTES = 4_096
 SLOW_MESSAGES = 320
-"""Per slow reader: 256 messages or 1 MiB fill its session, the rest covers the kernel's buffers."""
+"""Messages per slow reader: 256 or 1 MiB fill its session, the rest fills the kernel's buffers."""
 PATIENCE = {"RMB_RELAY__BACK_PRESSURE_S": "3600", "RMB_RELAY__IDLE_TIMEOUT_S": "3600"}
-"""A full session is closed after a minute, one that sends nothing after two: here they stay."""
+"""Settings that keep sessions open: by default a full one is closed after a minute, and one that
+sends nothing after two.
+"""
 REWRITE_TIMEOUT_S = 60.0
 REST_S = 2.0
-"""Time for what follows a sign-in or a flood to end before memory is read."""
+"""Seconds for work after a sign-in or a flood to end before memory is read."""
 
 Turns = tuple[list[Sample], list[Sample]]
-"""Samples of the relay with a crowd and of the one without, neighbours in time."""
+"""Samples of the relay with a crowd and of the one without, each pair measured in succession."""
 
 
 def open_bare(
     target: Target, generators: Generators, twins: list[int], slow: bool = False, signs: bool = True
 ) -> float:
-    """Sign bare clients in, or those of SBD only begin to; returns how many per second."""
+    """Sign in bare clients (those of SBD may only begin to); return how many per second."""
     shares = generators.share(twins)
     generators.each("prepare", [{"twins": share, "protocol": target.protocol} for share in shares])
     options = {"url": target.url, "slow": slow, "protocol": target.protocol, "signs": signs}
@@ -48,7 +50,7 @@ def open_bare(
 
 
 def worker_memory(target: Target) -> int:
-    """Resident bytes of the worker after a moment of rest."""
+    """Return the resident bytes of the workers after a moment of rest."""
     time.sleep(REST_S)
     if target.redis is not None:
         _wait_for_rewrite(target.redis)
@@ -56,7 +58,7 @@ def worker_memory(target: Target) -> int:
 
 
 def _wait_for_rewrite(redis: RedisServer) -> None:
-    """Wait until Redis does not rewrite its append-only file, which a flood makes it do."""
+    """Wait while Redis rewrites its append-only file, as it does after a flood."""
     deadline = time.monotonic() + REWRITE_TIMEOUT_S
     with redis.client() as client:
         while client.info("persistence")["aof_rewrite_in_progress"] and time.monotonic() < deadline:
@@ -64,7 +66,7 @@ def _wait_for_rewrite(redis: RedisServer) -> None:
 
 
 def idle(bench: Bench) -> Row:
-    """Memory of idle sessions, and log-ins per second; both beside B."""
+    """Compare the memory of idle sessions, and log-ins per second, with those of B."""
     count = bench.many(IDLE_SESSIONS)
     twins = list(range(FIRST_IDLE_TWIN, FIRST_IDLE_TWIN + count))
     memory_kib: dict[str, float] = {}
@@ -103,25 +105,25 @@ def idle(bench: Bench) -> Row:
 
 @dataclass(frozen=True)
 class Crowd:
-    """Sessions that are there while others work; `senders` flood them first."""
+    """Sessions that stay open while others work; `senders` flood them first."""
 
     twins: list[int]
     senders: list[int]
 
     @property
     def known(self) -> list[int]:
-        """All twins the relay has to know."""
+        """All twins that the relay has to know."""
         return [*self.twins, *self.senders]
 
     def gather(self, target: Target, generators: Generators) -> None:
-        """Sign them in, and fill their queues."""
+        """Sign in the sessions, and fill their queues."""
         open_bare(target, generators, self.twins, slow=bool(self.senders))
         if self.senders:
             _flood(target, generators, self.twins, self.senders)
 
 
 def slow_crowd(bench: Bench) -> Crowd:
-    """Readers that stop reading, and get more than their sessions hold."""
+    """Return readers that stop reading, and get more than their sessions can hold."""
     first_sender = FIRST_IDLE_TWIN + bench.many(SLOW_READERS)
     return Crowd(
         list(range(FIRST_IDLE_TWIN, first_sender)),
@@ -130,12 +132,12 @@ def slow_crowd(bench: Bench) -> Crowd:
 
 
 def idle_crowd(bench: Bench) -> Crowd:
-    """Sessions that do nothing."""
+    """Return sessions that do nothing."""
     return Crowd(list(range(FIRST_IDLE_TWIN, FIRST_IDLE_TWIN + bench.many(IDLE_SESSIONS))), [])
 
 
 def slow(bench: Bench) -> Row:
-    """The first row with readers that stop reading, their queues full, beside the same without."""
+    """Compare the first row beside readers that stop reading, with full queues, and without."""
     crowd = slow_crowd(bench)
     count = len(crowd.twins)
     with _two_relays(bench, crowd) as (ours, other), bench.generators() as generators:
@@ -171,14 +173,14 @@ def _flood(target: Target, generators: Generators, readers: list[int], senders: 
 
 
 def _waiting(target: Target, readers: list[int]) -> float:
-    """Median length of the slow readers' streams."""
+    """Return the median length of the slow readers' streams."""
     assert target.redis is not None
     with target.redis.client() as client:
         return statistics.median(client.xlen(f"stream:{twin}") for twin in readers)
 
 
 def beside(bench: Bench) -> Row:
-    """The first row with idle sessions, beside the same without."""
+    """Compare the first row beside idle sessions and without."""
     crowd = idle_crowd(bench)
     count = len(crowd.twins)
     with _two_relays(bench, crowd) as (ours, other), bench.generators() as generators:
@@ -193,21 +195,23 @@ def beside(bench: Bench) -> Row:
 
 @contextmanager
 def _two_relays(bench: Bench, crowd: Crowd) -> Iterator[tuple[Target, Target]]:
-    """One for the crowd to come to, and one to compare it with."""
+    """Run a relay for the crowd, and one to compare it with."""
     twins = [*FIRST_ROW.twins, *crowd.known]
     with bench.relay(twins, PATIENCE) as ours, bench.relay(twins, PATIENCE) as other:
         yield replace(ours, name="with"), replace(other, name="without")
 
 
 def _turns(bench: Bench, ours: Target, other: Target, generators: Generators) -> Turns:
-    """The first row on both relays, in turns: twice as many as a row has, each half as long."""
+    """Measure the first row on both relays alternately: twice as many runs, each half as long."""
     short = replace(bench, runs=2 * bench.runs, seconds=bench.seconds / 2)
     return short.compare(ours, other, generators, FIRST_ROW)
 
 
 def _disturbed(name: str, crowd: str, before: Turns, beside_it: Turns, must: float) -> Row:
-    """What the first row keeps beside a crowd: what its relay does in units of another one without,
-    against the same before the crowd came. Two relays with nothing else differ by a tenth at times.
+    """Return how much of its rate the first row keeps beside a crowd.
+
+    This is the ratio of its relay to another one without a crowd, divided by the same ratio before
+    the crowd came: two relays that do not differ otherwise may differ by a tenth in speed.
     """
 
     def per_cpu(turns: Turns) -> float:

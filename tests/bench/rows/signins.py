@@ -24,17 +24,17 @@ SIGN_INS = 9_000
 IN_PROGRESS = 64
 RECONNECTING = 10_000
 REST_S = 2.0
-"""Time for what follows sign-ins (history, ends of sessions), which counts as their CPU time."""
+"""Seconds for work after sign-ins (history, ends of sessions), which counts as their CPU time."""
 RESTART_TIMEOUT_S = 60.0
 MAIL_BYTES = 256
 MAIL_EXPIRES_S = 3_600
 WRITTEN_AT_ONCE = 1_000
 AT_ONCE = {"RMB_RELAY__DRAIN_S": "0"}
-"""The old worker closes all its sessions at once instead of over five seconds."""
+"""Setting with which the old worker closes all its sessions at once, not over five seconds."""
 
 
 def sign_ins(bench: Bench) -> Row:
-    """Twins that nobody has asked for yet sign in, then do so again; beside accepts of B."""
+    """Compare sign-ins of twins new to the relay, and their next ones, with accepts of B."""
     count = bench.many(SIGN_INS)
     twins = list(range(FIRST_TWIN, FIRST_TWIN + count * bench.runs))
     sets = [twins[index * count : (index + 1) * count] for index in range(bench.runs)]
@@ -73,7 +73,7 @@ def sign_ins(bench: Bench) -> Row:
 
 
 def _sign_in(target: Target, generators: Generators, twins: Sequence[int]) -> dict[str, Any]:
-    """Sign twins in with tokens made before."""
+    """Sign in twins with tokens made before, and return the figures."""
     shares = generators.share(twins)
     generators.each("prepare", [{"twins": share} for share in shares])
     before = {name: layout.cpu_s(pid) for name, pid in target.roots.items()}
@@ -98,7 +98,7 @@ def _sign_in(target: Target, generators: Generators, twins: Sequence[int]) -> di
 
 
 class _Busy:
-    """What other programs and machines use of the cores, from now on."""
+    """Use of the cores by other programs and machines, from now on."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -106,7 +106,7 @@ class _Busy:
         self._busy_s = layout.busy_s() - self._own_s()
 
     def others(self, parts: Sequence[dict[str, Any]]) -> float:
-        """Cores they used, beside generators that did these parts."""
+        """Return the cores that others used; the generators that did these parts do not count."""
         own_s = self._own_s() + sum(part["cpu_s"] for part in parts)
         used_s = layout.busy_s() - own_s - self._busy_s
         return max(0.0, float(used_s) / (time.monotonic() - self._began_s))
@@ -116,7 +116,7 @@ class _Busy:
 
 
 def _remarks(samples: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """What a reader must know about these measurements."""
+    """Return what a reader must know about these measurements."""
     found = []
     for name, some in samples.items():
         busy = max(sample.get("generator_busy", 0.0) for sample in some)
@@ -129,10 +129,10 @@ def _remarks(samples: dict[str, list[dict[str, Any]]]) -> list[str]:
 
 
 def reconnect(bench: Bench) -> Row:
-    """A rolling restart cuts all clients at once; they connect again at once, mail waits for each.
+    """Measure a rolling restart: it cuts all clients, which reconnect at once.
 
-    The mail is written once all are cut, as other programs write into queues: before that it would
-    be delivered to the connections that end.
+    A message is waiting for each. These are written once all clients are cut, as other programs
+    write into queues: before that they would be delivered to the connections that are about to end.
     """
     count = bench.many(RECONNECTING)
     twins = list(range(FIRST_TWIN, FIRST_TWIN + count))
@@ -172,7 +172,7 @@ def reconnect(bench: Bench) -> Row:
 def _restart(
     target: Target, generators: Generators, shares: Sequence[Sequence[int]], number: int
 ) -> dict[str, Any]:
-    """One rolling restart."""
+    """Measure one rolling restart."""
     assert target.redis is not None
     before = {name: layout.cpu_s(pid) for name, pid in target.roots.items()}
     busy = _Busy(target)
@@ -210,7 +210,7 @@ def _restart(
 
 
 def _write_mail(redis: RedisServer, twins: Sequence[int], number: int) -> dict[str, int]:
-    """Write a message into the queue of each twin; returns their uids and whose they are."""
+    """Write a message into the queue of each twin; return the twin of each uid."""
     mail = {f"{number}-{twin}": twin for twin in twins}
     now = int(time.time())
     with redis.client() as client, client.pipeline(transaction=False) as pipeline:

@@ -1,4 +1,4 @@
-"""Good and bad traffic for an hour: what the memory of every process does meanwhile."""
+"""Row about good and bad traffic for an hour: the memory of every process meanwhile."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from tests.bench.targets import Target
 
 PAIRS = pair_load(10, window=1)
 KINDS = ("new_sids", "unknown_twin", "source_share", "outbox_full", "ping", "unparsable", "churn")
-"""What goes on beside the pairs, each from a twin of its own."""
+"""Kinds of floods that run beside the pairs, each from a twin of its own."""
 SAMPLES = 80
 GROWTH_MIB = 4.0
-"""From the second quarter to the last one: as much as memory moves by itself."""
+"""Allowed growth from the second quarter to the last one: memory varies that much by itself."""
 
 
 def soak(bench: Bench) -> Row:
-    """Pairs, floods and ever new session ids; the memory of each process, sampled all the time."""
+    """Run pairs, floods and sign-ins with new session ids; sample the memory of each process."""
     environment = {"RMB_FEDERATION__MAX_MESSAGES": "1000", "RMB_CELERY__EMBEDDED": "1"}
     prepare = (("rmb_twin", "add", str(ELSEWHERE_TWIN), ACCOUNT, "--relays", NOWHERE),)
     options = replace(bench.options, prepare=prepare)
@@ -53,7 +53,7 @@ def soak(bench: Bench) -> Row:
     figures = [Figure("messages of the pairs per second", received / duration_s)]
     for name, values in sorted(samples.items()):
         if len(values) < SAMPLES:
-            continue  # not there all the time
+            continue  # did not run all the time
         quarter = len(values) // 4
         before = statistics.median(values[quarter : 2 * quarter])
         growth = statistics.median(values[3 * quarter :]) - before
@@ -72,7 +72,7 @@ def _watch(
     duration_s: float,
     samples: dict[str, list[float]],
 ) -> int:
-    """Keep the pairs busy, and note the memory of each process; returns what arrived."""
+    """Keep the pairs busy, and record the memory of each process; return the messages received."""
     shares = connect(relay, generators, load, duration_s)
     generators.all("start", window=load.window)
     received = 0
@@ -89,7 +89,7 @@ def _watch(
 
 
 def _memory(relay: Target) -> dict[str, float]:
-    """What each process of the relay has for itself alone, in MiB."""
+    """Return the memory that each process of the relay does not share (USS), in MiB."""
     found: dict[str, float] = {}
     for root in relay.roots.values():
         for process in layout.family(root):

@@ -1,7 +1,7 @@
-"""Streams and calls of ours, of gRPC and of the JavaScript libraries, in turns.
+"""Rows that compare our streams and calls with gRPC's and with the JavaScript libraries.
 
-Each pair is a server and a client on the server cores. The JavaScript client speaks TLS only: ours
-is measured once more with TLS beside it.
+Each pair is a server and a client on the server cores. The JavaScript client supports TLS only, so
+it is compared with another measurement of ours that uses TLS.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.support.node import PEERS, node
 OURS, GRPC, OURS_TLS, JS = "ours", "grpc.aio", "ours, TLS", "JavaScript"
 PURE = "pure Python"
 BASES = {GRPC: OURS, JS: OURS_TLS, PURE: OURS}
-"""What ours is compared with, and which of ours."""
+"""What ours is compared with, and which measurement of ours is used for it."""
 GAIN_ON_JS = (3.0, 5.0)
 IDLE_STREAMS = 20_000
 MIB = 2**20
@@ -48,7 +48,7 @@ class Pair:
     client: GeneratorProcess
 
     def run(self, kind: str, workers: int, seconds: float) -> dict[str, float]:
-        """Measure once."""
+        """Measure once and return the figures."""
         began_s, busy_s, own_s = time.monotonic(), layout.busy_s(), self._cpu_s()
         found: dict[str, float] = self.client.call(
             "run", kind=kind, workers=workers, seconds=seconds
@@ -117,12 +117,12 @@ def _pairs(names: Sequence[str]) -> Iterator[list[Pair]]:
 
 @dataclass
 class _Found:
-    """Samples of each pair, of neighbouring runs."""
+    """Samples of each pair; those with the same index are neighbours in time."""
 
     samples: dict[str, list[dict[str, float]]] = field(default_factory=dict)
 
     def ratio(self, base: str, name: str = "per_s") -> float:
-        """Median of ours by the base, each pair measured next to each other."""
+        """Return the median of ours / base, for samples measured next to each other."""
         pairs = zip(self.samples[BASES[base]], self.samples[base], strict=True)
         return statistics.median(mine[name] / (theirs[name] or 1) for mine, theirs in pairs)
 
@@ -131,7 +131,7 @@ class _Found:
 
     @property
     def disturbed(self) -> float:
-        """The most cores that others used during a measurement."""
+        """Largest number of cores that others used during a measurement."""
         return max(each["disturbed"] for group in self.samples.values() for each in group)
 
 
@@ -168,7 +168,7 @@ def _compared(
 
 
 def echo(bench: Bench) -> Row:
-    """Chunks through streams that echo, as fast as they go."""
+    """Measure chunks through streams that echo, as fast as possible."""
     title = f"streams: echo of {CHUNK_BYTES // 1024} KiB chunks"
     bounds = (1.0, 1.5)
     return _compared(
@@ -177,21 +177,21 @@ def echo(bench: Bench) -> Row:
 
 
 def small(bench: Bench) -> Row:
-    """Small messages, one after another on each of many streams."""
+    """Measure small messages, one after another on each of many streams."""
     title = f"streams: {MESSAGE_BYTES} B messages, one under way on each stream"
     bounds = (1.5, 4.0)
     return _compared(bench, "streams-small", title, "messages", "/s", (100,), bounds)
 
 
 def calls(bench: Bench) -> Row:
-    """Unary calls."""
+    """Measure unary calls."""
     title = f"unary calls with {len(str(PARAMS))} B of JSON each way"
     bounds = (1.0, 2.0)
     return _compared(bench, "calls", title, "calls", "/s", (1, 100), bounds)
 
 
 def compiled(bench: Bench) -> Row:
-    """The loads of the other rows, client and server in the compiled form and in the pure one."""
+    """Compare the loads of the other rows, with both ends compiled and in pure Python."""
     require_build()
     figures, samples, remarks = [], {}, []
     with _pairs([OURS, PURE]) as pairs:
@@ -209,7 +209,7 @@ def compiled(bench: Bench) -> Row:
 
 
 def idle(bench: Bench) -> Row:
-    """Memory of idle streams, at both ends."""
+    """Measure the memory of idle streams, at both ends."""
     count = bench.many(IDLE_STREAMS)
     figures = []
     for name in (OURS, GRPC, JS):

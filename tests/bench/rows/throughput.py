@@ -1,4 +1,4 @@
-"""Rows of messages between connected twins: the relay beside B, alternately, in one run."""
+"""Rows of messages between connected twins: the relay and B, alternately, in one run."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _row(
 
 
 def pairs(bench: Bench) -> Row:
-    """The first row."""
+    """Measure the first row: 50 pairs with small messages."""
     mine, theirs, _ = _beside_b(bench, FIRST_ROW)
     targets = [
         Figure("rate", rate_ratio(mine, theirs), "B", must=2.1, goal=3.0),
@@ -69,21 +69,21 @@ def pairs(bench: Bench) -> Row:
 
 
 def many_pairs(bench: Bench) -> Row:
-    """More sessions with fewer messages each: smaller reads, the same batches."""
+    """Measure more sessions with fewer messages each: smaller reads, the same batches."""
     mine, theirs, _ = _beside_b(bench, LOADS["many-pairs"])
     targets = [Figure("rate", rate_ratio(mine, theirs), "B", must=2.0, goal=2.5)]
     return _row("many-pairs", "200 pairs, window 4, 256 B", targets, mine, theirs)
 
 
 def large(bench: Bench) -> Row:
-    """Bytes instead of messages: what is moved, masked and journaled counts."""
+    """Measure large messages, whose bytes are moved, unmasked and journaled."""
     mine, theirs, _ = _beside_b(bench, LOADS["large"])
     targets = [Figure("rate", rate_ratio(mine, theirs), "B", must=1.0, goal=1.5)]
     return _row("large", "50 pairs, window 8, 16 KiB", targets, mine, theirs)
 
 
 def fan_in(bench: Bench) -> Row:
-    """One busy receiver; one generator, since the credits go back to all senders."""
+    """Measure one busy receiver, with one generator: the credits go back to all senders."""
     mine, theirs, _ = _beside_b(bench, LOADS["fan-in"], generators=1)
     targets = [
         Figure("rate", rate_ratio(mine, theirs), "B", must=1.1),
@@ -99,7 +99,7 @@ def fan_in(bench: Bench) -> Row:
 
 
 def single(bench: Bench) -> Row:
-    """The way of one message through an idle relay: B's way plus one commit."""
+    """Measure the latency of one message through an idle relay: that of B plus one commit."""
     mine, theirs, _ = _beside_b(bench, LOADS["single"], generators=1)
     targets = [
         Figure(
@@ -118,14 +118,14 @@ def single(bench: Bench) -> Row:
 
 
 def compiled(bench: Bench) -> Row:
-    """The first row: the compiled form of the hot path beside the pure one."""
+    """Compare the first row with the compiled form of the hot path and with the pure one."""
     return beside_pure(bench, "compiled", "the first row", "rmb", {}, must=1.3)
 
 
 def beside_pure(
     bench: Bench, name: str, title: str, protocol: str, settings: dict[str, str], must: float
 ) -> Row:
-    """The first row's load in the compiled form, beside the same in pure Python."""
+    """Compare the first row's load in the compiled form with the same in pure Python."""
     require_build()
     twins = FIRST_ROW.twins if protocol == "rmb" else []
     with (
@@ -153,14 +153,14 @@ def beside_pure(
 def require_build() -> None:
     """
     Raises:
-        TargetError: there is no compiled form to measure.
+        TargetError: The compiled form that would be measured is not in use.
     """
     if not compiled_form.in_use():
         raise TargetError(f"there is nothing to compare with: {compiled_form.state()}")
 
 
 def append_only(bench: Bench) -> Row:
-    """The first row with the other two settings of Redis' append-only file; no target."""
+    """Measure the first row with the other settings of Redis' append-only file; no target."""
     figures: list[Figure] = []
     samples: dict[str, list[dict[str, object]]] = {}
     notes: list[str] = []

@@ -1,4 +1,4 @@
-"""What it costs to follow the messages of one busy twin."""
+"""Row about the cost of tracing the messages of one busy twin."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ POLL_S = 0.05
 
 
 def traced(bench: Bench) -> Row:
-    """The first row with a trace of one of its hundred twins, beside the same without."""
+    """Compare the first row with a trace of one of its hundred twins, and without."""
     with bench.relay(FIRST_ROW.twins) as relay, bench.generators(2) as generators:
         on = replace(relay, name="traced")
         off = replace(relay, name="untraced")
@@ -51,7 +51,7 @@ def traced(bench: Bench) -> Row:
 
 
 def _order(relay: Target, twin: int | None) -> None:
-    """Puts an order in force, or takes it back, and waits for the workers."""
+    """Publish a trace order, or withdraw it, and wait until all workers follow."""
     assert relay.redis is not None
     field = f"trace:{ORDER}"
     with relay.redis.client() as client:

@@ -27,15 +27,16 @@ SENDER, RECEIVER = FIRST_TWIN, FIRST_TWIN + 1
 TIMEOUT_S = 120.0
 POLL_S = 0.05
 WINDOW_MIB = 4.0
-"""Eight chunks of 512 KiB."""
+"""Size of the data in flight, in MiB: eight chunks of 512 KiB."""
 COPIES = 10
-"""Of what is under way, that a gateway may have for a moment: read, sealed, framed, in the socket's
-buffer, and what the allocator does not give back."""
+"""Copies of the data in flight that a gateway may hold for a moment: read, encrypted, framed, in
+the socket's buffer, and memory that the allocator does not return.
+"""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One upload."""
+    """Figures of one upload."""
 
     seconds: float
     cpu_s: dict[str, float]
@@ -45,7 +46,7 @@ class Sample:
 
 
 def upload(bench: Bench) -> Row:
-    """Uploads one after the other; each is a new file."""
+    """Measure uploads one after the other; each is a new file."""
     size_bytes = SIZE_BYTES // (10 if bench.quick else 1)
     twins = [SENDER, RECEIVER]
     cores = layout().server
@@ -62,7 +63,7 @@ def upload(bench: Bench) -> Row:
         ]
         sender, receiver = (stack.enter_context(each) for each in start)
         roots = {**relay.roots, **sender.roots, **receiver.roots}
-        # The first one makes buffers that stay; memory is counted from there on.
+        # The first one allocates buffers that remain; memory is measured after that.
         _upload(folder, "warm-up.bin", size_bytes // 10, sender, receiver, roots)
         while len(samples) < bench.most_rounds * bench.runs:
             name = f"{len(samples)}.bin"
@@ -97,7 +98,7 @@ def _upload(
     receiver: GatewayTarget,
     roots: dict[str, int],
 ) -> Sample:
-    """Sends a file; the time is from the program's request to the file's arrival."""
+    """Send a file and measure the time from the program's request to the file's arrival."""
     source = folder / name
     source.write_bytes(os.urandom(size_bytes))
     memory = [_reset_peak(each) for each in (sender, receiver)]
@@ -124,7 +125,7 @@ def _upload(
 def _ask(
     sender: GatewayTarget, receiver: GatewayTarget, command: str, fields: dict[str, Any]
 ) -> Any:
-    """What a program beside the sender asks its gateway for."""
+    """Send a request of a local program to the sender's gateway, and return the answer."""
     body = {
         "ver": 1,
         "ref": None,
@@ -148,7 +149,7 @@ def _ask(
 
 
 def _reset_peak(target: GatewayTarget) -> int:
-    """Forgets the most memory a process had, and returns what it has."""
+    """Reset the peak memory of a process, and return its present memory in bytes."""
     Path(f"/proc/{target.process.pid}/clear_refs").write_text("5")
     return _peak_bytes(target)
 

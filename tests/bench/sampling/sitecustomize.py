@@ -1,9 +1,9 @@
-"""Stack sampler of `--profile`: Python loads this by itself when its folder is on PYTHONPATH.
+"""Stack sampler of `--profile`: Python imports it if its folder is on PYTHONPATH.
 
-Each millisecond of CPU time the interpreter's main thread notes its own stack, while the file `on`
-exists in the folder BENCH_SAMPLES, and writes the counts to `<pid>.json` there from time to time.
-Time spent in a C function counts for the Python line that called it. The product knows nothing of
-this: the bench puts it in the environment of the relay it starts.
+While the file `on` exists in the folder BENCH_SAMPLES, the interpreter's main thread records its
+own stack each millisecond of CPU time, and periodically writes the counts to `<pid>.json` there.
+Time spent in a C function counts for the Python line that called it. The product does not refer to
+this module: the bench puts it in the environment of the relay it starts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from types import FrameType
 
 INTERVAL_S = 0.001
 LOOK_EVERY = 50
-"""Samples between two looks for the file `on`, and a write."""
+"""Samples between two checks whether the file `on` exists; every 20th check also writes."""
 DEEPEST_STACK = 60
 
 
@@ -46,14 +46,14 @@ def start() -> None:
         stacks[tuple(stack)] += 1
 
     def write() -> None:
-        counted = list(stacks.items())  # the next tick may come in the middle of this
+        counted = list(stacks.items())  # a copy: the next tick may interrupt this
         part = folder / f"{os.getpid()}.part"
         part.write_text(json.dumps([[list(stack), n] for stack, n in counted]))
         part.rename(folder / f"{os.getpid()}.json")
 
     signal.signal(signal.SIGPROF, sample)
     signal.setitimer(signal.ITIMER_PROF, INTERVAL_S, INTERVAL_S)
-    # A tick after the interpreter gave its handlers back would kill the process.
+    # A tick after the interpreter has restored the default handlers would kill the process.
     atexit.register(signal.setitimer, signal.ITIMER_PROF, 0)
 
 

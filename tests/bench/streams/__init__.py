@@ -1,1 +1,1 @@
-"""The programs whose streams and calls are compared: a server and a client of each kind."""
+"""Programs whose streams and calls are compared: a server and a client of each kind."""

@@ -1,4 +1,4 @@
-"""The same work with gRPC: `python -m tests.bench.streams.grpc_pair [serve]`.
+"""Server and client that do the same with gRPC: `python -m tests.bench.streams.grpc_pair [serve]`.
 
 Streams carry bytes, calls JSON, both without protobuf.
 """
@@ -35,7 +35,7 @@ async def echo_call(params: Any, context: Any) -> Any:
 
 
 async def serve() -> None:
-    """Serve until stdin ends; prints the port."""
+    """Serve until stdin ends; print the port."""
     server = grpc.aio.server()
     methods = {
         "echo": grpc.stream_stream_rpc_method_handler(echo),
@@ -51,7 +51,7 @@ async def serve() -> None:
 
 
 class Grpc(Program):
-    """The client of gRPC."""
+    """Client of gRPC."""
 
     async def open(self, port: int, certificate: str | None) -> None:
         """Connect."""
@@ -66,7 +66,7 @@ class Grpc(Program):
         await self._channel.close()
 
     async def idle(self, streams: int) -> int:
-        """Open streams and leave them alone; returns how many there are."""
+        """Open streams that stay idle; return how many are open."""
         for _ in range(streams):
             stream = self._echo()
             await stream.write(MESSAGE)

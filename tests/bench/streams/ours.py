@@ -1,6 +1,6 @@
-"""Our streams and calls: `python -m tests.bench.streams.ours [serve certificate key]`.
+"""Server and client of our streams: `python -m tests.bench.streams.ours [serve certificate key]`.
 
-The server is made of the relay's parts: uvicorn with its HTTP and websocket protocols, and a
+The server consists of the relay's parts: uvicorn with its HTTP and websocket protocols, and a
 `SocketWire`. Paths: `/streams` echoes each stream, `/calls` serves the call `echo`.
 """
 
@@ -45,7 +45,7 @@ async def echo(stream: MuxStream) -> None:
 
 
 async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """Run a session on every websocket."""
+    """Run a session of streams on every websocket."""
     if scope["type"] != "websocket":
         await send({"type": "http.response.start", "status": 404, "headers": []})
         await send({"type": "http.response.body", "body": b""})
@@ -62,7 +62,7 @@ async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
 
 
 async def serve(certificate: str | None = None, key: str | None = None) -> None:
-    """Serve until stdin ends; prints the port."""
+    """Serve until stdin ends; print the port."""
     (listener,) = open_listeners(ListenAddress("127.0.0.1"), backlog=1024)
     config = uvicorn.Config(
         app,
@@ -85,7 +85,7 @@ async def serve(certificate: str | None = None, key: str | None = None) -> None:
 
 
 class Ours(Program):
-    """Our client."""
+    """Client of our streams and calls."""
 
     async def open(self, port: int, certificate: str | None) -> None:
         """Connect for streams and for calls."""
@@ -104,7 +104,7 @@ class Ours(Program):
         await self._stack.aclose()
 
     async def idle(self, streams: int) -> int:
-        """Open streams and leave them alone; returns how many there are."""
+        """Open streams that stay idle; return how many are open."""
         for _ in range(streams // 100):
             opened = [self._session.open_stream() for _ in range(100)]
             self._idle += await asyncio.gather(*opened)

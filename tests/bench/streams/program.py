@@ -1,7 +1,7 @@
-"""What the clients of all kinds have in common: the calls that steer them, and how they count.
+"""Base of the clients of all kinds: the calls that control them, and how they count.
 
-`run` starts so many workers of a kind on a connection, lets them run, counts for some seconds, and
-ends them in good order. The client in Node.js (`tests/interop/js/bench.js`) does the same.
+`run` starts a number of workers of a kind on a connection, lets them warm up, counts for some
+seconds, and ends them cleanly. The client in Node.js (`tests/interop/js/bench.js`) does the same.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Program:
 
     Attributes:
         count: bytes, messages or calls so far.
-        is_running: workers go on.
+        is_running: whether workers continue.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Program:
         }
 
     async def run(self, kind: str, workers: int, seconds: float) -> dict[str, float]:
-        """Measure; returns the count, and the times in seconds."""
+        """Measure; return the count, and the times in seconds."""
         self.is_running = True
         tasks = [asyncio.create_task(self.kinds[kind]()) for _ in range(workers)]
         await asyncio.sleep(WARM_UP_S)
@@ -52,24 +52,24 @@ class Program:
         return {"count": count, "wall_s": wall_s, "cpu_s": cpu_s}
 
     async def memory(self) -> int:
-        """Return the resident memory of this process."""
+        """Return the resident memory of this process, in bytes."""
         gc.collect()
         return layout.resident_bytes(os.getpid())
 
     async def chunks(self) -> None:
-        """Write chunks to a stream, as fast as it takes them, and read the echo."""
+        """Write chunks to a stream, as fast as it accepts them, and read the echo."""
         raise NotImplementedError
 
     async def messages(self) -> None:
-        """Write a small message to a stream, read the echo, and so on."""
+        """Repeatedly write a small message to a stream and read the echo."""
         raise NotImplementedError
 
     async def calls(self) -> None:
-        """Call, and call again when the answer is here."""
+        """Repeatedly call and wait for the answer."""
         raise NotImplementedError
 
 
 def own_cpu_s() -> float:
-    """CPU seconds of this process."""
+    """Return the CPU seconds of this process."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime

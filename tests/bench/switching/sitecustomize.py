@@ -1,11 +1,10 @@
-"""Switches a worker's recorder off and on: Python loads this by itself when its folder is on
-PYTHONPATH.
+"""Switch a worker's recorder off and on; Python imports this if its folder is on PYTHONPATH.
 
-What a message costs a worker drifts by a half within seconds on a machine that others use, so a
-relay with the recorder and one without cannot be told apart by a few per cent. Within one worker,
-from one slice of a second to the next, they can. A slice is much longer than what is recorded in it
-is behind. Each is written to BENCH_SWITCHED as a line: whether the recorder was on, CPU
-microseconds of the loop's thread for a message, messages. The product knows nothing of this.
+The cost of a message for a worker drifts by a half within seconds on a shared machine, so a relay
+with the recorder and one without cannot be distinguished by a few per cent. Within one worker, they
+can, from one slice of a second to the next. A slice is much longer than the recorder's delay. Each
+slice is written to BENCH_SWITCHED as a line: whether the recorder was on, CPU microseconds of the
+loop's thread for a message, number of messages. The product does not refer to this module.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ LEAST_MESSAGES = 1_000
 
 
 def watch() -> None:
-    """Wait for a worker that records, and switch its recorder from then on."""
+    """Wait for a worker that records events, and switch its recorder from then on."""
     from relay.sessions.worker import Worker
 
     record = Worker.record

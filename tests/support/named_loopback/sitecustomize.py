@@ -1,7 +1,7 @@
-"""Gives names of the documentation range an address of this host, for relays in pictures.
+"""Map names of the documentation range to addresses of this host, for relays in screenshots.
 
-`TEST_ADDRESSES` is `name=address,…`; a process that has this folder on its `PYTHONPATH` looks
-these names up there and all others as ever.
+`TEST_ADDRESSES` is `name=address,…`; a process that has this folder on its `PYTHONPATH` looks these
+names up there and all others as usual.
 """
 
 from __future__ import annotations

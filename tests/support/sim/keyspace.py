@@ -1,7 +1,8 @@
 """The data of SimRedis and the commands on it, one function per command.
 
-Only what a relay worker sends is here (and what tests need to look), with the replies and error
-texts of Redis 6.2; `tests/contract/test_redis_model.py` compares them with real servers.
+Only the commands that a relay worker sends are implemented (and those with which tests inspect
+data), with the replies and error texts of Redis 6.2; `tests/contract/test_redis_model.py` compares
+them with real servers.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
 NOT_AN_INTEGER = "ERR value is not an integer or out of range"
 SYNTAX = "ERR syntax error"
 EMPTY_BYTES = 1_000_000
-"""What a server uses without any key."""
+"""Memory that a server without any key uses, in bytes."""
 
 Args = list[bytes]
 Value = TypeVar("Value")
 
 
 class Keyspace:
-    """Keys with their expiry times. Time is a field: the server sets it before each command."""
+    """Keys with their expiry times. The server sets the time, a field, before each command."""
 
     def __init__(self) -> None:
         self.values: dict[bytes, Any] = {}
@@ -217,7 +218,7 @@ def xrange_(db: Keyspace, args: Args) -> Any:
 
 
 def _bound(text: bytes, default_sequence: int) -> StreamId:
-    """A bound of XRANGE: `-`, `+`, an id, an id without its sequence, or `(` before an id."""
+    """Parse a bound of XRANGE: `-`, `+`, an id, one without its sequence, or `(` before an id."""
     if text == b"-":
         return (0, 0)
     if text == b"+":
@@ -288,7 +289,7 @@ def incr(db: Keyspace, args: Args) -> int:
 
 @command("scan", -2)
 def scan(db: Keyspace, args: Args) -> list[Any]:
-    """All keys at once, whatever COUNT says; the real one may need several calls."""
+    """Return all keys at once, whatever COUNT is; a real server may need several calls."""
     options = dict(zip((a.upper() for a in args[1::2]), args[2::2], strict=True))
     pattern = options.get(b"MATCH", b"*").decode()
     found = [key for key in list(db.values) if fnmatchcase(key.decode(), pattern)]

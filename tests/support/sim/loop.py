@@ -1,11 +1,10 @@
 """Virtual time: one scheduler, and one asyncio loop per simulated process.
 
-Nothing waits for real. When no process has anything ready, the clock jumps to the next timer. The
-order in which processes get their turn is drawn from the seed, so a run is a function of its seed.
-
-Each process has a loop of its own because a process can be *frozen* (SIGSTOP, a long garbage
-collection: its timers are late, the world goes on) and *killed* (nothing of it ever runs again, not
-even a `finally`).
+Nothing waits in real time. When no process has anything ready, the clock jumps to the next timer.
+The order in which processes get their turns is drawn from the seed, so a run depends only on its
+seed. Each process has its own loop because a process can be *frozen* (SIGSTOP, a long garbage
+collection: its timers are late while the others continue) and *killed* (none of its code ever runs
+again, not even a `finally`).
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ START_UNIX_S = 1_700_000_000.0
 """Wall clock of a simulation at its start; any fixed instant would do."""
 
 MAX_TURNS_AT_ONE_INSTANT = 200_000
-"""A run that takes more turns than this without time passing is spinning."""
+"""Maximum number of turns without time passing; a run that takes more is in an endless loop."""
 
 
 class SimulationError(AssertionError):
-    """Something a simulated run must never do."""
+    """A simulated run did what it must never do."""
 
 
 class NothingHappens(SimulationError):
-    """The predicate is false, nothing is ready and no timer is armed."""
+    """The predicate is false, no process is ready and no timer is armed."""
 
 
 class LimitReached(SimulationError):
@@ -50,7 +49,7 @@ class Simulation:
         self._turns_at_now = 0
 
     def loop(self, name: str) -> SimLoop:
-        """Start a process: returns the loop its code has to run on."""
+        """Start a process: return the loop on which its code has to run."""
         loop = SimLoop(self, name)
         self.loops.append(loop)
         return loop
@@ -62,8 +61,8 @@ class Simulation:
         """Run turn by turn until the predicate holds.
 
         Raises:
-            LimitReached: it was still false after `limit_s` of virtual time.
-            NothingHappens: it is false and nothing can ever happen.
+            LimitReached: It was still false after `limit_s` of virtual time.
+            NothingHappens: It is false and nothing can ever happen.
         """
         limit = self.now + limit_s
         while not predicate():
@@ -89,7 +88,7 @@ class Simulation:
         return next(self._sequence)
 
     def _step(self, limit: float) -> bool:
-        """One turn of one process, moving the clock if nobody is ready; False when over."""
+        """Run one turn, or move the clock if no process is ready; return False at the end."""
         ready = [loop for loop in self.loops if loop.collect(self.now)]
         if not ready:
             due = min(
@@ -131,7 +130,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     # What happens to a process
 
     def freeze(self) -> None:
-        """Stop running (SIGSTOP); what arrives meanwhile waits."""
+        """Stop running (SIGSTOP); data that arrives meanwhile waits."""
         self.frozen = True
 
     def thaw(self) -> None:
@@ -142,7 +141,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.simulation.world.call_later(duration_s, self.thaw)
 
     def kill(self) -> None:
-        """Nothing of this process runs any more (kill -9)."""
+        """End the process (SIGKILL): none of its code runs any more."""
         self._kept.extend(asyncio.all_tasks(self))
         self._kept.append((list(self._ready), list(self._timers)))
         self.dead = True
@@ -154,7 +153,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     # What the scheduler asks
 
     def collect(self, now: float) -> bool:
-        """Move due timers to the ready queue; True when there is something to run."""
+        """Move due timers to the ready queue; return whether there is something to run."""
         if self.frozen:
             return False
         timers = self._timers
@@ -173,7 +172,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return self._timers[0][0] if self._timers else None
 
     def turn(self) -> None:
-        """Run what is ready now, as one turn: what it schedules belongs to the next turn."""
+        """Run what is ready now, as one turn; what it schedules belongs to the next turn."""
         previous = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
         try:
@@ -223,7 +222,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Called by `TimerHandle.cancel`; cancelled timers are skipped when they come up."""
+        """Do nothing if a timer is cancelled: cancelled timers are skipped when due."""
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)

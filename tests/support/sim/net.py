@@ -1,12 +1,12 @@
-"""The links between simulated processes and SimRedis, and what can happen to them.
+"""The links between simulated processes and SimRedis, and their faults.
 
 Each direction of a link is a pipe that keeps order and adds a latency drawn from the seed; one
 write may arrive in several pieces. A link can be
 
 - *cut* now, or after exactly n more bytes in one direction: what is in flight is lost;
-- *half-opened*: the client's side ends now, but the server keeps the connection, finds the bytes
-  that were in flight later and executes them (the case that CLIENT KILL exists for);
-- *stalled*: bytes wait, nobody is told.
+- *half-opened*: the client's side ends now, but the server keeps the connection, and later receives
+  and executes the bytes that were in flight (the case that CLIENT KILL exists for);
+- *stalled*: bytes wait, and neither side is notified.
 
 A killed process' last bytes still arrive, as a kernel would deliver them.
 """
@@ -22,7 +22,7 @@ from tests.support.sim.loop import SimLoop, Simulation
 from tests.support.sim.redis import ServerConnection, SimRedis
 
 SPLIT_CHANCE = 0.1
-"""How often one write arrives in two pieces."""
+"""Probability that one write arrives in two pieces."""
 
 
 class Pipe:
@@ -30,7 +30,7 @@ class Pipe:
 
     def __init__(self, link: Link, loop: SimLoop, deliver: Callable[[bytes], None]) -> None:
         self.link = link
-        self.loop = loop  # of the receiving process: a frozen one finds its bytes when it thaws
+        self.loop = loop  # of the receiving process: a frozen one gets its bytes when it thaws
         self.open = True
         self.cut_after: int | None = None  # bytes that may still arrive
         self.carried = 0  # bytes that arrived
@@ -59,7 +59,7 @@ class Pipe:
         self._arm()
 
     def drop(self) -> None:
-        """Lose what is in flight and carry nothing any more."""
+        """Lose what is in flight and carry nothing more."""
         self.open = False
         self._flight.clear()
         if self._timer is not None:
@@ -74,7 +74,7 @@ class Pipe:
         self._arm()
 
     def flush(self) -> None:
-        """Everything in flight arrives now, whatever stalls it."""
+        """Deliver everything in flight now, whatever stalls it."""
         self.stalled_until = 0.0
         while self._flight and self.open:
             self._arrive(self._flight.popleft()[1])
@@ -154,7 +154,7 @@ class Link:
 
     @property
     def open(self) -> bool:
-        """Whether the client still believes in the connection."""
+        """Whether the connection is open for the client."""
         return not self.transport.closing
 
     @property
@@ -170,13 +170,13 @@ class Link:
         self.server.closed()
 
     def half_open(self, for_s: float) -> None:
-        """The client's side ends now; the server reads and executes what was in flight later."""
+        """End the client's side now; the server later reads and executes what was in flight."""
         self.up.stalled_until = float("inf")
         self._lose_client()
         self.network.simulation.world.call_later(for_s, self._server_finds_the_rest)
 
     def stall(self, for_s: float) -> None:
-        """Bytes of both directions wait."""
+        """Let the bytes of both directions wait."""
         until = self.network.simulation.now + for_s
         self.up.stalled_until = max(self.up.stalled_until, until)
         self.down.stalled_until = max(self.down.stalled_until, until)
@@ -187,7 +187,7 @@ class Link:
         self.down.send(data)
 
     def close(self) -> None:
-        """The server closed: the client learns it after the replies that are under way."""
+        """Close the server's end: the client notices it after the replies that are in flight."""
         self.up.drop()
         last = max(self.down._last_arrival, self.network.simulation.now)
         self.loop.call_at(last + self.network.latency(), self._lose_client)
@@ -195,13 +195,13 @@ class Link:
     # The client's end
 
     def close_from_client(self) -> None:
-        """The client closed: the server reads what is under way, then the end of the stream."""
+        """Close the client's end: the server reads what is in flight, then the stream's end."""
         self._lose_client()
         when = max(self.up._last_arrival, self.network.simulation.now)
         self.network.simulation.world.call_at(when, self._server_finds_the_rest)
 
     def process_died(self, late_s: float = 0.0) -> None:
-        """The client's process was killed; its last bytes arrive `late_s` later than usual."""
+        """Handle the death of the client's process, whose last bytes arrive `late_s` later."""
         self.transport.closing = True
         self.down.drop()
         if late_s:
@@ -255,7 +255,7 @@ class Network:
         self.server_loop = server_loop
         self.latency_s = latency_s
         self.links: list[Link] = []
-        self.on_lost: Callable[[Link, bool], None] | None = None  # with something unanswered?
+        self.on_lost: Callable[[Link, bool], None] | None = None  # whether something was unanswered
         self.unreachable = False  # attempts to connect get no answer at all
 
     def latency(self) -> float:
@@ -266,7 +266,7 @@ class Network:
         return [link for link in self.links if link.loop is loop]
 
     def connector(self, loop: SimLoop) -> Callable[[Callable[[], Any]], Any]:
-        """The `connect` to inject into the code of a process."""
+        """Return the `connect` to inject into the code of a process."""
 
         async def connect(factory: Callable[[], Any]) -> asyncio.Transport:
             await asyncio.sleep(2 * self.latency())

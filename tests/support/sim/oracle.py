@@ -1,13 +1,14 @@
 """The promises of the delivery model, checked from outside.
 
 The oracle sees what clients send and what reaches their TCP, every atomic write of Redis and every
-write a crash forgets, what the workers report through the recorder hook, and each fault when it is
-injected. It knows nothing of how a worker works, and not whether the world is a simulated one or
+write that a crash forgets, what the workers report through the recorder hook, and each fault when
+it is injected. It knows nothing of how a worker works, nor whether the world is simulated or
 consists of real processes.
 
-Checked as it happens: order, doubles, pongs as barriers. Checked at the end (`check_all`), after
-every fault was healed and every key was read empty: nothing stored is lost, every message a living
-worker took has an outcome, and every refused request was answered.
+Order, duplicates and pongs as barriers are checked while the run continues. The rest is checked at
+the end (`check_all`), after every fault was undone and every queue was read until it was empty:
+nothing stored is lost, every message that a living worker took has an outcome, and every refused
+request was answered.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from proto.rmb.address import SessionKey, from_message, parse
 from proto.rmb.types_pb2 import Envelope
 
 RELEASE_WAIT_S = 0.5
-"""How long a newcomer waits for the former holder (delivery model, take-over)."""
+"""Seconds that a newcomer waits for the former holder (delivery model, take-over)."""
 ROUND_TRIP_S = 0.05
-"""Allowance for what passes over the links during that wait; simulated ones."""
+"""Allowance, in seconds, for messages over simulated links during that wait."""
 
 
 class Clock(Protocol):
-    """What the oracle needs of a world: its time in seconds."""
+    """Interface of a world that the oracle needs: its time in seconds."""
 
     @property
     def now(self) -> float: ...
 
 
 class Client(Protocol):
-    """What the oracle needs of a connection's client."""
+    """Interface of a connection's client that the oracle needs."""
 
     @property
     def alive(self) -> bool: ...
@@ -43,19 +44,19 @@ class Client(Protocol):
     def reading(self) -> bool: ...
     @property
     def ended(self) -> bool:
-        """Whether the relay's end of the connection is over."""
+        """Whether the relay's end of the connection has ended."""
 
     @property
     def acknowledged_position(self) -> float:
-        """Arrivals up to this position were certainly acknowledged at the relay's last look."""
+        """Position up to which arrivals were certainly acknowledged when the relay last looked."""
 
 
 class PromiseBroken(AssertionError):
-    """One of the promises does not hold; the text says which, and for which message."""
+    """A promise does not hold; the text states which, and for which message."""
 
 
 class Excuse(Enum):
-    """Why a message may come twice (delivery model 1.2)."""
+    """Reasons for which a message may arrive twice (delivery model 1.2)."""
 
     NOT_ACKNOWLEDGED = "not acknowledged at the last look when it died or was taken over"
     SLOW_HOLDER = "the former holder did not answer a take-over in time"
@@ -66,7 +67,7 @@ class Excuse(Enum):
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """A sender or receiver, as far as the promises go."""
+    """A sender or receiver, as far as the promises concern it."""
 
     number: int
     key: SessionKey | None  # None: a writer outside the workers
@@ -76,7 +77,7 @@ class Connection:
     sent: int = 0
     pings: int = 0
     answered_pings: int = 0
-    taken: list[Message] = field(default_factory=list)  # by a living worker, in order
+    taken: list[Message] = field(default_factory=list)  # those a living worker took
 
 
 @dataclass(slots=True, eq=False)
@@ -84,7 +85,7 @@ class Arrival:
     connection: Connection
     at: float  # not later than this,
     since: float  # and not earlier than this
-    position: float  # how far the relay's stream to that connection had got, see `Client`
+    position: float  # position in the relay's stream to that connection, see `Client`
 
 
 @dataclass(slots=True, eq=False)
@@ -111,7 +112,7 @@ class Message:
 
 
 class Oracle:
-    """Everything that was promised, and whether it was kept."""
+    """Everything that was promised, and whether the promises were kept."""
 
     def __init__(self, clock: Clock, round_trip_s: float = ROUND_TRIP_S) -> None:
         self.clock = clock
@@ -121,8 +122,8 @@ class Oracle:
         self.highest: dict[tuple[Connection, SessionKey], Message] = {}
         self.excused: Counter[Excuse] = Counter()
         self.outcomes: Counter[str] = Counter()
-        self.history: list[str] = []  # for the reader of a failure
-        self._deaths: dict[str, float] = {}  # worker -> when it was killed
+        self.history: list[str] = []  # shown when a run fails
+        self._deaths: dict[str, float] = {}  # time of death by worker
         self._commit_losses: dict[str, list[float]] = defaultdict(list)
         self._went_back: list[float] = []
         self._claims: dict[SessionKey, list[tuple[float, int]]] = defaultdict(list)
@@ -141,7 +142,7 @@ class Oracle:
         return connection
 
     def sent(self, sender: Connection, envelope: Envelope) -> Message:
-        """A client sends a message, or a foreign writer stores one."""
+        """Record that a client sends a message, or that a foreign writer stores one."""
         message = Message(
             envelope.uid,
             sender,
@@ -159,13 +160,13 @@ class Oracle:
         sender.pings += 1
 
     def taken(self, sender: Connection, payload: bytes, worker: str) -> None:
-        """A living worker's receiver was handed a message."""
+        """Record that the receiver of a living worker was handed a message."""
         message = self.messages.get(Envelope.FromString(payload).uid)
         if message is not None:
             self.took(message, worker)
 
     def took(self, message: Message, worker: str) -> None:
-        """As `taken`, where it is known afterwards only."""
+        """Record the same as `taken`, for worlds that know it only afterwards."""
         message.taken_by = worker
         message.sender.taken.append(message)
 
@@ -179,7 +180,7 @@ class Oracle:
         since: float | None = None,
         at: float | None = None,
     ) -> None:
-        """A message came into the client's kernel: now, or between `since` and `at`."""
+        """Judge a message that reached the client's kernel: now, or between `since` and `at`."""
         at = self.clock.now if at is None else at
         envelope = Envelope.FromString(payload)
         self.note(f"arrive {envelope.uid} at connection {connection.number}", at)
@@ -225,7 +226,7 @@ class Oracle:
 
     def _excuse(self, message: Message, first: Arrival, again: Arrival) -> Excuse | None:
         if again.connection.opened_at < first.connection.opened_at:
-            # What the former connection's kernel still had came after its successor's.
+            # The former connection's kernel delivered its rest after the successor's arrival.
             first, again = again, first
         former = first.connection
         if any(at >= former.opened_at for at in self._went_back):
@@ -250,11 +251,11 @@ class Oracle:
         return None
 
     def _taken_over(self, key: SessionKey, since: float, until: float) -> bool:
-        """Whether somebody claimed the key from its holder in this time."""
+        """Check whether another session claimed the key from its holder in this time."""
         return any(since <= at <= until for at, _ in self._claims[key][1:])
 
     def _unanswered_claim(self, key: SessionKey, since: float, until: float) -> bool:
-        """Whether a take-over of the key began in this time and its holder was too slow."""
+        """Check whether a take-over of the key began in this time and its holder was too slow."""
         claims = self._claims[key]
         for (_, former), (at, _) in pairwise(claims):
             if since <= at <= until:
@@ -264,7 +265,7 @@ class Oracle:
         return False
 
     def _pong(self, connection: Connection, uid: str) -> None:
-        """Everything sent before the ping is decided, and stored where it was to be stored."""
+        """Check that everything sent before the ping is decided and, where it must be, stored."""
         sender, sent_before, number = self._pings[uid]
         if sender is not connection:
             raise PromiseBroken(f"the pong {uid} came to another connection")
@@ -308,7 +309,7 @@ class Oracle:
         return found
 
     def published(self, channel: bytes, payload: bytes) -> None:
-        """News of a key's take-over; a claim may also be told with `claimed`."""
+        """Record news of a key's take-over; worlds may also report a claim with `claimed`."""
         if not channel.startswith(b"wake:"):
             return
         word, _, epoch = payload.partition(b" ")
@@ -320,14 +321,14 @@ class Oracle:
             self._releases.setdefault((key, int(epoch)), self.clock.now)  # type: ignore[arg-type]
 
     def claimed(self, key: SessionKey, epoch: int, at: float) -> None:
-        """A holder of the key was entered in the directory."""
+        """Record that a holder of the key was entered in the directory."""
         self.note(f"evict {epoch} for {key}", at)
         claims = self._claims[key]
         if not claims or claims[-1][1] != epoch:
             claims.append((at, epoch))
 
     def claim_after(self, key: SessionKey, since: float) -> float:
-        """When the key was claimed first after that time; infinite if it was not."""
+        """Return the time of the key's first claim after that time, or infinity without one."""
         return min((at for at, _ in self._claims[key] if at > since), default=float("inf"))
 
     # What workers report (the recorder hook)
@@ -348,7 +349,10 @@ class Oracle:
             self.dropped(message, reason)
 
     def dropped(self, message: Message, reason: str) -> None:
-        """A message ends undelivered; called by worlds that have only the error to its sender."""
+        """Record that a message ends undelivered.
+
+        Worlds that have only the error to its sender call this directly.
+        """
         message.dropped.append(reason)
         self.note(f"drop {message.uid}: {reason}")
 
@@ -370,7 +374,7 @@ class Oracle:
     # At the end
 
     def open_messages(self) -> list[Message]:
-        """Messages that still have to arrive somewhere, or to get an outcome."""
+        """Return messages that still have to arrive, or to get an outcome."""
         return [message for message in self.messages.values() if not self._settled(message)]
 
     def _settled(self, message: Message) -> bool:
@@ -381,7 +385,7 @@ class Oracle:
         return not message.taken_by or message.taken_by in self._deaths
 
     def check_all(self) -> None:
-        """Judge the whole run; faults are healed and all queues were read."""
+        """Judge the whole run, after faults were undone and all queues were read."""
         for message in self.messages.values():
             if not self._settled(message):
                 fate = "was stored and is lost" if message.ever_stored else "has no outcome"

@@ -1,8 +1,8 @@
 """SimRedis: an in-memory Redis that speaks RESP2 bytes.
 
-A connection is fed request bytes and answers through its sink. Everything that was written is kept
-as a log of atomic units (a command, an EXEC, a script), as an append-only file would: `crash(lose)`
-forgets the last of them and rebuilds the rest, which is how Redis goes back in time.
+A connection is fed request bytes and answers through its sink. All writes are kept as a log of
+atomic units (a command, an EXEC, a script), like an append-only file: `crash(lose)` forgets the
+last of them, and `restart` replays the rest, which is how Redis goes back in time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SUBSCRIBED_COMMANDS = {"subscribe", "unsubscribe", "ping"}
 
 
 class Sink(Protocol):
-    """Where a connection's replies go."""
+    """Destination of a connection's replies."""
 
     def deliver(self, data: bytes) -> None: ...
     def close(self) -> None: ...
@@ -64,7 +64,7 @@ class ServerConnection:
         self.reader = hiredis.Reader()
 
     def feed(self, data: bytes) -> None:
-        """Bytes from the client: every complete command is executed at once, in order."""
+        """Execute every complete command in bytes from the client at once, in order."""
         self.reader.feed(data)
         while self.open:
             request = self.reader.gets()
@@ -77,20 +77,20 @@ class ServerConnection:
             self.sink.deliver(encode_reply(reply))
 
     def closed(self) -> None:
-        """The client's end is gone."""
+        """Handle the end of the connection by the client."""
         if self.open:
             self.open = False
             self.server.forget(self)
 
     def close(self) -> None:
-        """The server ends the connection."""
+        """End the connection by the server."""
         if self.open:
             self.closed()
             self.sink.close()
 
 
 class SimRedis:
-    """The server. Time and randomness are injected, so that it is a function of its inputs."""
+    """The server. Time and randomness are injected, so it depends only on its inputs."""
 
     def __init__(
         self,
@@ -101,14 +101,14 @@ class SimRedis:
     ) -> None:
         """
         Args:
-            clock: Unix time in seconds.
-            rng: draws the run ids.
-            like_62: behave as Redis 6.2 where newer servers differ: out of memory, it refuses
-                every command between MULTI and EXEC, not only those that grow.
+            clock: function that returns Unix time in seconds.
+            rng: source of the run ids.
+            like_62: whether to behave as Redis 6.2 where newer servers differ: out of memory, it
+                refuses every command between MULTI and EXEC, not only those that grow.
         """
         self.clock = clock
         self.like_62 = like_62
-        self.clock_offset_s = 0.0  # a fail-over to a machine whose clock is behind
+        self.clock_offset_s = 0.0  # simulates a fail-over to a machine whose clock is behind
         self.rng = rng or random.Random(0)
         self.maxmemory_bytes = 0
         self.policy = b"noeviction"
@@ -116,18 +116,18 @@ class SimRedis:
         self.commands_run = 0
         self.on_write: Callable[[list[Args]], None] | None = None  # observes each atomic unit
         self.on_publish: Callable[[bytes, bytes], None] | None = None
-        self.on_lost: Callable[[list[Args]], None] | None = None  # ... forgotten by a crash
+        self.on_lost: Callable[[list[Args]], None] | None = None  # ... each one lost in a crash
         self.log: list[tuple[int, list[Args]]] = []
-        self._unit: list[Args] | None = None  # written so far by the unit under way
+        self._unit: list[Args] | None = None  # written so far by the unit in progress
         self._start()
 
     # Faults
 
     def crash(self, lose: int = 0) -> int:
-        """kill -9: every connection is reset and the last `lose` atomic writes are forgotten.
+        """Crash (kill -9): reset every connection and forget the last `lose` atomic writes.
 
         Returns:
-            How many writes were really lost.
+            Number of writes that were really lost.
         """
         self.up = False
         lost = min(lose, len(self.log))
@@ -140,7 +140,7 @@ class SimRedis:
         return lost
 
     def restart(self, loading_s: float = 0.0) -> None:
-        """Come back from the log, with a new run id and client ids from the start."""
+        """Start again from the log, with a new run id and client ids from the beginning."""
         log = self.log
         self._start()
         self.log = log
@@ -149,7 +149,7 @@ class SimRedis:
         self.up = True
 
     def fill_memory(self) -> None:
-        """Out of memory from now on, whatever is removed."""
+        """Be out of memory from now on, whatever is removed."""
         self.maxmemory_bytes = 1
 
     def free_memory(self) -> None:
@@ -212,7 +212,7 @@ class SimRedis:
             connection.reply(self._run_logged(connection, argv))
 
     def _check(self, connection: ServerConnection, name: str, argv: Args) -> None:
-        """What is refused before it is queued or run."""
+        """Raise the error of a command that is refused before it is queued or run."""
         known = COMMANDS.get(name)
         arity = known.arity if known is not None else SERVER_COMMANDS.get(name)
         if arity is None:
@@ -258,7 +258,7 @@ class SimRedis:
         connection.reply(replies)
 
     def _run_logged(self, connection: ServerConnection | None, argv: Args) -> Any:
-        """One command as an atomic unit of its own."""
+        """Run one command as a separate atomic unit."""
         outer, self._unit = self._unit, []
         reply = self._run(connection, argv)
         self._commit_unit(outer)
@@ -272,7 +272,7 @@ class SimRedis:
                 self.on_write(unit)
 
     def _run(self, connection: ServerConnection | None, argv: Args) -> Any:
-        """Run one admitted command; an error is its reply."""
+        """Run one admitted command; return its reply, or its error."""
         name = argv[0].lower().decode()
         try:
             if name in COMMANDS:
@@ -371,7 +371,7 @@ class SimRedis:
         def call(*argv: bytes) -> Any:
             nonlocal wrote
             known = COMMANDS.get(argv[0].lower().decode())
-            # A script is stopped by full memory only while it has not written anything.
+            # Full memory stops a script only before its first write.
             if known is not None and known.grows and out_of_memory and not wrote:
                 raise ReplyError(OUT_OF_MEMORY)
             wrote = wrote or (known is not None and known.write)

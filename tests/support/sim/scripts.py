@@ -1,7 +1,7 @@
-"""The worker's Lua scripts as Python, found by the name in their first line (`-- name: <name>`).
+"""The worker's Lua scripts in Python, found by the name in their first line (`-- name: <name>`).
 
-Written from the description of the protocol, not from the Lua text, so that the contract test
-compares two independent versions.
+They are written from the description of the protocol, not from the Lua text, so that the contract
+test compares two independent versions.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ Script = Callable[[Call, list[bytes], list[bytes]], Any]
 
 
 def claim(call: Call, keys: list[bytes], argv: list[bytes]) -> Any:
-    """Enter newcomers in the directory, each with an epoch above every earlier one of its key."""
+    """Enter newcomers in the directory, each with an epoch above all earlier ones of its key."""
     sessions, unused = keys
     boot_id, known_s, known_bound, *claims = argv
-    call(b"DEL", unused)  # a first write that is never refused lets the next ones pass
+    call(b"DEL", unused)  # after a first write, which is never refused, the next ones are allowed
     seconds, microseconds = call(b"TIME")
     answers = []
     for key, since, remote in zip(*(iter(claims),) * 3, strict=True):
@@ -34,7 +34,7 @@ def claim(call: Call, keys: list[bytes], argv: list[bytes]) -> Any:
 
 
 def _remember(call: Call, key: bytes, seconds: bytes, known_s: bytes, bound: int) -> None:
-    """Remember that a session has signed in; of too many the older half is forgotten."""
+    """Remember that a session has signed in; if there are too many, forget the older half."""
     known = b"relay:known:" + key.partition(b":")[0]
     call(b"HSET", known, key, seconds)
     call(b"EXPIRE", known, known_s)
@@ -47,7 +47,7 @@ def _remember(call: Call, key: bytes, seconds: bytes, known_s: bytes, bound: int
 
 
 def hold(call: Call, keys: list[bytes], argv: list[bytes]) -> Any:
-    """Compare a held epoch with the directory and enter it again where it is missing or lower."""
+    """Compare a held epoch with the directory, and enter it again if that has none or a lower."""
     sessions, unused = keys
     key, epoch_text, boot_id, since, remote = argv
     call(b"DEL", unused)
@@ -60,7 +60,7 @@ def hold(call: Call, keys: list[bytes], argv: list[bytes]) -> Any:
 
 
 def release(call: Call, keys: list[bytes], argv: list[bytes]) -> int:
-    """Remove an entry if it is still the caller's; tell the newcomer in any case."""
+    """Remove an entry if it is still the caller's; notify the newcomer in any case."""
     (sessions,) = keys
     key, epoch_text = argv
     stored = call(b"HGET", sessions, key)
@@ -96,7 +96,7 @@ def leave(call: Call, keys: list[bytes], argv: list[bytes]) -> Any:
 
 
 def take(call: Call, keys: list[bytes], argv: list[bytes]) -> list[Any]:
-    """Store each message whose mark is in none of the latest sets, then put its mark there."""
+    """Store each message whose mark is in none of the latest sets, then add its mark."""
     prefix, *streams = keys
     period_s, periods, *rest = argv
     period = _period(call, period_s)
@@ -126,7 +126,7 @@ def _period(call: Call, period_s: bytes) -> int:
 
 
 def fullest(call: Call, keys: list[bytes], argv: list[bytes]) -> list[Any]:
-    """Count what waits, and name the queues with so many messages or bytes."""
+    """Count queued messages, and return the queues that reach a bound of messages or bytes."""
     messages_bound, bytes_bound = map(int, argv)
     lengths = [int(call(b"XLEN", stream)) for stream in keys]
     named: list[Any] = []
@@ -140,7 +140,7 @@ def fullest(call: Call, keys: list[bytes], argv: list[bytes]) -> list[Any]:
 
 
 def outlive(call: Call, keys: list[bytes], argv: list[bytes]) -> None:
-    """Remove empty queues of sessions that nobody holds; give the others a time to live."""
+    """Remove empty queues of sessions without a holder; give the others a time to live."""
     sessions, *streams = keys
     life, *texts = argv
     for stream, text in zip(streams, texts, strict=True):
@@ -154,7 +154,7 @@ def outlive(call: Call, keys: list[bytes], argv: list[bytes]) -> None:
 
 
 def held(call: Call, keys: list[bytes], argv: list[bytes]) -> Any:
-    """Charge queues to their twins, or give back what is not in them any more."""
+    """Charge queues to their twins, or refund messages that have left the queues."""
     sessions, unused = keys
     what, life, new_bytes, *rest = argv
     call(b"DEL", unused)
@@ -256,7 +256,7 @@ SCRIPTS: dict[str, Script] = {
 
 
 def script_name(text: bytes) -> str:
-    """The name in a script's first line, or "" when it has none."""
+    """Return the name in a script's first line, or "" if it has no name."""
     first_line = text.lstrip().split(b"\n", 1)[0].strip()
     prefix = b"-- name:"
     return first_line[len(prefix) :].strip().decode() if first_line.startswith(prefix) else ""

@@ -1,9 +1,9 @@
 """A client's connection in simulation: the relay's end (`SimSocket`) and the client (`SimClient`).
 
 Bytes go transport buffer -> kernel send queue -> network -> the client's receive buffer, and only
-their arrival there is acknowledged, one latency later. Every stage is bounded as in life: the send
-queue by its size, the flight by the receive window, and the client reads when it likes. So bytes
-can be lost at each stage, and the relay's view (`acknowledged`) always lags behind the truth.
+their arrival there is acknowledged, one latency later. Every stage is bounded as in reality: the
+send queue by its size, the flight by the receive window, and the client reads when it likes. So
+bytes can be lost at each stage, and the relay's view (`acknowledged`) always lags behind.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any, Protocol
 from tests.support.sim.loop import SimLoop, Simulation
 
 HANDSHAKE_BYTES = 129
-"""The answer to the upgrade request: counted as written before the first frame."""
+"""Size of the answer to the upgrade request, which counts as written before the first frame."""
 HIGH_WATER_BYTES = 65_536
 LOW_WATER_BYTES = 16_384
 SEGMENT_BYTES = 1_400
 CLOSE_TIMEOUT_S = 2.0
-"""How long the relay's end waits for a close to be answered and the kernel queue to drain."""
+"""Seconds that the relay's end waits for a close to be answered and the kernel queue to drain."""
 
 
 class Receiver(Protocol):
@@ -30,7 +30,7 @@ class Receiver(Protocol):
 
 
 def frame(opcode: int, payload: bytes) -> bytes:
-    """One unmasked websocket frame."""
+    """Return one unmasked websocket frame."""
     size = len(payload)
     first = bytes((0x80 | opcode,))
     if size < 126:
@@ -59,10 +59,10 @@ class SimSocket:
         self.last_received = loop.time()
         self.written = 0
         self.sent: list[tuple[int, bytes]] = []  # (position after it, payload)
-        self.last_look = 0  # what the worker saw when it last asked `acknowledged`
-        self.died_at: float | None = None  # when the relay's end learned that it is over
+        self.last_look = 0  # what the worker saw when it last called `acknowledged`
+        self.died_at: float | None = None  # when the relay's end noticed its end
         self.acknowledged_bytes = 0
-        self.was_reset = False  # by the peer; from then on the kernel's queue stays what it is
+        self.was_reset = False  # by the peer; from then on the kernel's queue does not change
         self._buffer = bytearray()
         self._discarded = False
         self._was_high = False
@@ -88,7 +88,7 @@ class SimSocket:
     def send_messages(self, payloads: list[bytes]) -> int:
         if self._closing or self._over:
             self.written += sum(len(frame(2, payload)) for payload in payloads)
-            return self.written  # counted, but never on its way
+            return self.written  # counted, but never sent
         data = bytearray()
         for payload in payloads:
             data += frame(2, payload)
@@ -133,7 +133,7 @@ class SimSocket:
     # The relay's process
 
     def process_died(self) -> None:
-        """The worker was killed: its kernel still sends what it has, then ends the connection."""
+        """Handle the worker's death: its kernel sends what it has, then ends the connection."""
         self._discard()
         self._closing = self._over = True
         self.died_at = self.simulation.now
@@ -162,7 +162,7 @@ class SimSocket:
         self._buffer.clear()
 
     def _read(self) -> None:
-        """Hand everything that has arrived to the receiver, as one read."""
+        """Pass everything that has arrived to the receiver, as one read."""
         if self._receiver is None or self._paused or self._over:
             return
         messages, self._inbound = list(self._inbound), deque()
@@ -201,7 +201,7 @@ class SimSocket:
         if self._receiver is not None:
             self._receiver.closed(code, None)
 
-    # The relay's kernel: runs on whether or not the process does
+    # The relay's kernel, which runs whether or not the process does
 
     def _transmit(self) -> None:
         client = self.client
@@ -217,7 +217,7 @@ class SimSocket:
             self.simulation.world.call_at(self._last_arrival, client.arrive, segment)
 
     def acknowledge(self, size: int) -> None:
-        """An acknowledgement arrived."""
+        """Handle an acknowledgement from the client's kernel."""
         if self.was_reset:
             return
         self.acknowledged_bytes += size
@@ -241,12 +241,12 @@ class SimSocket:
             self.simulation.world.call_later(self.client.latency(), self.client.hung_up)
 
     def inbound(self, payload: bytes) -> None:
-        """A message arrived from the client."""
+        """Handle a message from the client."""
         self._inbound.append(payload)
         self.loop.call_soon(self._read)
 
     def inbound_end(self, code: int) -> None:
-        """A close frame (its code) or a reset (1006) arrived from the client."""
+        """Handle a close frame (its code) or a reset (1006) from the client."""
         if code == 1006:
             self._inbound.clear()
             self.was_reset = True
@@ -269,7 +269,7 @@ class SimClient:
     ) -> None:
         """
         Args:
-            loop: of the relay worker that accepted the connection.
+            loop: loop of the relay worker that accepted the connection.
         """
         self.simulation = simulation
         self.latency_s = latency_s
@@ -323,14 +323,14 @@ class SimClient:
         self._take()
 
     def close(self, code: int = 1000) -> None:
-        """Send a close frame, and read on until the relay hangs up."""
+        """Send a close frame, and continue to read until the relay ends the connection."""
         if self.alive and not self._said_goodbye:
             self._said_goodbye = True
             self.start_reading()
             self._towards_relay(self.socket.inbound_end, code)
 
     def reset(self) -> None:
-        """End abruptly: everything in flight and unread is lost, the relay learns it."""
+        """End abruptly: everything in flight and unread is lost; the relay notices the reset."""
         if self.was_reset or self.close_code is not None:
             return
         self.was_reset = True
@@ -338,7 +338,7 @@ class SimClient:
             self._towards_relay(self.socket.inbound_end, 1006, even_after_reset=True)
 
     def vanish(self) -> None:
-        """The path breaks (half-open): nothing passes in either direction and nobody is told."""
+        """Break the path (half-open): nothing passes in either direction, no side is notified."""
         self.path_broken = True
 
     def _towards_relay(

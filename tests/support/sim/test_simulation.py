@@ -1,4 +1,4 @@
-"""The simulation itself: time, processes, links and sockets behave as described."""
+"""Tests of the simulation: time, processes, links and sockets behave as described."""
 
 from __future__ import annotations
 

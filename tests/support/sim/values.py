@@ -1,4 +1,4 @@
-"""What SimRedis stores, and the replies it gives: values, replies and their RESP2 form."""
+"""Values that SimRedis stores, and its replies with their RESP2 form."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 StreamId = tuple[int, int]
 
 MAX_SEQUENCE = 2**64 - 1
-"""Largest half of a stream id."""
+"""Largest value of either half of a stream id."""
 
 ENTRY_OVERHEAD_BYTES = 40
-"""Rough cost of a stream entry beside its bytes; only its order of magnitude matters."""
+"""Approximate size of a stream entry besides its bytes; only the order of magnitude matters."""
 
 TRIM_NODE_ENTRIES = 100
-"""`XTRIM ~` works in whole nodes; this is the server's default node size."""
+"""Default number of entries in a server's node; `XTRIM ~` removes whole nodes."""
 
 
 class ReplyError(Exception):
@@ -72,7 +72,7 @@ def _entry_size(fields: list[bytes]) -> int:
 
 
 def size_of(value: Any) -> int:
-    """Approximate bytes a value takes."""
+    """Return the approximate size of a value, in bytes."""
     if isinstance(value, Stream):
         return 200 + value.size_bytes
     if isinstance(value, bytes):
@@ -100,7 +100,7 @@ def parse_id(text: bytes, default_sequence: int = 0) -> StreamId:
 
 
 def encode_reply(reply: Any) -> bytes:
-    """The RESP2 bytes of a reply."""
+    """Return the RESP2 bytes of a reply."""
     if isinstance(reply, bytes):
         return b"$%d\r\n%b\r\n" % (len(reply), reply)
     if isinstance(reply, int):

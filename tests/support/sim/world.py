@@ -1,7 +1,7 @@
-"""The world of a simulated run: workers, clients, a foreign writer, and everything that can break.
+"""The world of a simulated run: workers, clients, a foreign writer, and all faults.
 
-The workers are the production classes. They are handed sockets of clients that are signed in
-already; authentication is no part of this.
+The workers are the production classes. They get sockets of clients that are signed in already;
+authentication is not simulated.
 """
 
 from __future__ import annotations
@@ -30,24 +30,25 @@ from tests.support.sim.socket import SimClient
 
 DOMAIN = "relay.test"
 GUEST_TWIN = 50
-"""A twin that lists another relay only."""
+"""A twin that lists only another relay."""
 UNKNOWN_TWIN = 99
 
 QUEUE_POLICY = QueuePolicy(max_messages=400)
 OUTBOX_BOUNDS = OutboxBounds()
 SESSION_BOUNDS = SessionBounds(session_messages=8, session_bytes=6_000)
-"""Small, so that every run reaches them."""
+"""Small bounds, so that every run reaches them."""
 
 MEMORY_BYTES = 50_000_000
-"""What a worker says it has in use."""
+"""Memory in use that a worker reports."""
 
 SETTLE_S = 90.0
-"""Within this time after the last fault everything has arrived: heartbeats, the check and the
-time a dead worker's entries live are far below it."""
+"""Seconds after the last fault within which everything must have arrived: heartbeats, the check and
+the life of a dead worker's entries take far less.
+"""
 
 
 class Twins:
-    """The twin cache of a worker, over a source that knows the twins of the test."""
+    """The twin cache of a worker, with a source that knows the twins of the test."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.generation = 0
@@ -79,7 +80,7 @@ def twin_record(twin: int) -> TwinRecord:
 
 
 class OracleRecorder(Recorder):
-    """Passes what a worker reports on to the oracle, and keeps all of it."""
+    """Recorder that passes a worker's reports on to the oracle, and stores all of them."""
 
     follows = True
 
@@ -128,7 +129,7 @@ class OracleRecorder(Recorder):
 
 
 class WorkerProcess:
-    """One relay worker: a process with a loop of its own."""
+    """One relay worker: a process with its own loop."""
 
     def __init__(self, world: World, number: int) -> None:
         self.world = world
@@ -157,7 +158,7 @@ class WorkerProcess:
             recorder=OracleRecorder(self),
             wall_clock=self.world.simulation.unix_time,
         )
-        # In the heartbeat: that of the real process would differ from run to run.
+        # The heartbeat contains the memory; that of the real process would differ between runs.
         self.worker.upkeep.recent = Recent(self.worker.metrics, lambda: MEMORY_BYTES)
         self.worker.start()
 
@@ -175,7 +176,7 @@ class WorkerProcess:
 
 
 class Twin:
-    """A client's connection, from the side of the test."""
+    """A client's connection, as the test uses it."""
 
     def __init__(self, world: World, process: WorkerProcess, key: SessionKey) -> None:
         self.world = world
@@ -228,7 +229,7 @@ class Twin:
         position = socket.sent[len(self.client.arrived) - 1][0]
         self.world.oracle.arrived(self.record, payload, position)
 
-    # Receiver: what the socket tells passes here on its way to the session
+    # Receiver: events of the socket pass through here to the session
 
     def messages_received(self, messages: list[bytes]) -> None:
         for payload in messages:
@@ -277,7 +278,7 @@ class World:
         self.redis.on_lost = self.oracle.forgot
         self.redis.on_publish = self.oracle.published
         self.network.on_lost = self._link_lost
-        self.faulty = False  # whether anything broke that may cost a wake or a worker
+        self.faulty = False  # whether a fault may have lost a wake or a worker
         self.twins: list[Twin] = []
         self.workers: list[WorkerProcess] = []
         self._numbers: Iterator[int] = iter(range(10**9))
@@ -316,11 +317,11 @@ class World:
 
     @property
     def taking(self) -> list[WorkerProcess]:
-        """Living workers that take new sessions."""
+        """Living workers that accept new sessions."""
         return [p for p in self.living if p.worker is None or not p.worker.draining]
 
     def kill_worker(self, process: WorkerProcess, late_s: float = 0.0) -> None:
-        """kill -9; what its kernel still has for Redis is executed `late_s` later than usual."""
+        """Kill a worker (kill -9); its kernel's rest for Redis is executed `late_s` later."""
         self.faulty = True
         process.alive = False
         process.loop.kill()
@@ -337,7 +338,7 @@ class World:
         return twin
 
     def connect_live(self, process: WorkerProcess, key: SessionKey) -> Twin:
-        """Connect and wait until the session has everything its stream had."""
+        """Connect and wait until the session has everything that was in its stream."""
         twin = self.connect(process, key)
         self.run_until(lambda: getattr(twin, "session", None) and twin.session.memory_mode, 10)
         return twin
@@ -370,7 +371,7 @@ class World:
         return envelope
 
     def write_from_outside(self, to: SessionKey, size_bytes: int = 0) -> Message | None:
-        """XADD and PUBLISH in one MULTI, as federation and tools do; None when refused."""
+        """XADD and PUBLISH in one MULTI, as federation and tools do; return None if refused."""
         if not self.redis.up or self.redis.out_of_memory or self.redis_loop.frozen:
             return None
         envelope = self.envelope((7_000, None), to, size_bytes, request=False)
@@ -385,7 +386,7 @@ class World:
     def crash_redis(self, lose: int = 0) -> None:
         self.faulty = True
         for process in self.living:
-            # Read by Redis and not executed: unanswered, though nothing is on its way any more.
+            # Redis has read it and not executed it: unanswered, though nothing is in flight.
             if process.worker is not None and not process.worker.commit.idle:
                 self.oracle.commit_connection_lost(process.name)
         self.oracle.redis_crashed(self.redis.crash(lose))
@@ -394,7 +395,7 @@ class World:
         self.redis.restart(loading_s)
 
     def streams(self) -> list[bytes]:
-        """The queues there are, by their names in Redis."""
+        """Return the names in Redis of the queues that are not empty."""
         found = self.redis.run("SCAN", "0", "MATCH", "stream:*", "COUNT", "1000000")[1]
         return [name for name in found if self.redis.run("XLEN", name)]
 
@@ -402,7 +403,7 @@ class World:
         return int(self.redis.run("XLEN", keys.stream(keys.key_text(key))))
 
     def holder(self, key: SessionKey) -> bytes | None:
-        """The directory entry of a key."""
+        """Return the directory entry of a key."""
         entry: bytes | None = self.redis.run("HGET", keys.SESSIONS, keys.key_text(key))
         return entry
 
@@ -414,7 +415,7 @@ class World:
     # The end of a run
 
     def heal(self) -> None:
-        """Undo every fault that is still there."""
+        """Undo every remaining fault."""
         self.network.unreachable = False
         for link in self.network.links:
             link.up.release()
@@ -429,17 +430,17 @@ class World:
             twin.client.start_reading()
 
     def settle(self) -> None:
-        """Heal, read every queue empty, and judge the run.
+        """Undo the faults, read every queue until it is empty, and judge the run.
 
         Raises:
-            PromiseBroken: a promise of the delivery model does not hold.
+            PromiseBroken: A promise of the delivery model does not hold.
         """
         self.heal()
         self.run_for(3)
         if not self.taking:
             self.start_worker()
         self.run_until(self._ready, SETTLE_S)  # Redis may still be loading
-        # The claim of a client that is gone, made later than a reader's, would take its key away.
+        # The claim of a client that has left, made later than a reader's, would take over its key.
         self.run_until(self._claimed, SETTLE_S)
         readers = {message.to for message in self.oracle.messages.values()}
         readers |= {twin.key for twin in self.twins}

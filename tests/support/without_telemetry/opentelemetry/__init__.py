@@ -1,7 +1,7 @@
-"""Stands before the library where a process is to run as without the extra `otel`.
+"""Substitute that hides the library, for processes that run as without the extra `otel`.
 
-So do most installations. Where the library is, redis-py imports it for metrics nobody asked for,
-which takes an eighth of a start.
+Most installations run without it. If the library is installed, redis-py imports it for metrics that
+are not used, which takes an eighth of a start.
 """
 
 from __future__ import annotations
