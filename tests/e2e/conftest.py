@@ -1,8 +1,8 @@
 """Relays for end-to-end tests.
 
 `relay` (one worker, both servers in turn where a test asks for `any_relay`) and `relay_pair` (two
-workers) are shared by all tests that leave them as they found them; a test that kills, drains or
-configures starts its own with `start_relay`.
+workers) are shared by all tests that leave them unchanged. A test that kills, drains or configures
+a relay starts its own with `start_relay`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ StartRelay = Callable[..., RelayProcess]
 
 @pytest.fixture(scope="package")
 def data_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder whose database knows the test twins."""
+    """Return a data folder whose database contains the test twins."""
     return make_data_folder(tmp_path_factory.mktemp("template"))
 
 
@@ -60,7 +60,7 @@ def _shared(
 
 @pytest.fixture(scope="package")
 def relay(tmp_path_factory: pytest.TempPathFactory, data_template: Path) -> Iterator[RelayProcess]:
-    """One worker under uvicorn, and the operator site."""
+    """Start a relay with one worker under uvicorn, and the operator site."""
     yield from _shared(tmp_path_factory, data_template, operator_site=True)
 
 
@@ -68,7 +68,7 @@ def relay(tmp_path_factory: pytest.TempPathFactory, data_template: Path) -> Iter
 def daphne_relay(
     tmp_path_factory: pytest.TempPathFactory, data_template: Path
 ) -> Iterator[RelayProcess]:
-    """One worker under daphne."""
+    """Start a relay with one worker under daphne."""
     yield from _shared(tmp_path_factory, data_template, server="daphne")
 
 
@@ -76,22 +76,22 @@ def daphne_relay(
 def relay_pair(
     tmp_path_factory: pytest.TempPathFactory, data_template: Path
 ) -> Iterator[RelayProcess]:
-    """Two workers under uvicorn."""
+    """Start a relay with two workers under uvicorn."""
     yield from _shared(tmp_path_factory, data_template, processes=2)
 
 
 @pytest.fixture(params=["relay", "daphne_relay"], ids=["uvicorn", "daphne"])
 def any_relay(request: pytest.FixtureRequest) -> RelayProcess:
-    """Both servers in turn."""
+    """Return the relay of each server in turn."""
     relay: RelayProcess = request.getfixturevalue(request.param)
     return relay
 
 
 @pytest.fixture
 def start_server(tmp_path: Path) -> Iterator[Callable[..., RedisServer]]:
-    """Start servers of the test's own; arguments as `start_valkey` without the folder.
+    """Start Redis servers for one test; arguments as for `start_valkey`, without the folder.
 
-    `program=start_redis62` makes it the oldest supported server.
+    `program=start_redis62` starts the oldest supported server.
     """
     servers: list[RedisServer] = []
     numbers = itertools.count()
@@ -114,10 +114,10 @@ def start_server(tmp_path: Path) -> Iterator[Callable[..., RedisServer]]:
 def start_relay(
     tmp_path: Path, data_template: Path, start_server: Callable[..., RedisServer]
 ) -> Iterator[StartRelay]:
-    """Start relays of the test's own; arguments as `RelayProcess` after the folders.
+    """Start relays for one test; arguments as for `RelayProcess`, after the folders.
 
-    Without a server it gets a new Valkey; `relay.redis` is the server. With `wait=False` the call
-    returns before the relay is ready.
+    A relay that is given no server gets a new Valkey; `relay.redis` is the server. With
+    `wait=False` the call returns before the relay is ready.
     """
     relays: list[RelayProcess] = []
     numbers = itertools.count()
@@ -139,7 +139,7 @@ def start_relay(
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
-    """Start relays in the test's folder; whatever of them still runs is ended after it."""
+    """Start relays in the test's folder, and stop those that still run when the test ends."""
     relays: list[Started] = []
 
     def starter(*arguments: str, **options: Any) -> Started:
@@ -164,7 +164,7 @@ Trio = dict[str, FederatedRelay]
 
 @pytest.fixture(scope="package")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Which twin lists which relay, for all tests of federation."""
+    """Return the register of twins and the relays they list, for all federation tests."""
     found = World(tmp_path_factory.mktemp("world"))
     yield found
     found.close()
@@ -172,7 +172,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture(scope="package")
 def shared_trio(tmp_path_factory: pytest.TempPathFactory, world: World) -> Iterator[Trio]:
-    """Relays a, b and c, each with its Redis and its Celery workers."""
+    """Start relays a, b and c, each with its own Redis and Celery workers."""
     with contextlib.ExitStack() as cleanup:
         relays = {}
         for name in RELAYS:
@@ -188,12 +188,12 @@ def shared_trio(tmp_path_factory: pytest.TempPathFactory, world: World) -> Itera
         yield relays
         for relay in relays.values():
             if relay.alive:
-                relay.ask_to_stop()  # all at once; `stop` waits for each
+                relay.ask_to_stop()  # all in parallel; `stop` waits for each one
 
 
 @pytest.fixture
 def trio(shared_trio: Trio) -> Trio:
-    """The three shared relays, all of them running, without a memory of failures."""
+    """Return the three shared relays, all running, with the record of partner failures cleared."""
     for relay in shared_trio.values():
         if not relay.store.running:
             relay.store.start()
@@ -206,8 +206,8 @@ def trio(shared_trio: Trio) -> Trio:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser() -> AsyncIterator[Browser]:
-    """A browser; every test has tabs of its own."""
-    # Not at the top: few tests need it, and it takes long to import.
+    """Start a browser; every test opens its own tabs."""
+    # Not imported at the top: few tests need it, and the import is slow.
     from tests.support.operator_browser import running_browser
 
     async with running_browser() as started:

@@ -1,7 +1,7 @@
-"""Alarms of a whole relay: workers that die, Celery, Redis or the database that go away.
+"""Alarms of a whole relay: workers die, and Celery, Redis or the database become unavailable.
 
-Thresholds and hold times are low enough that a test need not wait for minutes; what happens to
-processes, queues and connections is real, and what counts is what a webhook heard.
+Thresholds and hold times are low, so that tests need not wait for minutes. The failures of
+processes, queues and connections are real, and the tests check what a webhook receives.
 """
 
 from __future__ import annotations
@@ -55,21 +55,21 @@ def receiver() -> Iterator[Hook]:
 
 @pytest.fixture
 def silent() -> Iterator[Hook]:
-    """Takes requests and never answers: the other one must not notice."""
+    """Start a receiver that never answers requests; other receivers must not be affected."""
     with hook() as found:
         found.behave(silence)
         yield found
 
 
 def heard(receiver: Hook, kind: str = "alarm.fired") -> dict[str, dict[str, Any]]:
-    """Alarms that were told, by rule."""
+    """Return the alarms that a receiver was notified of, by rule."""
     return {
         each["alarm"]["rule"]: each["alarm"] for each in receiver.documents if each["type"] == kind
     }
 
 
 async def hears(receiver: Hook, *rules: str, kind: str = "alarm.fired") -> None:
-    """Wait until all of these were told."""
+    """Wait until the receiver was notified of all these alarms."""
 
     def missing() -> set[str]:
         return set(rules) - set(heard(receiver, kind))
@@ -78,7 +78,7 @@ async def hears(receiver: Hook, *rules: str, kind: str = "alarm.fired") -> None:
 
 
 def check_requests(receiver: Hook) -> None:
-    """What came was signed, in order, and nothing is missing."""
+    """Check that all requests are signed and in order, and that none is missing."""
     for each in receiver.requests:
         stamp = each.headers["rmb-alarm-timestamp"]
         signature = each.headers["rmb-alarm-signature"]
@@ -89,7 +89,7 @@ def check_requests(receiver: Hook) -> None:
 
 
 def prepare(relay: RelayProcess, urls: dict[str, str], thresholds: dict[str, float | None]) -> None:
-    """Rules and receivers, as an owner would have set them."""
+    """Store rules and receivers, as an owner would have set them."""
     with sqlite3.connect(relay.database_path(), timeout=20) as database:
         for rule, threshold in thresholds.items():
             values = (rule, threshold, NOW)
@@ -105,7 +105,7 @@ async def test_what_happens_to_workers_queues_and_partners(
     nobody = f"127.0.0.1:{free_port()}"
     server = start_server(append_fsync="no")
     one, two, away = fresh_twins(3)
-    for _ in range(95):  # mail that another program left; the first sweep finds it
+    for _ in range(95):  # messages left by another program; the first sweep finds them
         server.run("XADD", f"stream:{away.id}", "*", "_", b"left")
     relay = start_relay(
         server,
@@ -154,7 +154,7 @@ async def test_what_happens_to_workers_queues_and_partners(
         assert server.run("DEL", keys.STARTING), "its start is over"
         await hears(receiver, "limit_storm", "partner_down", "outbox_age", "commit_latency")
         assert heard(receiver)["partner_down"]["subject"] == nobody
-        # A message that nobody announces: only the periodic check can find it.
+        # A message without a wake-up: only the periodic check can find it.
         server.run("XADD", f"stream:{two.id}", "*", "_", b"missed")
         await hears(receiver, "check_found")
         pids = list(relay.worker_pids().values())
@@ -173,7 +173,7 @@ async def test_what_happens_to_workers_queues_and_partners(
 
 
 def test_who_reads_the_history_on_misses_nothing(postgres: PostgresServer, tmp_path: Path) -> None:
-    """An event is not seen before one with a smaller id, though both are written at a time."""
+    """No event becomes visible before one with a smaller id, even if both are written at once."""
     settings = {
         "database.url": postgres.make_migrated_database("history"),
         "redis.url": "redis://127.0.0.1:1",
@@ -199,7 +199,7 @@ def test_who_reads_the_history_on_misses_nothing(postgres: PostgresServer, tmp_p
 async def test_when_celery_redis_and_the_database_are_away(
     start_relay: Any, start_server: Any, postgres: PostgresServer, tmp_path: Path, receiver: Hook
 ) -> None:
-    """No Celery at all: what is told, the operator site has found out."""
+    """Without any Celery worker, the operator site itself detects and reports the failures."""
     database = postgres.make_migrated_database("alarms")
     settings = {"database.url": database, "redis.url": "redis://127.0.0.1:1"}
     one, two = fresh_twins(2)
@@ -211,7 +211,7 @@ async def test_when_celery_redis_and_the_database_are_away(
             connection.execute(OVERRIDES.format("%s", "true"), (rule, None, NOW))
         values = ("hook", receiver.url, SECRET)
         connection.execute(RECEIVER.format("%s", "true"), values)
-    server = start_server()  # it keeps nothing
+    server = start_server()  # without persistence
     relay = start_relay(
         server,
         operator_site=True,

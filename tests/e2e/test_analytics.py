@@ -1,4 +1,4 @@
-"""From a relay's traffic to what an operator reads, by the commands an operator types."""
+"""Analytics from a relay's traffic to an operator's reports, by the operator's commands."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ SETTINGS = {
     "analytics.master": "local[2]",
     "analytics.driver_memory": "512m",
     "analytics.spark": frugal_spark.SETTING,
-    "analytics.daily_at": "",  # nobody else computes meanwhile
+    "analytics.daily_at": "",  # no other process computes meanwhile
 }
 MESSAGES = 40
 COMMAND_TIMEOUT_S = 300
 
 
 def command(relay: RelayProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`rmb_analytics`, with the relay's settings."""
+    """Run `rmb_analytics` with the relay's settings."""
     return run_command(
         relay.folder,
         "rmb_analytics",
@@ -35,7 +35,7 @@ def command(relay: RelayProcess, *arguments: str) -> subprocess.CompletedProcess
 
 
 def told(relay: RelayProcess, *arguments: str) -> Any:
-    """What it says with `--json`."""
+    """Return the command's output with `--json`, decoded."""
     done = command(relay, *arguments, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""Background work kept by `runrelay`: two Celery children, watched, replaced, ended in time."""
+"""Background work run by `runrelay`: two Celery children, watched, replaced, stopped in time."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.support.waiting import eventually
 
 
 def celery_pids(relay: Started) -> set[int]:
-    """The Celery children."""
+    """Return the process ids of the Celery children."""
     found = children("relay.server.celery_main", relay.process.pid, recursive=True)
     return {each.pid for each in found}
 
 
 async def at_work(relay: Started, admin_url: str) -> None:
-    """Wait until the operator site finds every queue served."""
+    """Wait until the operator site reports that every queue has a worker."""
 
     async def served() -> bool:
         status, body = await get(admin_url + "/ready")

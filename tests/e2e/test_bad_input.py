@@ -1,4 +1,4 @@
-"""Every kind of bad input: its documented answer, a count by reason, and no harm to others."""
+"""Every kind of bad input gets its documented answer, is counted by reason, and harms no others."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HANDSHAKES = "relay_handshakes_refused_total"
 async def counted(
     relay: RelayProcess, metric: str, reason: str, by: int = 1
 ) -> AsyncIterator[None]:
-    """What happens inside raises the metric by exactly `by`, and costs bystanders nothing."""
+    """Check that the block raises the metric by exactly `by` and does not affect bystanders."""
     before = relay.counted(metric, reason=reason)
     async with bystanders(relay):
         yield
@@ -55,7 +55,7 @@ async def counted(
 
 
 async def _closes(client: RmbClient, code: int, text: str) -> None:
-    """Ended with the close frame that the documentation promises."""
+    """Check that the session ends with the close frame that the documentation specifies."""
     assert await client.closed() == (code, text)
 
 
@@ -79,7 +79,7 @@ async def test_an_oversize_message_closes_1009(relay: RelayProcess) -> None:
 
 
 async def test_an_announced_size_is_not_believed(relay: RelayProcess) -> None:
-    """A header that announces 2^62 bytes costs nothing and closes."""
+    """A header that announces 2^62 bytes allocates no memory and closes the session."""
     (worker,) = relay.worker_pids().values()
     before = psutil.Process(worker).memory_info().rss
     async with counted(relay, SESSIONS, "too_large"), session(relay.url, *fresh_twins(1)) as bad:
@@ -91,7 +91,9 @@ async def test_an_announced_size_is_not_believed(relay: RelayProcess) -> None:
 async def test_sessions_of_one_twin_hold_incomplete_messages_together(
     start_relay: StartRelay,
 ) -> None:
-    """Each holds less than what another twin sends, and waits: the other gets through."""
+    """Incomplete messages of one twin's sessions count together: another twin's message gets
+    through, although each of these sessions holds less than that message.
+    """
     relay = start_relay(settings={"relay.partial_bytes": str(MIB)})
     one, two = fresh_twins(2)
     async with contextlib.AsyncExitStack() as stack:
@@ -105,8 +107,9 @@ async def test_sessions_of_one_twin_hold_incomplete_messages_together(
         other = await stack.enter_async_context(session(relay.url, two))
         sent = await other.request(other.key, bytes(450_000))
         assert await other.receive_bytes() == sent.SerializeToString()
-        # As many as the other's message needs go, one after another: what the relay has counted
-        # and what the clients have heard meet once the last of them was told.
+        # The relay closes, one after another, as many sessions as the other twin's message needs.
+        # What the relay has counted and what the clients have received agree once the last of them
+        # was notified.
         for metric in (SESSIONS, MESSAGES):
             await eventually(
                 lambda metric=metric: (
@@ -149,13 +152,13 @@ async def test_an_end_without_closing_handshake_is_a_client_close(relay: RelayPr
 
 
 async def _refused(client: RmbClient, text: str) -> None:
-    """The next envelope is the error; the session goes on."""
+    """Check that the next envelope is this error and that the session continues."""
     assert (await client.receive()).error.message == text
     await client.barrier()
 
 
 async def _refused_for_size(client: RmbClient) -> None:
-    """The error names the bound; the session goes on."""
+    """Check that the next envelope is an error with the bound and that the session continues."""
     answer = await client.receive()
     assert "bytes, at most" in answer.error.message
     assert len(answer.uid) <= 256
@@ -220,7 +223,7 @@ async def test_tags_of_a_megabyte(relay: RelayProcess) -> None:
 
 
 async def test_a_uid_of_a_megabyte(relay: RelayProcess) -> None:
-    """An answer would be as large if it repeated it."""
+    """The error does not repeat a uid of a megabyte, so the answer stays small."""
     one, two = fresh_twins(2)
     async with counted(relay, MESSAGES, "too_large"), session(relay.url, one) as bad:
         await bad.request((two.id, None), uid="u" * MIB)
@@ -319,7 +322,7 @@ async def test_what_is_not_http_400(relay: RelayProcess, request_bytes: bytes) -
 
 
 async def test_ten_thousand_half_open_handshakes(start_relay) -> None:
-    """Signing in goes on beside them, and all of them end by the time-out."""
+    """Clients can sign in beside the half-open handshakes, which all end by the time-out."""
     relay = start_relay(settings={"relay.handshake_timeout_s": "3"})
     count = 10_000
     ends: list[socket.socket] = []
@@ -328,7 +331,7 @@ async def test_ten_thousand_half_open_handshakes(start_relay) -> None:
             for number in range(count):
                 end = socket.create_connection(("127.0.0.1", relay.port))
                 ends.append(end)
-                if number % 2:  # half of them say something, none of them enough
+                if number % 2:  # half of them send an incomplete request
                     end.send(b"GET / HTTP/1.1\r\n")
                 if number % 100 == 0:
                     await asyncio.sleep(0)
@@ -363,7 +366,7 @@ WORKER_GROWTH_BYTES = 48 * MIB
 
 
 async def test_a_flood_of_websocket_pings_by_one_who_does_not_read(relay: RelayProcess) -> None:
-    """Pongs that nobody takes must not pile up in the worker."""
+    """Pongs that a client does not read do not pile up in the worker."""
     (worker,) = relay.worker_pids().values()
     before = psutil.Process(worker).memory_info().rss
     async with bystanders(relay):

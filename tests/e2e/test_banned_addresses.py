@@ -1,4 +1,4 @@
-"""Banned addresses: refused within a second wherever they come in, and their sessions end."""
+"""Banned addresses are refused at every entrance within a second, and their sessions end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def _ban(relay: RelayProcess, *arguments: str) -> None:
 async def _asked(
     relay: RelayProcess, target: str, headers: str = UPGRADE_HEADERS, *, address: str = ATTACKER
 ) -> tuple[int, bytes]:
-    """How a request of the attacker is answered."""
+    """Return the status and body that answer a request from the attacker."""
     async with tcp(relay.port, address) as (reader, writer):
         writer.write(f"GET {target} HTTP/1.1\r\n{headers}\r\n".encode())
         answer = await read_answer(reader)

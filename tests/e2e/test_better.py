@@ -1,5 +1,7 @@
-"""What this relay does better than the reference, on purpose: each line of the list in
-`docs/protocol/differences.md`, seen live in the reference, has a test here.
+"""Deliberate improvements of this relay over the reference.
+
+Each line of the list in `docs/protocol/differences.md`, observed in the running reference, has a
+test here.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ def _length(relay: RelayProcess, stream: str) -> int:
 async def test_a_take_over_closes_only_the_old_connection(
     request: pytest.FixtureRequest, workers: str
 ) -> None:
-    """And the old one is the one that was answered first, however quickly the other follows."""
+    """The relay closes the connection that it answered first, however quickly the other follows."""
     relay: RelayProcess = request.getfixturevalue(workers)
     (twin,) = fresh_twins(1)
     for number in range(50):
@@ -96,7 +98,7 @@ async def test_a_full_session_is_noticed_by_nobody_else(relay: RelayProcess) -> 
 async def test_a_delivered_message_is_removed_without_waiting_for_the_next(
     relay: RelayProcess,
 ) -> None:
-    """Whether it came from memory or, to a session that has just joined, from the stream."""
+    """A message is removed when it is delivered, whether from memory or from the stream."""
     one, two = fresh_twins(2)
     async with session(relay.url, one) as sender:
         for number in range(20):
@@ -133,7 +135,8 @@ async def test_an_envelope_whose_deadline_passed_in_the_queue_is_not_delivered(
         late = await sender.request((two.id, None), b"too late", expiration=2)
         kept = await sender.request((two.id, None), b"in time", expiration=300)
         await sender.barrier()
-        # The deadline is in whole seconds of the wall clock; nothing tells of its passing.
+        # The deadline is in whole seconds of the wall clock, and no event reports that it has
+        # passed.
         await asyncio.sleep(late.timestamp + 3.1 - time.time())
         async with session(relay.url, two) as receiver:
             assert (await receiver.receive()).uid == kept.uid
@@ -147,7 +150,7 @@ async def test_an_envelope_whose_deadline_passed_in_the_queue_is_not_delivered(
 
 
 async def test_an_envelope_that_arrives_expired_is_forwarded(relay: RelayProcess) -> None:
-    """The relay does not judge a sender's clock: only waiting here uses a message up."""
+    """The relay does not judge a sender's clock: a message expires only by waiting at the relay."""
     one, two = fresh_twins(2)
     async with session(relay.url, one) as sender:
         for expiration, timestamp in ((0, None), (10, int(time.time()) - 1000), (300, 0)):
@@ -174,7 +177,7 @@ async def test_an_empty_message_is_no_envelope(relay: RelayProcess) -> None:
 async def test_unsigned_posts_are_not_accepted(
     relay: RelayProcess, body: bytes, status: int
 ) -> None:
-    """The reference answers 202 to both and fills queues with them."""
+    """Unsigned posts are refused; the reference answers 202 to both and fills queues with them."""
     head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
     async with bystanders(relay):
         answer = await exchange(relay.port, head + body[:MIB])
@@ -187,7 +190,7 @@ async def test_session_ids_are_bounded(relay: RelayProcess) -> None:
         await longest.barrier()
     assert (await upgrade(relay.port, f"/?{twin.token('s' * 129)}")).status == 401
     with pytest.raises(TokenError):
-        twin.token("s" * 30_000)  # nobody can even make one: tokens are bounded on both sides
+        twin.token("s" * 30_000)  # none can be made: both sides bound the size of tokens
 
 
 async def test_long_lived_tokens_may_be_refused(start_relay) -> None:
@@ -248,7 +251,7 @@ async def test_a_full_queue_is_told_to_the_sender(start_relay) -> None:
             told += 1
         kept = _length(relay, f"stream:{two.id}")
         assert kept + told == 400
-        assert kept < 200  # the bound plus one interval of asking
+        assert kept < 200  # the bound, plus one interval between checks
     async with session(relay.url, two) as receiver:
         assert len(await receiver.receive_many(kept)) == kept
 
@@ -275,7 +278,7 @@ async def test_the_oldest_is_dropped_where_the_operator_wants_it(start_relay) ->
 async def test_a_full_queue_that_another_program_has_overwritten_is_refused_alone(
     start_relay,
 ) -> None:
-    """What is in the same batch for others is decided, and told."""
+    """Other messages of the batch are stored, and the sender is notified of the refused one."""
     relay = start_relay(settings={"queue.max_messages": "4", "queue.overflow": "drop_oldest"})
     one, two, three = fresh_twins(3)
     async with session(relay.url, one) as sender:

@@ -1,4 +1,4 @@
-"""Operators' calls: REST over one websocket, streams, confirmations."""
+"""Operators' calls: REST over one websocket, streams, and confirmations."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_a_call_is_the_request(site: OperatorSite) -> None:
         found = await peer.call("get_twin", {"twin": twin.id})
         assert found == site.ask("GET", f"/twins/{twin.id}").json()
         sessions = (await peer.call("list_sessions", {"twin": twin.id, "limit": 5}))["items"]
-        assert [each["sid"] for each in sessions] in ([], ["a/b c"])  # its row comes a moment later
+        assert [each["sid"] for each in sessions] in ([], ["a/b c"])  # its row may come later
         described = {each["id"]: each for each in await peer.call("describe")}
         assert described.keys() == operations().keys()
         assert described["kick_session"]["dangerous"]
@@ -131,7 +131,7 @@ async def test_streams(site: OperatorSite) -> None:
             with pytest.raises(RpcRemoteError, match="there is no trace"):
                 async for _ in peer.stream("followTrace", {"trace": "none"}):
                     pass
-            # The stream of a token that is revoked ends.
+            # The stream ends when its token is revoked.
             assert site.ask("POST", f"/tokens/{made['id']}/revoke").status == 200
             with pytest.raises(RpcRemoteError, match="revoked"):
                 async for _ in stream:
@@ -230,7 +230,7 @@ async def test_commands_show_a_relay_elsewhere(site: OperatorSite, tmp_path: Pat
 
 
 async def test_an_operator_in_javascript(site: OperatorSite) -> None:
-    """With `@matrixai/rpc` in Node.js."""
+    """An operator's client in Node.js can make calls with `@matrixai/rpc`."""
     (twin,) = fresh_twins(1)
 
     async def dial(js: JsClient, token: str) -> None:

@@ -1,4 +1,4 @@
-"""The chain away, followers killed, imports killed: what goes on, and what is told."""
+"""The chain unavailable, followers and imports killed: what keeps working, what is reported."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from tests.support.waiting import eventually
 BLOCK_S = 0.25
 FIRST, COUNT = 50_001, 40
 TAKE_OVER_S = LIFE_S + 20
-"""The lease of a killed follower ends, the watch starts another one."""
+"""Seconds until a killed follower's lease ends and the watch has started another one."""
 QUEUES = "chain,default"
-"""Of the Celery worker that follows the chain."""
+"""Queues of the Celery worker that follows the chain."""
 
 _numbers = iter(range(FIRST, FIRST + COUNT))
 
@@ -42,13 +42,13 @@ StartOnChain = Callable[..., RelayProcess]
 
 
 def fresh(count: int) -> list[Any]:
-    """Twins of the chain that no other test used."""
+    """Return twins of the chain that no other test has used."""
     return [twin(next(_numbers)) for _ in range(count)]
 
 
 @pytest.fixture
 def chain(tmp_path: Path) -> Iterator[Devchain]:
-    """A node with blocks of its own accord."""
+    """Start a node that makes blocks by itself."""
     twins = [twin(number) for number in range(FIRST, FIRST + COUNT)]
     with running_devchain(tmp_path / "chain", twins, block_time_s=BLOCK_S) as node:
         yield node
@@ -56,7 +56,7 @@ def chain(tmp_path: Path) -> Iterator[Devchain]:
 
 @pytest.fixture
 def on_chain(tmp_path: Path, start_server: Callable[..., RedisServer]) -> Iterator[StartOnChain]:
-    """Start relays on nodes: arguments as `chain_relay` after the server."""
+    """Start relays connected to nodes; arguments as for `chain_relay`, after the server."""
     relays: list[RelayProcess] = []
 
     def start(
@@ -74,7 +74,7 @@ def on_chain(tmp_path: Path, start_server: Callable[..., RedisServer]) -> Iterat
 
 
 def degraded(relay: RelayProcess, *, admin: bool) -> list[str]:
-    """What `/ready` complains of, answering 200."""
+    """Return the problems that `/ready` lists while it answers 200."""
     status, body = relay.get("/ready", admin=admin)
     assert status == 200, body
     found: list[str] = json.loads(body)["degraded"]
@@ -82,7 +82,7 @@ def degraded(relay: RelayProcess, *, admin: bool) -> list[str]:
 
 
 async def imported(relay: RelayProcess) -> None:
-    """Wait until all twins are in the mirror."""
+    """Wait until the mirror holds all twins."""
     await eventually(lambda: relay.metrics()["relay_chain_import_needed"] == 0)
 
 
@@ -96,14 +96,14 @@ async def test_the_chain_goes_away_and_comes_back(chain: Devchain, on_chain: Sta
         await eventually(
             lambda: any("chain: no node" in each for each in degraded(relay, admin=True)), 20
         )
-        # What is known goes on: here, and for twins the worker never saw.
+        # Known twins keep working: connected ones, and twins that the worker has never seen.
         for number in range(3):
             await sender.request(there.key, b"%d" % number)
             assert (await there.receive()).plain == b"%d" % number
         (never_seen,) = fresh(1)
         assert await let_in(relay, never_seen)
-        # What is not is told so, and not that it does not exist.
-        unknown = twin(FIRST - 1)  # of an id the chain may well have given
+        # An unknown twin gets the error that the look-up failed, not that the twin does not exist.
+        unknown = twin(FIRST - 1)  # an id that the chain may have assigned
         status, text = await sign_in(relay, unknown)
         assert (status, text) == (500, "twin lookup failed"), "and nothing of our nodes"
         await sender.request((unknown.id, None), b"hello?")
@@ -143,10 +143,10 @@ async def test_a_relay_that_starts_without_the_chain(
 
 
 async def test_another_node_takes_over(chain: Devchain, on_chain: StartOnChain) -> None:
-    """Two ways to one chain, as two nodes of it would be."""
+    """When one node stops answering, the relay switches to another node of the same chain."""
     async with tcp_proxy(("127.0.0.1", chain.port)) as first:
         relay = on_chain(f"ws://127.0.0.1:{first.port}", chain.url)
-        # In a thread: the proxy runs on this loop.
+        # In a thread, because the proxy runs on this loop.
         await asyncio.to_thread(wait_for_follower, relay)
         assert first.connections
         (known,) = fresh(1)
@@ -156,7 +156,8 @@ async def test_another_node_takes_over(chain: Devchain, on_chain: StartOnChain) 
         chain.put_twin(newcomer)
         began = time.monotonic()
         await eventually(lambda: let_in(relay, newcomer))
-        # No head for 7 s, and the next node has its turn; look-ups leave the mute one after 4 s.
+        # After 7 s without a new head the relay switches to the next node; look-ups abandon the
+        # silent node after 4 s.
         assert time.monotonic() - began < 20
         assert await let_in(relay, known)
         left = 'events_listener_errors_total{stage="node"}'
@@ -169,7 +170,7 @@ async def test_another_node_takes_over(chain: Devchain, on_chain: StartOnChain) 
 async def test_two_relays_and_one_follower(
     chain: Devchain, on_chain: StartOnChain, start_server: Callable[..., RedisServer]
 ) -> None:
-    """The follower's process is killed, and later its whole relay: another one goes on."""
+    """When the follower's process, and later its whole relay, is killed, another takes over."""
     server = start_server(append_fsync="no")
     relays = [on_chain(chain, server=server) for _ in range(2)]
     wait_for_follower(relays[0])
@@ -183,7 +184,7 @@ async def test_two_relays_and_one_follower(
 
     await eventually(lambda: len(followers()) == 2)
     await eventually(lambda: follower() in followers())
-    # Others are started and leave: there has never been a second one.
+    # Other followers start and exit: there has never been a second one.
     for _ in range(4):
         start_another = "from relay.ops import background; background.hand_over('chain.follow')"
         settings = {**relays[1].settings, "twins.source": "tfchain"}
@@ -245,7 +246,7 @@ async def test_an_import_goes_on_after_a_kill(tmp_path: Path, on_chain: StartOnC
         )
         assert read() == pages * page
         left = pages - at_kill // page
-        # What is left, the empty page behind the last, and the one that was under way.
+        # The pages left, the empty page after the last, and the one that was in progress.
         assert chain.requests("state_getKeysPaged") - began <= left + 2
         shown = run_command(
             relay.folder,

@@ -1,4 +1,4 @@
-"""Twins of the chain at a real relay: signing in, changes seen live, look-ups in a crowd."""
+"""Twins of the chain at a real relay: signing in, live changes, look-ups in a crowd."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from tests.support.waiting import eventually
 BLOCK_S = 0.25
 FIRST, COUNT = 40_001, 1200
 LIVE_S = 5.0
-"""A change is known to every worker this soon after its block; normally within a second."""
+"""Seconds after its block until every worker knows a change, at most; normally below one second."""
 
 UNKNOWN_S = 4.0
-"""Less than the time "no such twin" is believed where nobody hears of the event."""
+"""Seconds; less than the time for which "no such twin" is cached where no event arrives."""
 
 ELSEWHERE = "elsewhere.example"
 QUERY = "state_queryStorageAt"
@@ -40,13 +40,13 @@ _numbers = iter(range(FIRST, FIRST + COUNT))
 
 
 def fresh(count: int) -> list[Any]:
-    """Twins of the chain that no other test used."""
+    """Return twins of the chain that no other test has used."""
     return [twin(next(_numbers)) for _ in range(count)]
 
 
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Devchain]:
-    """A node with blocks of its own accord."""
+    """Start a node that makes blocks by itself."""
     twins = [twin(number) for number in range(FIRST, FIRST + COUNT)]
     with running_devchain(tmp_path_factory.mktemp("chain"), twins, block_time_s=BLOCK_S) as node:
         yield node
@@ -54,7 +54,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Devchain]:
 
 @pytest.fixture(scope="module")
 def relay(tmp_path_factory: pytest.TempPathFactory, chain: Devchain) -> Iterator[RelayProcess]:
-    """A relay that follows it, with its Celery workers."""
+    """Start a relay that follows the chain, with its Celery workers."""
     server = start_valkey(tmp_path_factory.mktemp("redis"), append_fsync="no")
     started = chain_relay(tmp_path_factory.mktemp("relay"), server, chain)
     try:
@@ -119,7 +119,7 @@ async def test_a_twin_updated_while_its_look_up_is_in_flight(
         asked = chain.requests(QUERY)
         try:
             await sender.request((two.id, None), b"where to?")
-            # The node has worked its answer out, and keeps it back.
+            # The node has computed its answer and holds it back.
             await eventually(lambda: chain.requests(QUERY) > asked)
             block = chain.put_twin(two, ELSEWHERE)
             await eventually(lambda: height(relay) >= block)
@@ -128,7 +128,7 @@ async def test_a_twin_updated_while_its_look_up_is_in_flight(
         for _ in range(3):
             await sender.request((two.id, None), b"and now?")
             await sender.barrier()
-        # Whatever the late answer said, it is not what is kept.
+        # Whatever the late answer said, the relay does not keep it.
         await eventually(lambda: federated(relay) >= before + 3)
         assert relay.redis is not None
         entry = relay.redis.run("HGET", "relay:twin", str(two.id))
@@ -138,19 +138,22 @@ async def test_a_twin_updated_while_its_look_up_is_in_flight(
 async def test_a_thousand_unknown_twins_at_once(
     tmp_path: Path, chain: Devchain, start_server: Callable[..., RedisServer]
 ) -> None:
-    """Without follower and import, so that nothing is known before."""
+    """A thousand look-ups at once finish in time.
+
+    The relay runs without follower and import, so nothing is cached before.
+    """
     relay = chain_relay(
         tmp_path / "relay", start_server(), chain, celery=False, relay__handshake_timeout_s="60"
     )
     crowd, known = fresh(1000), fresh(20)
     for each in (*crowd, *known):
-        each.token()  # keys are made before the clock runs
+        each.token()  # make the keys before measuring time
     try:
         relay.start()
         for each in known:
             assert await let_in(relay, each)
         asked = chain.requests(QUERY)
-        # Each query takes so long that the last of a thousand in a row would be done after minutes.
+        # Each query takes so long that a thousand in sequence would take minutes.
         chain.set(delay_s=0.3)
         flood = asyncio.gather(*(sign_in(relay, each) for each in crowd))
         signed_in_s: list[float] = []

@@ -1,6 +1,7 @@
 """What released RMB clients rely on, point by point, on both servers and over streams.
 
-Eight points, from how those clients were seen to behave; each test names the one it proves.
+The eight points come from the observed behaviour of those clients; each test names the point that
+it proves.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ Carrier = RelayProcess | OverStreams
 
 @pytest.fixture(params=["relay", "daphne_relay", "streams"])
 def any_carrier(request: pytest.FixtureRequest) -> Carrier:
-    """Websockets of both servers, then streams."""
+    """Return a relay for websockets of each server in turn, then one for streams."""
     if request.param == "streams":
         return OverStreams(request.getfixturevalue("relay"))
     relay: RelayProcess = request.getfixturevalue(request.param)
@@ -53,7 +54,7 @@ def any_carrier(request: pytest.FixtureRequest) -> Carrier:
 
 
 async def _nothing_for(*clients: RmbClient) -> None:
-    """Barriers of all clients, then their inboxes must be empty."""
+    """Send barriers from all clients, then check that their inboxes are empty."""
     for client in clients:
         await client.barrier()
         assert client.inbox.empty(), client.inbox.get_nowait()[1]
@@ -94,7 +95,7 @@ async def test_1_a_bad_token_does_not_sign_in(any_carrier: Carrier) -> None:
 
 
 def _peculiar(source: tuple[int, str | None], destination: tuple[int, str | None]) -> bytes:
-    """An envelope whose bytes no re-encoder would make: odd order, unknown and empty fields."""
+    """Return an envelope that no re-encoder would produce: odd order, unknown and empty fields."""
     plain = envelopes.request(source, destination, b"payload")
     plain.tags = ""
     plain.signature = b""
@@ -280,7 +281,7 @@ async def test_7_fatal_input_closes_and_the_client_may_redial(
 ) -> None:
     (twin,) = fresh_twins(1)
     async with session(any_carrier.url, twin) as client:
-        # A client that still writes may be reset before it reads the close frame (daphne).
+        # A client that is still writing may be reset before it reads the close frame (daphne).
         with contextlib.suppress(ConnectionClosed):
             await client.send_bytes(content)
         code, _ = await client.closed()
@@ -316,7 +317,7 @@ async def test_8_own_domains_are_free_text(start_relay, server: str) -> None:
 
 
 async def test_any_valid_envelope_is_an_envelope() -> None:
-    # The peculiar envelope of the tests above must be one, or they would prove nothing.
+    # The peculiar envelope must be valid, or the tests above would prove nothing.
     parsed = pb.Envelope.FromString(_peculiar((1, None), (2, "x")))
     assert parsed.SerializeToString(deterministic=True) != _peculiar((1, None), (2, "x"))
     assert parsed.plain == b"payload"

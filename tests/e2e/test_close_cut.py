@@ -1,8 +1,8 @@
-"""A client that says goodbye and is gone: the end of the connection right behind its close frame.
+"""A client whose connection ends immediately after its close frame.
 
-Released clients and the systems under them do so, by ending the process or by a reset. What the
-client had read by then was acknowledged with the close frame at the latest, so nothing of it may
-come again; and what it had not been sent comes to its next connection.
+Released clients and the systems under them do so, by ending the process or by a reset. The close
+frame acknowledges at the latest what the client had read by then, so nothing of it may be delivered
+again. What was not sent to the client is delivered to its next connection.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support.rmb_client import RmbClient, connect, session
 from tests.support.waiting import eventually
 from tests.support.world import fresh_twins
 
-# Code 1000 under a mask of zeros.
+# A close frame with code 1000 and a mask of zeros.
 CLOSE_FRAME = bytes.fromhex("88820000000003e8")
 LINGER_RESET = struct.pack("ii", 1, 0)
 ROUNDS = 40
@@ -31,12 +31,12 @@ MESSAGES = 5
 
 
 def _cut(client: RmbClient, reset: bool) -> None:
-    """Close frame and the end of the connection in one go."""
+    """Send the close frame and end the connection at once."""
     transport = client.websocket.transport
     handle = transport.get_extra_info("socket")
     if reset:
         handle.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_RESET)
-    transport.write(CLOSE_FRAME)  # the buffer is empty: it goes to the kernel at once
+    transport.write(CLOSE_FRAME)  # the buffer is empty, so the kernel gets it at once
     transport.abort()
 
 
@@ -66,7 +66,10 @@ async def test_nothing_comes_again_after_a_goodbye(any_relay: RelayProcess, rese
 
 @pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
 async def test_nothing_read_comes_again_under_load(relay: RelayProcess, reset: bool) -> None:
-    """What was acknowledged and not read any more is lost to a client that leaves so."""
+    """No message that a client has read is delivered again when it closes like this under load.
+
+    Messages that were acknowledged but not yet read are lost to a client that closes like this.
+    """
     one, two = fresh_twins(2)
     ledger = Ledger()
     page = ledger.sender()
@@ -96,7 +99,10 @@ async def test_nothing_read_comes_again_under_load(relay: RelayProcess, reset: b
 async def test_nothing_comes_again_over_tls(
     start_relay: StartRelay, tmp_path: Path, ends: str
 ) -> None:
-    """Of a dead connection with TLS nobody can tell what its client had."""
+    """No message is delivered again over TLS.
+
+    The relay cannot find out what a client had received on a dead TLS connection.
+    """
     certificate, key = make_certificate(tmp_path)
     settings = {"relay.tls_cert": str(certificate), "relay.tls_key": str(key)}
     relay = start_relay(settings=settings, wait=False)

@@ -1,4 +1,4 @@
-"""The compactor beside a real relay: what is recorded comes into the lake, whatever is killed."""
+"""The compactor beside a real relay: all records reach the lake, whichever process is killed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECORD = {"analytics.record": "1", "analytics.flush_ms": "20", "analytics.segmen
 
 
 def _compactor(relay: RelayProcess) -> int:
-    """Process id of the relay's compactor; 0 while there is none."""
+    """Return the process id of the relay's compactor, or 0 if it does not run."""
     found = children(compactor_main.__name__, of=relay.pid)
     return found[0].pid if found else 0
 
@@ -61,7 +61,7 @@ async def test_recorded_events_come_into_the_lake_whatever_is_killed(start_relay
     (worker,) = relay.worker_pids().values()
     os.kill(worker, signal.SIGKILL)
     killed = await eventually(lambda: gaps.read(lake.root), what="the gap of a killed worker")
-    # Two, where it was just going from one segment to the next.
+    # Two gaps, if the worker was killed while it moved from one segment to the next.
     assert {gap.why for gap in killed} == {Why.KILLED}
     await eventually(lambda: worker not in relay.worker_pids().values() and relay.worker_pids())
     await _talk(relay, 10)

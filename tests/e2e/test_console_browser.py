@@ -1,7 +1,7 @@
-"""The operator console in a browser, on two relays that federate: what each role sees and does.
+"""The operator console in a browser, on two federated relays: what each role sees and does.
 
-Nothing may write an error to the console, ask another host, reach beyond the right edge, or keep
-readers out. What acts is followed to where it counts: a client that is closed, an answer of REST.
+No page may log an error to the console, request another host, extend beyond the right edge, or keep
+out screen readers. Actions are followed to their effect: a closed client, an answer of REST.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 DESK_PX = 1400
 PHONE_PX = 400
-# Each kind of page once; fewer would mean that the crawl ended early.
+# Each kind of page is visited once; fewer would mean that the crawl ended early.
 MIN_PAGES = 55
 SHOWN_TIMEOUT_S = 60.0
 ROLES = ("viewer", "operator", "owner")
@@ -57,9 +57,9 @@ Cookies = dict[str, StorageState]
 def relays(
     tmp_path_factory: pytest.TempPathFactory, world: World
 ) -> Iterator[tuple[FederatedRelay, FederatedRelay]]:
-    """Two relays; the first has an operator site with an account of each role.
+    """Start two relays; the first has an operator site with an account of each role.
 
-    In Redis they may do what the documents say a relay needs, and try nothing else.
+    Their Redis user has only the documented permissions of a relay, and they try nothing else.
     """
     servers, found = [], []
     try:
@@ -96,7 +96,7 @@ def site(relays: tuple[FederatedRelay, FederatedRelay]) -> str:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def signed_in(site: str, browser: Browser) -> Cookies:
-    """The cookies of each role, from signing in by hand."""
+    """Return the cookies of each role, after signing in through the form."""
     found = {}
     for role in ROLES:
         async with open_tab(browser, site, width=DESK_PX) as view:
@@ -108,14 +108,14 @@ async def signed_in(site: str, browser: Browser) -> Cookies:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def view(site: str, browser: Browser, signed_in: Cookies) -> AsyncIterator[View]:
-    """A tab of an operator; whatever went wrong in it fails the test."""
+    """Open a tab as an operator; any problem in it fails the test."""
     async with open_tab(browser, site, width=DESK_PX, cookies=signed_in["operator"]) as opened:
         yield opened
         assert not opened.problems
 
 
 async def number(view: View, series: str) -> float | None:
-    """What the page shows of a series now."""
+    """Return the current value of a series on the page."""
     value = await view.page.locator(f'[data-series="{series}"]').first.get_attribute("value")
     return float(value) if value else None
 
@@ -145,7 +145,7 @@ async def test_numbers_move(
 
         await eventually(moves, SHOWN_TIMEOUT_S, f"numbers that move, saw {seen}")
         await expect(view.page.locator("[data-live]")).to_have_text("live")
-        # Who may not kick is not shown how.
+        # The page does not show kick controls to a role without the permission.
         await view.open(f"/console/sessions/?twin={one.id}")
         await view.page.locator("#table-sessions tbody tr").first.wait_for()
         kick = view.page.get_by_role("link", name="Kick", exact=True)
@@ -174,7 +174,7 @@ async def test_a_session_is_kicked_and_goes(
     page = view.page
     client = await connect(relays[0].url, one, "laptop")
     await view.open(f"/console/sessions/?twin={one.id}")
-    # The page shows the session when the database knows it, and refreshes itself.
+    # The page shows the session once it is in the database, and refreshes by itself.
     await page.get_by_role("link", name="Kick", exact=True).click(timeout=SHOWN_TIMEOUT_S * 1000)
     dialog = page.get_by_role("dialog")
     await dialog.get_by_text(f"Kick session {one.id}:laptop").wait_for()
@@ -364,7 +364,7 @@ async def test_the_palette_and_keys(
     found = page.get_by_role("listbox").get_by_role("option")
     await found.first.wait_for()
     await page.keyboard.type(str(one.id))
-    await page.keyboard.press("Enter")  # before an answer came: not to what was found before
+    await page.keyboard.press("Enter")  # before the answer: must not open an earlier result
     await page.wait_for_url(f"**/console/twins/{one.id}/")
     await page.keyboard.press("g")
     await page.keyboard.press("q")
@@ -377,7 +377,7 @@ async def test_the_palette_and_keys(
     await page.locator("body").click(position={"x": DESK_PX - 20, "y": 500})
     await page.keyboard.press("?")
     await page.get_by_role("dialog", name="Keys").wait_for()
-    # The pages of one's own account have the palette too.
+    # The pages of the user's own account have the palette too.
     await view.open("/admin/password_change/")
     await page.keyboard.press("Control+k")
     await found.first.wait_for()
@@ -409,7 +409,7 @@ async def test_offline_and_back(site: str, browser: Browser, signed_in: Cookies)
         await view.open("/console/")
         live = view.page.locator("[data-live]")
         await expect(live).to_have_text("live", timeout=SHOWN_TIMEOUT_S * 1000)
-        # The page is cut off from its site as a laptop that is closed.
+        # The page loses its connection to the site, as on a laptop that is closed.
         client = await view.page.context.new_cdp_session(view.page)
         await client.send("Network.enable")
         await view.page.context.set_offline(True)
@@ -422,7 +422,7 @@ async def test_offline_and_back(site: str, browser: Browser, signed_in: Cookies)
 
 
 def _add_dead_letter(server: RedisServer) -> None:
-    """A message between sessions with long names, for a relay with a long one."""
+    """Add a dead letter between sessions with long names, for a relay with a long name."""
     relay, wide = "relay-of-a-partner-far-away.example.com", "w" * 100
     tries = [{"at": time.time(), "relay": relay, "answer": "500 Internal Server Error", "ms": 1.5}]
     message = envelopes.request((7, wide), (12, wide), b"secret", tags="a long list of tags")
@@ -432,7 +432,7 @@ def _add_dead_letter(server: RedisServer) -> None:
 async def test_no_column_of_dead_letters_is_hidden(
     relays: tuple[FederatedRelay, FederatedRelay], view: View
 ) -> None:
-    """Not even with every column; further right there may be more, but nothing under a button."""
+    """No cell is hidden under a button, even with every column; the table may scroll right."""
     _add_dead_letter(relays[0].store)
     await view.open("/console/letters/")
     assert await view.page.locator(".c-row-actions").count()
@@ -455,7 +455,7 @@ async def test_every_page_stands(
     signed_in: Cookies,
     scripts: bool,
 ) -> None:
-    """Every page that is linked, each kind once: on a desk, then on a phone in the dark."""
+    """One page of each linked kind works: at desk size, then at phone size in dark colours."""
     wide = "w" * 120
     one, away = world.twins("a", 2)
     (there,) = world.twins("b", 1)
@@ -486,7 +486,7 @@ async def test_every_page_stands(
             if scripts:
                 found += await view.unreadable() + await view.barriers()
                 await view.show(PHONE_PX, "dark")
-                # What differs on a phone and in the dark; the rest is the desk's.
+                # Checks what differs on a phone and in the dark; the rest is as on a desk.
                 found += await _misplaced(view) + await view.barriers("color-contrast")
             wrong += [f"{path}: {each}" for each in found]
             paths += await view.links("/console/")

@@ -1,4 +1,4 @@
-"""`rmb_bench` and `rmb_demo` beside a real embedded relay."""
+"""`rmb_bench` and `rmb_demo` with a real embedded relay."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The commit connection cut at the bytes of a batch and of its reply, through a proxy.
+"""The commit connection cut at any byte of a batch and of its reply, through a proxy.
 
 Whatever part of a batch or of its answer got through, the message is delivered exactly once: the
-relay asks Redis how far the last batch got. The normal run takes a sample of the cutting places;
-`RMB_TEST_EVERY_BYTE=1` takes all.
+relay asks Redis how far the last batch got. A normal run takes a sample of the byte positions;
+`RMB_TEST_EVERY_BYTE=1` takes all of them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tests.support.rmb_client import RmbClient, session
 from tests.support.tcp_proxy import Direction, Flow, ProxiedConnection, TcpProxy, tcp_proxy
 from tests.support.world import fresh_twins
 
-# One loop for all, as the proxy is one.
+# One loop for all tests, because they share one proxy.
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-SAMPLE = 12  # cutting places of the normal run
+SAMPLE = 12  # byte positions in a normal run
 MARK = b"cut here"
 
 
@@ -36,7 +36,7 @@ class Cutter:
     Attributes:
         batch_bytes: size of the chunk with the marked message, once it was seen.
         reply_bytes: size of the chunk that answered it.
-        cuts: how often a connection was cut.
+        cuts: number of connections cut.
     """
 
     def __init__(self, proxy: TcpProxy) -> None:
@@ -55,7 +55,7 @@ class Cutter:
         self.direction, self.at, self.mark, self._marked = direction, at, mark, None
 
     def size(self, direction: Direction) -> int:
-        """Bytes of the last batch, or of its reply."""
+        """Return the size of the last batch, or of its reply, in bytes."""
         return self.batch_bytes if direction is Direction.TO_SERVER else self.reply_bytes
 
     def intercept(self, flow: Flow, data: bytes) -> int | None:
@@ -79,7 +79,7 @@ class Cutter:
 
 
 class Cuttable(NamedTuple):
-    """A relay whose every connection to Redis goes through a proxy, and one of the same Redis."""
+    """A relay that reaches Redis only through a proxy, and another one of the same Redis."""
 
     proxy: TcpProxy
     relay: RelayProcess
@@ -90,7 +90,7 @@ class Cuttable(NamedTuple):
 async def shared(
     tmp_path_factory: pytest.TempPathFactory, data_template: Path
 ) -> AsyncIterator[Cuttable]:
-    """Both relays, for all tests: each leaves them working."""
+    """Start both relays for all tests; each test leaves them working."""
     folder = tmp_path_factory.mktemp("commit")
     server = start_valkey(folder / "redis", append_fsync="no")
     async with contextlib.AsyncExitStack() as cleanup:
@@ -100,7 +100,7 @@ async def shared(
         relay = RelayProcess(folder / "relay", data_template, server, redis_url=url)
         other = RelayProcess(folder / "other", data_template, server)
         for each in (relay, other):
-            # Stopped while the proxy is there: without Redis that takes its time-out.
+            # Stopped while the proxy still runs: without Redis, stopping takes until its time-out.
             cleanup.push_async_callback(asyncio.to_thread, each.stop)
             await asyncio.to_thread(each.start)
         yield Cuttable(proxy, relay, other)
@@ -108,14 +108,14 @@ async def shared(
 
 @pytest.fixture
 def cuttable(shared: Cuttable) -> Cuttable:
-    """The relays behind a proxy that lets everything through."""
+    """Return the relays, with a proxy that passes everything through."""
     shared.proxy.interceptor = None
     shared.proxy.refusing = False
     return shared
 
 
 async def _exchange(sender: RmbClient, receiver: RmbClient, number: int) -> None:
-    """One marked message; it and its neighbours arrive once each, in order."""
+    """Send one marked message; check that it and its neighbours arrive once each, in order."""
     expected = [b"%d before" % number, b"%d %b" % (number, MARK), b"%d after" % number]
     await sender.request(receiver.key, expected[0])
     await sender.barrier()
@@ -150,13 +150,13 @@ async def test_cut_at_the_bytes_of_a_batch(
             before = cutter.cuts
             cutter.arm(direction, at, MARK)
             await _exchange(sender, receiver, number)
-            # Batches differ by what else is in them: this one may have been shorter.
+            # Batches differ in their other contents: this one may have been shorter.
             assert cutter.cuts == before + 1 or at >= cutter.size(direction)
         assert cutter.cuts > 2
 
 
 async def test_two_cuts_in_a_row(cuttable: Cuttable) -> None:
-    """The question how far the batch got is cut off as well."""
+    """A message is delivered once even if the query how far the batch got is cut off as well."""
     proxy, relay, _ = cuttable
     one, two = fresh_twins(2)
     async with session(relay.url, one) as sender, session(relay.url, two) as receiver:
@@ -177,7 +177,7 @@ async def test_two_cuts_in_a_row(cuttable: Cuttable) -> None:
 
 
 async def test_redis_unreachable_for_a_while(cuttable: Cuttable) -> None:
-    """Everything reset and refused: senders wait, and nothing is lost or doubled."""
+    """While all connections are reset and refused, senders wait; nothing is lost or duplicated."""
     proxy, relay, _ = cuttable
     one, two = fresh_twins(2)
     async with session(relay.url, one) as sender, session(relay.url, two) as receiver:

@@ -18,8 +18,10 @@ KIB = 1024
 
 
 async def test_a_half_open_receiver_reconnects_and_misses_nothing(relay: RelayProcess) -> None:
-    """Bytes stop in a proxy; what the relay's kernel saw acknowledged is the proxy's, the rest
-    comes again to the next connection, from the first message that was not taken whole.
+    """A receiver whose connection stalls in a proxy gets all messages on its next connection.
+
+    What the relay's kernel saw acknowledged is in the proxy. The rest is sent again to the next
+    connection, from the first message that was not transferred whole.
     """
     one, two = fresh_twins(2)
     ledger = Ledger()
@@ -43,8 +45,8 @@ async def test_a_half_open_receiver_reconnects_and_misses_nothing(relay: RelayPr
         async with session(relay.url, two) as newcomer:
             second = ledger.receiver(newcomer.key)
             newcomer.on_message = second.take
-            # The newcomer is served once the relay has looked at the old connection for the last
-            # time; what its kernel still hears of after that may come twice.
+            # The newcomer is served once the relay has checked the old connection for the last
+            # time; what its kernel still sees acknowledged after that may be delivered twice.
             await eventually(lambda: second.got)
             arrived = connection.arrived(Direction.TO_CLIENT)
             taken = [number for number, payload in enumerate(payloads, 1) if payload in arrived]
@@ -58,7 +60,7 @@ async def test_a_half_open_receiver_reconnects_and_misses_nothing(relay: RelayPr
 
 
 async def test_a_receiver_reset_with_megabytes_under_way(relay: RelayProcess) -> None:
-    """The transport's buffer reads 0 after a reset; nothing it held may count as taken."""
+    """Data in a transport's buffer does not count as received, though it reads 0 after a reset."""
     one, two = fresh_twins(2)
     ledger = Ledger()
     page = ledger.sender()
@@ -85,7 +87,7 @@ async def test_a_receiver_reset_with_megabytes_under_way(relay: RelayProcess) ->
             back.on_message = again.take
             await eventually(lambda: not ledger.missing())
             await back.barrier()
-            # Acknowledged after the last look at a socket that is dead now: allowed to come again.
+            # Acknowledged after the last check of a dead socket: may be delivered again.
             ledger.check(allow_duplicates=True)
             assert len(ledger.duplicates()) <= 2
 
@@ -116,7 +118,7 @@ async def test_a_reader_stopped_too_long_is_closed_and_misses_nothing(start_rela
             back.on_message = ledger.receiver(back.key).take
             await eventually(lambda: not ledger.missing())
             await back.barrier()
-            # What the kernels held at the end was not acknowledged then: it may come again.
+            # What the kernels held at the end was not acknowledged then: it may be delivered again.
             ledger.check(allow_duplicates=True)
             assert set(ledger.duplicates()) <= set(first.got)
 
@@ -140,12 +142,14 @@ async def test_a_reader_that_stops_and_goes_on_keeps_its_session(relay: RelayPro
 
 
 KEPT = 0.7
-"""A worker that waited for the slow one would keep nothing at all."""
+"""Share of their rate that fast pairs keep; none is left if the worker waits for the slow one."""
 
 
 async def test_a_slow_reader_leaves_the_others_their_rate(start_relay) -> None:
-    """Fast pairs go on beside a receiver that takes nothing. How much of their rate they keep to
-    the percent is the bench's to say (row `slow`): here others use the machine as well."""
+    """Fast pairs keep most of their rate beside a receiver that reads nothing.
+
+    The bench measures the exact share (row `slow`): here other programs use the machine as well.
+    """
     relay = start_relay()
     one, two = fresh_twins(2)
     async with load(relay.url) as work, session(relay.url, one) as sender:
@@ -178,7 +182,7 @@ async def _rate_beside_a_slow_reader(relay, work, sender, twin) -> float:
 
 
 async def _feed(sender, key) -> None:
-    """A hundred messages each second: load for the slow reader, little work for this process."""
+    """Send a hundred messages a second: load for the slow reader, little work for this process."""
     while True:
         await sender.request(key, bytes(32 * KIB))
         await asyncio.sleep(0.01)

@@ -1,5 +1,6 @@
-"""Redis killed, paused, full, or cut off under load: nothing stored is lost, nothing doubled, and
-the relay goes on by itself.
+"""Redis killed, paused, full, or cut off under load.
+
+No stored message is lost or duplicated, and the relay recovers by itself.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ BOTH = pytest.mark.parametrize("program", [start_valkey, start_redis62], ids=["v
 
 @BOTH
 async def test_redis_killed_and_restarted_under_load(start_server, start_relay, program) -> None:
-    """Append-only `always`: every commit survives, and sockets stay open all the while."""
+    """With append-only `always`, every commit survives, and websockets stay open throughout."""
     server = start_server(append_fsync="no", program=program)
     relay = start_relay(server)
     async with load(relay.url) as work:
@@ -33,7 +34,7 @@ async def test_redis_killed_and_restarted_under_load(start_server, start_relay, 
         for _ in range(3):
             await work.run_until(500)
             server.kill()
-            await asyncio.sleep(0.1)  # what is under way runs into the missing server
+            await asyncio.sleep(0.1)  # requests in progress fail without the server
             server.restart()
             back = time.monotonic()
             await work.run_until(100)
@@ -54,7 +55,7 @@ async def test_redis_paused_for_ten_seconds(start_server, start_relay) -> None:
         try:
             end = time.monotonic() + 10
             while time.monotonic() < end:
-                # The websocket layer is alive while storage is away.
+                # The websocket layer answers while storage is unavailable.
                 await asyncio.wait_for(await idle.websocket.ping(), 2)
                 await asyncio.sleep(0.25)
         finally:
@@ -83,7 +84,7 @@ async def test_out_of_memory_then_freed_by_the_readers(start_server, start_relay
             ),
         )
         await eventually(lambda: relay.get("/ready")[0] == 503, what="/ready to be red")
-        # Signing in works (the claim enters the session), and the readers make room.
+        # Signing in works (the claim enters the session), and the readers free memory.
         async with session(relay.url, late):
             await eventually(lambda: server.run("HEXISTS", "relay:sessions", str(late.id)))
         for twin in absent:
@@ -122,9 +123,10 @@ async def test_a_full_storage_refuses_nobody_after_it_was_freed(start_server, st
 
 
 async def test_a_redis_that_cannot_save(start_server, start_relay) -> None:
-    """`MISCONF`: it refuses every write, as with a full disk. Senders are told, sockets stay.
+    """While Redis answers `MISCONF` to writes, as with a full disk, senders get errors.
 
-    What a replica refuses waits instead: it is one for as long as a change of roles takes.
+    Websockets stay open. A write that a replica refuses waits instead: a server is a replica only
+    while roles change.
     """
     server = start_server()
     relay = start_relay(server)
@@ -157,7 +159,10 @@ async def test_a_redis_that_cannot_save(start_server, start_relay) -> None:
 
 
 async def test_a_master_that_has_become_a_replica_is_left(start_server, start_relay) -> None:
-    """Its name leads to the new master by now; what stays connected to the old one reads only."""
+    """The relay leaves a former master that has become a read-only replica, and reconnects.
+
+    The host name leads to the new master by then.
+    """
     old = start_server(append_fsync="no")
     new = start_server("--replicaof", "127.0.0.1", str(old.port))
     await eventually(lambda: new.run("INFO", "replication")["master_link_status"] == "up")
@@ -177,7 +182,7 @@ async def test_a_master_that_has_become_a_replica_is_left(start_server, start_re
             await sender.request(receiver.key, b"after")
             assert (await receiver.receive(20)).plain == b"after"
             await eventually(lambda: relay.get("/ready")[0] == 200)
-            # News of another worker come from there, too.
+            # Wake-ups from another worker arrive from the new master, too.
             old.run("REPLICAOF", "127.0.0.1", 1)
             await eventually(lambda: elsewhere.get("/ready")[0] == 200)
             await eventually(lambda: len(new.run("PUBSUB", "CHANNELS", f"*{two.id}")) > 0)
@@ -192,7 +197,7 @@ async def test_a_master_that_has_become_a_replica_is_left(start_server, start_re
 async def test_queues_are_delivered_while_the_disk_is_full(
     start_server, start_relay, program
 ) -> None:
-    """Redis refuses all writes then: that of a claim, of a heartbeat, and those that remove."""
+    """Queues are delivered while Redis refuses all writes: claims, heartbeats, and removals."""
     server = start_server(program=program)
     relay = start_relay(server, processes=2, operator_site=True)
     one, two = fresh_twins(2)
@@ -203,7 +208,7 @@ async def test_queues_are_delivered_while_the_disk_is_full(
     cannot_save(server)
     told = "Redis cannot write to its disk, which may be full"
     wanted = {b"%d" % number for number in range(30)}
-    for _ in range(2):  # what it got cannot be removed: it comes to its next connection again
+    for _ in range(2):  # received messages cannot be removed, so they come again
         async with session(relay.url, two) as receiver:
             assert {(await receiver.receive()).plain for _ in range(30)} == wanted
     await eventually(lambda: json.loads(relay.get("/ready")[1])["reasons"] == [told])
@@ -226,7 +231,10 @@ async def test_queues_are_delivered_while_the_disk_is_full(
 
 
 async def test_a_redis_that_loads_its_file(start_server, start_relay) -> None:
-    """It listens, and answers `LOADING` to everything but a few commands, for a second or two."""
+    """No message is lost while a restarted Redis loads its file.
+
+    It listens, and answers `LOADING` to all but a few commands, for a second or two.
+    """
     server = start_server(
         *("--key-load-delay", "400", "--loading-process-events-interval-bytes", "1024"),
         append_fsync="no",
@@ -249,7 +257,7 @@ async def test_a_redis_that_loads_its_file(start_server, start_relay) -> None:
 
 
 async def test_an_evicting_redis_is_not_ready(start_server, start_relay) -> None:
-    """A server that throws keys away at its own will would lose mail silently."""
+    """A relay is not ready on a Redis that evicts keys: it would silently lose messages."""
     server = start_server("--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru")
     relay = start_relay(server, wait=False)
 
@@ -266,7 +274,7 @@ async def test_an_evicting_redis_is_not_ready(start_server, start_relay) -> None
 
 
 async def test_the_pub_sub_connections_cut_under_load(start_server, start_relay) -> None:
-    """Wakes are lost with them; what they would have told of is read all the same."""
+    """Wake-ups are lost with the connections; the messages they announced are read all the same."""
     server = start_server(append_fsync="no")
     relays = [start_relay(server), start_relay(server)]
     # Senders at one worker, receivers at the other: every message needs a wake.
@@ -285,7 +293,7 @@ async def test_the_pub_sub_connections_cut_under_load(start_server, start_relay)
 
 
 async def _receive_at(work, url, twin):
-    """Start a receiver at another relay than the load's."""
+    """Start a receiver at a relay other than the load's."""
     own = work.url
     work.url = lambda: url
     key = work.add_receiver(twin)
@@ -309,14 +317,15 @@ async def test_both_connections_of_every_worker_cut_under_load(
             server.run("CLIENT", "KILL", "TYPE", "pubsub")
             await work.run_until(100)
         await work.finish()
-        # A batch unanswered at the cut may leave duplicates; these were found applied or not.
+        # A batch unanswered at the cut may leave duplicates; the relay checked whether the batches
+        # were applied.
         work.ledger.check(allow_duplicates=True)
 
 
 async def test_redis_restarted_empty_loses_queues_but_not_the_relay(
     start_server, start_relay
 ) -> None:
-    """Without persistence the queues go with Redis; sessions stay and new mail flows."""
+    """Without persistence the queues are lost with Redis; sessions stay and messages flow again."""
     server = start_server()
     relay = start_relay(server)
     one, two = fresh_twins(2)

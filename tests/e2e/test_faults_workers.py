@@ -34,7 +34,7 @@ async def _is_back(relay: RelayProcess, killed: int) -> None:
 
 
 async def test_a_worker_killed_under_load(start_server, start_relay) -> None:
-    """Nothing a pong confirmed is lost; only what was not removed yet may come twice."""
+    """No message confirmed by a pong is lost; only messages not yet removed may come twice."""
     server = start_server(append_fsync="no")
     relay = start_relay(server, processes=2)
     held: set[tuple[int, int]] = set()
@@ -43,7 +43,7 @@ async def test_a_worker_killed_under_load(start_server, start_relay) -> None:
         for _ in range(4):
             await work.run_until(300)
             victim = random.choice(list(relay.worker_pids().values()))
-            # Frozen first: what Redis holds then is all that may be delivered again.
+            # Stopped first: only what Redis holds at this moment may be delivered again.
             os.kill(victim, signal.SIGSTOP)
             held |= _held(server)
             os.kill(victim, signal.SIGKILL)
@@ -56,7 +56,7 @@ async def test_a_worker_killed_under_load(start_server, start_relay) -> None:
 
 
 def _held(server: RedisServer) -> set[tuple[int, int]]:
-    """The messages of the load that wait in any queue."""
+    """Return the messages of the load that wait in any queue."""
     with closing(server.client()) as client:
         return {
             parse(pb.Envelope.FromString(fields[b"_"]).plain)
@@ -80,7 +80,7 @@ async def test_all_workers_killed_at_once(start_server, start_relay) -> None:
 
 
 async def test_a_rolling_restart_under_load(start_server, start_relay) -> None:
-    """Loses nothing and doubles nothing; somebody accepts all the while."""
+    """A rolling restart loses and duplicates nothing, and one worker always accepts connections."""
     relay = start_relay(
         start_server(append_fsync="no"), processes=2, settings={"relay.drain_s": "1"}
     )
@@ -111,7 +111,7 @@ async def test_a_drained_worker_closes_1012_and_its_clients_come_back(relay_pair
         relay.redis.run("HINCRBY", "relay:control", "version", 1)
         closed = [asyncio.create_task(client.closed(15)) for client in drained]
         await asyncio.wait(closed, return_when=asyncio.FIRST_COMPLETED)
-        for twin in fresh_twins(20):  # at once: the worker that drains must not be asked any more
+        for twin in fresh_twins(20):  # at once: the draining worker must not be chosen any more
             async with session(relay.url, twin) as back:
                 await back.barrier()
         assert await asyncio.gather(*closed) == [(1012, "drained")] * len(drained)
@@ -124,7 +124,7 @@ async def test_a_drained_worker_closes_1012_and_its_clients_come_back(relay_pair
 
 
 async def _entered(relay: RelayProcess, twins: list[Twin]) -> dict[str, tuple[int, str]]:
-    """The directory, once all twins are in it: the claim may follow the upgrade."""
+    """Return the directory once all twins are in it: the claim may follow the upgrade."""
 
     def entries() -> dict[str, tuple[int, str]] | None:
         found = directory(relay.redis)
@@ -168,7 +168,7 @@ async def test_a_dead_worker_is_taken_out_of_the_directory(start_relay) -> None:
         _, boot = (await _entered(relay, [twin]))[str(twin.id)]
         os.kill(relay.worker_pids()[boot], signal.SIGKILL)
         await client.closed()
-    # A newcomer does not wait for the dead: it gives up on `released` after 500 ms.
+    # A newcomer does not wait for a dead worker: it stops waiting for `released` after 500 ms.
     start = time.monotonic()
     async with session(relay.url, twin) as back:
         await back.barrier()
@@ -177,7 +177,10 @@ async def test_a_dead_worker_is_taken_out_of_the_directory(start_relay) -> None:
 
 
 async def test_two_newcomers_at_two_workers(start_server, start_relay) -> None:
-    """A thousand times: one stays, the other is told, nothing is lost, doubled or reordered."""
+    """Of two newcomers at once, one stays and the other is closed, in each of a thousand rounds.
+
+    No message is lost, duplicated or reordered.
+    """
     server = start_server(append_fsync="no")
     relays = [start_relay(server), start_relay(server)]
     target, sender = fresh_twins(2)
@@ -219,7 +222,7 @@ async def _newcomer(work: Load, url: str, twin, generation: int | None = None) -
 async def test_order_through_connect_disconnect_replace_and_catch_up(
     start_server, start_relay
 ) -> None:
-    """Receivers come, go, are replaced and fall behind, at two workers; the order holds."""
+    """Order holds while receivers connect, leave, are replaced and fall behind, at two workers."""
     server = start_server(append_fsync="no")
     relays = [start_relay(server), start_relay(server)]
     rng = random.Random(3)
@@ -256,7 +259,7 @@ async def test_order_through_connect_disconnect_replace_and_catch_up(
 
 
 async def test_the_check_finds_nothing_in_quiet_times(start_server, start_relay) -> None:
-    """Wakes tell of everything: the periodic look at the streams finds nothing unread."""
+    """Wake-ups announce all messages: the periodic check of the streams finds nothing unread."""
     server = start_server(append_fsync="no")
     relays = [start_relay(server), start_relay(server)]
     async with load(relays[0].url) as work:
@@ -271,7 +274,7 @@ async def test_the_check_finds_nothing_in_quiet_times(start_server, start_relay)
         await work.run_until(3000, 60)
         await work.finish()
         work.ledger.check()
-        # A second look follows a first: nothing was found by the time of two heartbeats.
+        # A second check follows the first: nothing was found within the time of two heartbeats.
         await heartbeats(relays[0], 3)
         assert published(relays[0], "relay_messages_queued_total") > 0
         assert published(relays[0], "relay_check_found_total") == 0

@@ -17,13 +17,13 @@ from tests.support.rmb_client import signing_session
 from tests.support.waiting import eventually
 
 LIFE_S = 8
-"""Of the messages: a disk that is busy may keep the first tries waiting for seconds."""
+"""Life of the messages, in seconds: a busy disk may delay the first tries by seconds."""
 LOOPBACK = ("127.0.0.1", "::1")
 
 
 @pytest.fixture
 def public_only(tmp_path: Path, world: World) -> Iterator[FederatedRelay]:
-    """A relay that sends to public addresses only, as all do unless they are told otherwise."""
+    """Start a relay that sends to public addresses only, which is the default."""
     with contextlib.ExitStack() as cleanup:
         server = start_valkey(tmp_path / "redis")
         cleanup.callback(server.remove)
@@ -58,7 +58,7 @@ async def test_nothing_is_sent_into_the_own_network(
             text = "message has expired" if names_a_relay else "twin lists no usable relay"
             assert told[envelope.uid] == text, domain
         assert inside.accepted == 0, "not even a connection"
-        # What was not reached is there: a relay that may sends to it.
+        # The address that was not reached does work: a relay that is allowed to sends to it.
         async with signing_session(trio["a"].url, allowed) as client:
             await client.request((twins[domains.index(inside.domain)].id, None), b"allowed")
             await eventually(lambda: inside.payloads() == [b"allowed"])

@@ -1,4 +1,4 @@
-"""Bodies that lie, crawl or never end, and the process that checks signatures dying."""
+"""Bodies of wrong length, slow or endless bodies, and a killed process that checks signatures."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_many_large_bodies_at_once_have_one_budget(start_relay) -> None:
         for task in waiting:
             task.cancel()
     (one_twin,) = fresh_twins(1)
-    async with federation(relay.port) as other:  # what was held is given back
+    async with federation(relay.port) as other:  # the budget is released
         sent = signed(FAR, (one_twin.id, None), bytes(900_000))
         assert (await other.post(sent)).status == 202
 
@@ -132,8 +132,8 @@ async def test_what_waits_to_be_decided_has_one_budget(start_server, start_relay
     server = start_server()
     relay = start_relay(server, settings={"relay.partial_bytes": str(MIB)})
     (one,) = fresh_twins(1)
-    # Together one byte more than the budget when they are complete, and never before: whichever is
-    # the later one is refused after it was read.
+    # Together the messages are one byte more than the budget when they are complete, and never
+    # before: whichever comes later is refused after it was read.
     large = signed(FAR, (one.id, None), bytes(MIB - 60_000))
     room = MIB - large.ByteSize()
     rest = signed(FAR, (one.id, None), bytes(room)).ByteSize() - room
@@ -203,7 +203,10 @@ async def test_checks_go_on_when_their_process_is_killed(start_relay) -> None:
 
 
 def records_for(one: Twin, count: int, good: bool = True) -> list[batch.Record]:
-    """Messages that differ, of which every third is forged, or all; the same one is taken once."""
+    """Return different messages, of which every third, or all, are forged.
+
+    They differ because a message is accepted only once.
+    """
     found = []
     for number in range(count):
         envelope = signed(FAR, (one.id, None))
@@ -214,7 +217,7 @@ def records_for(one: Twin, count: int, good: bool = True) -> list[batch.Record]:
 
 
 def checkers(relay: RelayProcess) -> list[psutil.Process]:
-    """The processes that check signatures for its one worker."""
+    """Return the processes that check signatures for the relay's only worker."""
     (worker,) = relay.worker_pids().values()
     return children("relay.federation.verifier", of=worker)
 
@@ -232,7 +235,10 @@ async def test_a_forged_flood_leaves_room_for_others(start_relay) -> None:
         other = await connect("127.0.0.1")
 
         async def refused() -> bool:
-            """It has just started, and puts off what comes until it knows whom it trusts."""
+            """Check for a final refusal.
+
+            A worker that just started refuses for now, until it knows which relays it trusts.
+            """
             return await other.deliver_batch(records[:2]) == (403, 403)
 
         await eventually(refused)

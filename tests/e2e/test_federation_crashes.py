@@ -1,4 +1,4 @@
-"""What is committed arrives, whoever is killed: Redis, workers, relays at either end."""
+"""Committed messages arrive, whichever process is killed: Redis, workers, relays at either end."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.support.waiting import eventually
 
 BACKLOG = 100_000
 DRAINED_S = 60.0
-"""A backlog of `BACKLOG` messages has to be gone by then; the bench says how fast it is."""
+"""Seconds for draining a backlog of `BACKLOG` messages, at most; the bench measures the speed."""
 
 
 async def test_the_senders_redis_is_killed_under_load(trio: Trio, world: World) -> None:
-    """It is the broker of the tasks as well as the outbox."""
+    """No message is lost when the sender's Redis, which is task broker and outbox, is killed."""
     async with crossing(world, trio["a"], trio["b"]) as work:
         server = trio["a"].store
         server.kill()
@@ -48,7 +48,7 @@ async def test_the_receivers_redis_is_killed_under_load(trio: Trio, world: World
 
 
 async def test_the_receivers_worker_is_killed_under_load(trio: Trio, world: World) -> None:
-    """Its sessions end with it, so what they had not acknowledged comes again."""
+    """The sessions end with their worker; messages that they had not acknowledged come again."""
     async with crossing(world, trio["a"], trio["b"]) as work:
         for pid in trio["b"].worker_pids().values():
             os.kill(pid, signal.SIGKILL)
@@ -84,7 +84,10 @@ async def test_the_senders_relay_dies_with_mail_in_its_outbox(trio: Trio, world:
 
 
 async def test_drainers_begin_while_the_senders_redis_is_full(trio: Trio, world: World) -> None:
-    """The broker takes no task then; what fills Redis may be the outbox, and would stay there."""
+    """Drainers start although the broker accepts no task while Redis is full.
+
+    The outbox may be what fills Redis, and would otherwise never be drained.
+    """
     a, b = trio["a"], trio["b"]
     (sender,), (receiver,) = world.twins("a", 1), world.twins("b", 1)
     b.kill()
@@ -106,7 +109,10 @@ async def test_drainers_begin_while_the_senders_redis_is_full(trio: Trio, world:
 
 
 async def test_an_answer_that_is_lost_doubles_nothing(trio: Trio, world: World) -> None:
-    """Relay b takes the messages, and its answers do not come back; batches and single ones."""
+    """If relay b accepts messages but its answers are lost, no message is duplicated.
+
+    This holds for batches and for single messages.
+    """
     a, b = trio["a"], trio["b"]
     (sender,), receivers = world.twins("a", 1), world.twins("proxy", 3)
     ledger = Ledger()
@@ -139,11 +145,11 @@ async def test_an_answer_that_is_lost_doubles_nothing(trio: Trio, world: World) 
             )
             before = taken()
             await send(20)
-            # Drainers of a relay that was killed before hold their leases for a while.
+            # Drainers of a relay that was killed before keep their leases for a while.
             await eventually(lambda before=before: taken() > before)
             proxy.interceptor = None
             await eventually(lambda: not ledger.missing())
-        # And one that only never comes, until it is waited for no more.
+        # One more answer that never arrives, until the relay stops waiting for it.
         await send(1)
         await eventually(lambda: not ledger.missing())
         proxy.stall(Direction.TO_CLIENT)
@@ -155,7 +161,7 @@ async def test_an_answer_that_is_lost_doubles_nothing(trio: Trio, world: World) 
 
 
 async def test_a_backlog_is_drained(trio: Trio, world: World) -> None:
-    """As many as one relay may hold for another, with the sender trusted."""
+    """The largest backlog that a relay may hold for another is drained; the sender is trusted."""
     a, b = trio["a"], trio["b"]
     senders, receivers = world.twins("a", 10), world.twins("b", 10)
     (prober,), (probed,) = world.twins("a", 1), world.twins("c", 1)
@@ -192,7 +198,7 @@ async def test_a_backlog_is_drained(trio: Trio, world: World) -> None:
 
 
 def fill(relay: FederatedRelay, domain: str, source: int, destination: int, count: int) -> None:
-    """Put messages for a twin of another relay into the outbox; they end in `#<number>`."""
+    """Put messages for a twin of a partner relay into the outbox; they end in `#<number>`."""
     account = outbox.account_of([domain])
     with (
         contextlib.closing(relay.store.client()) as client,

@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 
 def post(path: str, body: bytes, **headers: str) -> bytes:
-    """A request as another relay sends it."""
+    """Return a request as a partner relay sends it."""
     lines = [f"POST {path} HTTP/1.1", "host: x", f"content-length: {len(body)}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     return "\r\n".join([*lines, "", ""]).encode() + body
@@ -73,7 +73,7 @@ async def test_mail_for_an_absent_session_waits_at_its_own_relay(trio: Trio, wor
 
 
 async def test_refusals_come_back_to_the_session_that_asked(trio: Trio, world: World) -> None:
-    """fail-fast to somebody who is away, and what is not signed."""
+    """Refusals reach the requesting session: fail-fast to an absent twin, and unsigned messages."""
     (one,), (two,) = world.twins("a", 1), world.twins("b", 1)
     async with (
         signing_session(trio["a"].url, one, "phone") as here,
@@ -111,7 +111,7 @@ async def test_twins_nobody_knows(trio: Trio, world: World) -> None:
 
 
 async def test_large_messages(trio: Trio, world: World) -> None:
-    """More than a batch holds goes by itself, in its place."""
+    """A message that exceeds a batch is sent by itself, in its place in the order."""
     (one,), (two,) = world.twins("a", 1), world.twins("b", 1)
     payloads = [b"small", bytes(5 * MIB), b"between", bytes(15 * MIB), b"last"]
     async with (
@@ -146,7 +146,7 @@ async def test_to_a_relay_of_the_reference_kind(trio: Trio, world: World) -> Non
 
 
 async def test_from_a_relay_of_the_reference_kind(trio: Trio, world: World) -> None:
-    """One envelope a POST, with no header of ours."""
+    """A relay of the reference kind sends one envelope per POST, without this relay's headers."""
     (one,), (two,) = world.twins("a", 1), world.twins("b", 1)
     async with signing_session(trio["b"].url, two) as there:
         for number in range(20):
@@ -162,7 +162,7 @@ async def test_from_a_relay_of_the_reference_kind(trio: Trio, world: World) -> N
 
 
 async def test_a_relay_has_several_domains(trio: Trio, world: World) -> None:
-    """Twins that list another name of relay b are its own; nothing is sent to itself."""
+    """Twins that list another name of relay b are local to it; relay b sends nothing to itself."""
     (one,), (two,), (three,) = world.twins("a", 1), world.twins("b", 1), world.twins("proxy", 1)
     async with (
         signing_session(trio["b"].url, two) as local,
@@ -178,7 +178,7 @@ async def test_a_relay_has_several_domains(trio: Trio, world: World) -> None:
 
 
 async def test_operators_decisions_reach_who_delivers(trio: Trio, world: World) -> None:
-    """A reset ends a back-off; what is paused waits and goes on when it is resumed."""
+    """A reset ends a back-off; deliveries that are paused wait and continue when resumed."""
     (port,) = world.partner_ports()
     domain = f"127.0.0.1:{port}"
     (one,), (two,), (three,) = world.twins("a", 1), world.twins(domain, 1), world.twins("c", 1)
@@ -196,7 +196,7 @@ async def test_operators_decisions_reach_who_delivers(trio: Trio, world: World) 
             a.decide(domain, "paused")
             await a.noticed(here, (three.id, None), c.domain)
             await here.request((two.id, None), b"while it is paused")
-            await a.noticed(here, (three.id, None), c.domain)  # what would leave has left
+            await a.noticed(here, (three.id, None), c.domain)  # any delivery has been sent by now
             assert a.held_for(domain) == 1
             a.decide(domain, "")
             await eventually(lambda: other.payloads()[1:] == [b"while it is paused"])

@@ -36,7 +36,7 @@ def data_dir(data_template: Path, tmp_path: Path) -> Path:
 
 
 def add_twins(data_dir: Path, numbers: Iterable[int], *relays: str) -> None:
-    """Twins in the registry of the relay."""
+    """Add twins to the relay's registry."""
     rows = [f"{number},0x{number:064x},,{'_'.join(relays)}\n" for number in numbers]
     source = data_dir.parent / "more.csv"
     source.write_text("".join(["id,account,pk,relays\n", *rows]))
@@ -46,7 +46,7 @@ def add_twins(data_dir: Path, numbers: Iterable[int], *relays: str) -> None:
 
 
 def put(server: RedisServer, twin: int, account: str, uid: str, **more: Any) -> None:
-    """What a worker writes into the outbox for one message."""
+    """Write an outbox entry for one message, as a worker does."""
     payload = request((ASKER, None), (twin, None), uid=uid, **more).SerializeToString()
     with contextlib.closing(server.client()) as client:
         pipe = client.pipeline(transaction=True)
@@ -62,7 +62,7 @@ Worker = Callable[[], contextlib.AbstractAsyncContextManager[Supervisor]]
 
 @pytest.fixture
 def worker(start_server: Callable[..., RedisServer], data_dir: Path) -> Any:
-    """Starts Celery workers that drain the outbox of one Redis."""
+    """Return a starter of Celery workers that drain the outbox of one Redis."""
     server = start_server(append_fsync="no")
 
     @contextlib.asynccontextmanager
@@ -108,7 +108,7 @@ async def test_a_message_leaves_through_the_task(worker: Any, data_dir: Path) ->
         async with worker():
             await eventually(lambda: other.uids == ["first"])
             await settled(server, TWIN)
-            # The drainer is there now and blocks in Redis.
+            # The drainer runs now and blocks in Redis.
             for number in range(20):
                 put(server, TWIN, other.domain, f"next-{number}")
             await eventually(lambda: len(other.uids) == 21)
@@ -122,7 +122,7 @@ async def test_a_message_leaves_through_the_task(worker: Any, data_dir: Path) ->
 
 
 def check_single_form(other: PartnerServer) -> None:
-    """Requests are those the reference relay makes, and name us and the delivery."""
+    """Check that requests have the reference's form, and name this relay and the delivery."""
     for each in other.requests:
         assert each.path == "/"
         assert each.headers["content-type"] == "application/octet-stream"
@@ -132,13 +132,16 @@ def check_single_form(other: PartnerServer) -> None:
 
 
 def worker_pid() -> int:
-    """The process of the Celery worker: a child of this one, where those of relays are not."""
+    """Return the process id of the Celery worker, which is a child of this process.
+
+    Celery workers of relays are not children of this process.
+    """
     (found,) = children("relay.server.celery_main")
     return found.pid
 
 
 def came(other: PartnerServer, requests: int) -> bool:
-    """Whether there was one more request."""
+    """Check whether another request has arrived."""
     return len(other.requests) > requests
 
 
@@ -146,7 +149,10 @@ def came(other: PartnerServer, requests: int) -> bool:
 async def test_a_killed_worker_loses_and_doubles_nothing(
     worker: Any, data_dir: Path, offers: bool
 ) -> None:
-    """SIGKILL with requests under way: a successor sends again what may have been taken."""
+    """After SIGKILL during requests, a successor sends again what may have been accepted.
+
+    No message is lost or duplicated.
+    """
     server: RedisServer = worker.server
     async with partner(offers) as other:
         twins = [TWIN + 8 * number for number in range(10)]
@@ -168,7 +174,7 @@ async def test_a_killed_worker_loses_and_doubles_nothing(
                     await eventually(partial(came, other, requests))
                     os.kill(pid, signal.SIGKILL)
                     other.gate.set()
-            # The supervisor and the schedule do the rest.
+            # The supervisor and the schedule start the successor.
             await eventually(lambda: len(set(other.uids)) == sent + 1, 60.0)
             for shard in {twin % keys.OUTBOX_SHARDS for twin in twins}:
                 await settled(server, shard)
@@ -180,7 +186,7 @@ async def test_a_killed_worker_loses_and_doubles_nothing(
 
 
 async def test_the_lease_of_a_killed_worker_is_not_waited_for(worker: Any, data_dir: Path) -> None:
-    """Its successor knows that it is dead, and what somebody else holds it leaves alone."""
+    """The successor takes over the dead worker's lease, and respects leases of other holders."""
     server: RedisServer = worker.server
     mine, others = keys.lease(TWIN % keys.OUTBOX_SHARDS), keys.lease((TWIN + 1) % 8)
     async with partner() as other:

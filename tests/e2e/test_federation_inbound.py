@@ -1,4 +1,4 @@
-"""What another relay is answered for the messages it brings, and what becomes of them."""
+"""Answers to partner relays for the messages they deliver, and what becomes of these messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.world import ELSEWHERE_TWIN as FAR
 
 
 async def test_a_message_of_the_reference_kind_is_delivered_202(any_relay: RelayProcess) -> None:
-    """A POST of the bare envelope, without any header of ours."""
+    """A POST of the bare envelope, without this relay's headers, is delivered: answer 202."""
     (one,) = fresh_twins(1)
     async with session(any_relay.url, one, "s") as client, federation(any_relay.port) as other:
         await client.barrier()
@@ -154,7 +154,7 @@ async def _refused_for_now(other: FederationClient, envelope: pb.Envelope) -> No
 
 
 async def test_a_full_queue_503_and_room_again(start_server, start_relay) -> None:
-    """Room is noticed although the queue was emptied by the session of another worker."""
+    """A worker notices free space although the session of another worker emptied the queue."""
     server = start_server()
     relays = [
         start_relay(server, settings={"queue.max_messages": "20"}),
@@ -183,7 +183,7 @@ async def test_a_source_above_its_limit_503(start_relay) -> None:
     one, noisy = fresh_twins(2)
     async with federation(relay.port) as other:
         for _ in range(40):
-            # Forged ones do not use up anything.
+            # Forged messages do not count against the limit.
             forged = envelopes.request((noisy.id, None), (one.id, None))
             assert (await other.post(forged)).status == 403
         await fresh_window(10)
@@ -221,7 +221,7 @@ ROOM = {"queue.max_bytes": str(16 << 20)}
 async def test_large_messages_of_one_twin_leave_room_in_a_mailbox(
     start_server, start_relay
 ) -> None:
-    """A quarter of its bytes above half is what one twin has, whatever it sends."""
+    """Of a queue more than half full, one source twin may have at most a quarter of its bytes."""
     server = start_server()
     relays = [start_relay(server, settings=ROOM), start_relay(server, settings=ROOM)]
     one, honest = fresh_twins(2)
@@ -233,7 +233,7 @@ async def test_large_messages_of_one_twin_leave_room_in_a_mailbox(
         statuses = [(await other.post(large())).status for _ in range(8)]
         assert statuses == [202] * 2 + [503] * 6
         assert (await other.post(signed(honest, (one.id, None), b"honest"))).status == 202
-        # Another worker learns of it with the first message that it takes.
+        # Another worker learns of the share with the first message that it accepts.
         async with federation(relays[1].port) as second:
             assert [(await second.post(large())).status for _ in range(4)] == [202] + [503] * 3
             assert (await second.post(signed(honest, (one.id, None), b"honest"))).status == 202
@@ -244,7 +244,7 @@ async def test_large_messages_of_one_twin_leave_room_in_a_mailbox(
 
 
 async def test_large_messages_at_once_leave_room_in_a_mailbox(start_relay) -> None:
-    """Those that are on their way into the queue count, too."""
+    """Messages on their way into the queue count towards the share, too."""
     relay = start_relay(settings=ROOM)
     one, honest = fresh_twins(2)
     large = [signed(FAR, (one.id, None), bytes(3 << 20)) for _ in range(10)]
@@ -259,7 +259,7 @@ async def test_large_messages_at_once_leave_room_in_a_mailbox(start_relay) -> No
 
 
 def _notice(destination: Twin, number: int) -> pb.Envelope:
-    """An error as relays make them: nobody has signed it."""
+    """Return an unsigned error, as relays make them."""
     asked = envelopes.request((destination.id, None), None, uid=f"asked-{number}")
     return pb.Envelope.FromString(notices.error_notice(asked, notices.OFFLINE, 1_800_000_000))
 
@@ -281,8 +281,10 @@ async def test_a_source_of_another_relay_has_so_much_waiting(start_server, start
 async def test_what_nobody_signed_leaves_room_in_a_mailbox(
     start_server, start_relay, overflow: str
 ) -> None:
-    """A sixteenth of it is what anybody can fill with errors of relays, also where they would
-    displace other mail."""
+    """Unsigned errors of relays fill a sixteenth of a queue, at most.
+
+    This holds also where they would displace other messages.
+    """
     server = start_server()
     relay = start_relay(server, settings={"queue.max_messages": "1600", "queue.overflow": overflow})
     (one,) = fresh_twins(1)
@@ -300,7 +302,7 @@ async def test_what_nobody_signed_leaves_room_in_a_mailbox(
 
 async def test_what_nobody_signed_has_a_rate_for_each_address(relay: RelayProcess) -> None:
     twins = fresh_twins(4)
-    connections, each = 8, 300  # side by side: one by one a slow machine stays below the rate
+    connections, each = 8, 300  # in parallel: in sequence a slow machine stays below the rate
 
     async def post(first: int) -> list[int]:
         async with federation(relay.port, "127.0.0.2") as other:
@@ -363,7 +365,7 @@ async def test_out_of_memory_503_and_nothing_half_stored(start_server, start_rel
         assert answer.body == b"relay storage is full"
         server.run("CONFIG", "SET", "maxmemory", 0)
         assert len(queued(server, one)) == accepted
-        # Not remembered as accepted, so its repeat is taken.
+        # Not remembered as accepted, so its repeat is accepted.
         assert (await other.deliver(envelope, f"1-{number}-0", retry=True)).status == 202
         assert len(queued(server, one)) == accepted + 1
 

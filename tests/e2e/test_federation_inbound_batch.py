@@ -1,4 +1,4 @@
-"""The batch form between relays of one kind."""
+"""The batch form of delivery between relays of this kind."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_a_relay_that_does_not_offer_batches_404(start_relay) -> None:
 async def test_the_order_stays_where_storage_was_full_in_the_middle(
     start_server, start_relay
 ) -> None:
-    """A batch of several commits: one is given up, and then there is room for the next."""
+    """The order holds for a batch of several commits if one fails before there is space again."""
     server = start_server()
     relay = start_relay(server)
     one, two = fresh_twins(2)
@@ -99,7 +99,7 @@ async def test_the_order_stays_where_storage_was_full_in_the_middle(
             await stack.enter_async_context(federation(relay.port)) for _ in range(3)
         ]
         server.run("CONFIG", "SET", "maxmemory", 1)
-        # The first is alone in its commit, the second begins the one that follows.
+        # The first is alone in its commit; the second begins the commit that follows.
         alone = asyncio.create_task(first.deliver(signed(FAR, (two.id, None)), "1-0-0"))
         await eventually(lambda: "errorstat_EXECABORT" in server.run("INFO", "errorstats"))
         refused = asyncio.create_task(second.deliver(signed(FAR, (two.id, None)), "1-1-0"))

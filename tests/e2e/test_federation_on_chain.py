@@ -1,4 +1,4 @@
-"""Relays whose twins come from one chain: what its twins send each other, and twins that move."""
+"""Relays whose twins come from one chain: messages between their twins, and twins that move."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RELAYS = ("a", "b", "c")
 
 
 class Network(NamedTuple):
-    """A chain, relays by name, and twins of each that no test used."""
+    """A chain, relays by name, and twins of each that no test has used."""
 
     chain: Devchain
     relays: dict[str, RelayProcess]
@@ -34,7 +34,7 @@ class Network(NamedTuple):
     twins: dict[str, Iterator[Twin]]
 
     def held_for(self, name: str, other: str) -> int:
-        """Messages of a relay's outbox for another one."""
+        """Return the number of messages in a relay's outbox for another relay."""
         server = self.relays[name].redis
         assert server is not None
         account = outbox.account_of([self.domains[other]])
@@ -98,7 +98,7 @@ async def test_both_ways_and_what_cannot_be_delivered(network: Network) -> None:
 
 
 async def test_a_twin_that_moves_takes_its_mail_along(network: Network) -> None:
-    """Its relay is away; what waits for it goes to the relay it lists then, in order."""
+    """Messages for a twin of an unavailable relay go, in order, to the relay that it lists next."""
     a, b, c = (network.relays[name] for name in "abc")
     one, moving, coming = (next(network.twins[name]) for name in "abb")
     async with signing_session(a.url, one) as here:
@@ -123,7 +123,7 @@ async def test_a_twin_that_moves_takes_its_mail_along(network: Network) -> None:
 
 
 async def test_the_chain_is_away(network: Network) -> None:
-    """Twins that are known go on, between relays as well."""
+    """While the chain is unavailable, known twins keep working, also between relays."""
     a, b = network.relays["a"], network.relays["b"]
     one, two = next(network.twins["a"]), next(network.twins["b"])
     assert (await sign_in(b, two))[0] == ALIVE

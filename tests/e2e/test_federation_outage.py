@@ -1,8 +1,8 @@
-"""A minute without relay b, and what else goes wrong in it.
+"""A minute without relay b, and other failures during it.
 
-Relay b is killed before the first test of this module and comes back in the last. What was sent to
-its twins meanwhile waits in relay a's outbox, while the other tests let partners of relay a fail in
-every way there is.
+Relay b is killed before the first test of this module and returns in the last. Messages sent to its
+twins meanwhile wait in relay a's outbox, while the other tests make partners of relay a fail in
+every possible way.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from tests.support.waiting import eventually
 
 OUTAGE_S = 60.0
 LIFE_S = 8
-"""Of a message that is meant to expire: long enough for a second try after the first passes."""
+"""Life of a message that is meant to expire, in seconds; long enough for a second try."""
 EXPIRY_SLACK_S = 2.0
 
 
 @dataclass
 class Outage:
-    """What is known of the minute.
+    """State of the outage.
 
     Attributes:
-        began: by `time.monotonic`.
-        short_lived: expire before the relay is back: uid to the time they were sent.
+        began: start of the outage, by `time.monotonic`.
+        short_lived: messages that expire before the relay is back: uid to the time they were sent.
     """
 
     relay: FederatedRelay
@@ -52,7 +52,7 @@ class Outage:
     short_lived: dict[str, float] = field(default_factory=dict)
 
     async def send(self, a: FederatedRelay) -> None:
-        """What waits for the relay's twins: 50 messages of each sender for each receiver."""
+        """Send messages that wait for the relay's twins: 50 from each sender for each receiver."""
         for sender in self.senders:
             async with signing_session(a.url, sender) as client:
                 page = self.ledger.sender()
@@ -66,7 +66,7 @@ class Outage:
 
 @pytest.fixture(scope="module")
 def outage(shared_trio: Trio, world: World) -> Iterator[Outage]:
-    """Relay b is away, and relay a knows it by its failures only."""
+    """Kill relay b; relay a knows of the outage only by its own failures."""
     a, b = shared_trio["a"], shared_trio["b"]
     found = Outage(b, world.twins("a", 3), world.twins("b", 4))
     b.kill()
@@ -82,13 +82,13 @@ def outage(shared_trio: Trio, world: World) -> Iterator[Outage]:
 
 @pytest.fixture
 def trio(shared_trio: Trio) -> Trio:
-    """Here relay a remembers its failures from test to test."""
+    """Return the shared relays; here relay a keeps the record of failures from test to test."""
     return shared_trio
 
 
 @pytest.fixture
 async def sender(trio: Trio, world: World, outage: Outage) -> AsyncIterator[RmbClient]:
-    """A session at relay a of a twin of its own."""
+    """Open a session at relay a for a twin of the test's own."""
     (one,) = world.twins("a", 1)
     async with signing_session(trio["a"].url, one) as client:
         yield client
@@ -97,7 +97,10 @@ async def sender(trio: Trio, world: World, outage: Outage) -> AsyncIterator[RmbC
 async def test_what_expires_meanwhile_is_told_when_it_does(
     sender: RmbClient, outage: Outage, trio: Trio, world: World
 ) -> None:
-    """Not when a try ends, and with the address of the asker as its destination."""
+    """A notice of expiry is sent when the message expires, not when a try ends.
+
+    Its destination is the address of the sender.
+    """
     (receiver,) = world.twins("b", 1)
     began = time.monotonic()
     sent = [
@@ -115,7 +118,7 @@ async def test_what_expires_meanwhile_is_told_when_it_does(
 
 
 async def test_the_outage_is_seen(sender: RmbClient, outage: Outage, trio: Trio) -> None:
-    """In the metrics and in what the admin shows."""
+    """The outage shows in the metrics and in the state that the admin displays."""
     a, away = trio["a"], outage.relay.domain
     assert a.held_for(away) >= 600
     assert a.counted("federation_outbox_messages") >= 600
@@ -180,7 +183,7 @@ FINAL: dict[str, Behaviour] = {
 
 
 async def test_bad_answers(sender: RmbClient, trio: Trio, world: World) -> None:
-    """Those that may pass are tried again until the message expires; others end it at once."""
+    """Temporary failures are retried until the message expires; final ones end it at once."""
     async with AsyncExitStack() as stack:
         running: dict[str, Partner] = {}
         uids: dict[str, str] = {}
@@ -235,7 +238,7 @@ async def test_an_endless_body_of_success_is_success(sender: RmbClient, world: W
         (receiver,) = world.twins(running.domain, 1)
         await sender.request((receiver.id, None), b"once", expiration=60)
         await eventually(lambda: running.deliveries)
-        # The next one goes only when the first is settled.
+        # The next message is sent only when the first is settled.
         running.behave = answer(202)
         await sender.request((receiver.id, None), b"next", expiration=60)
         await eventually(lambda: running.payloads()[-1] == b"next")
@@ -260,7 +263,7 @@ async def test_one_that_recovers_gets_everything_once_in_order(
 async def test_rolled_back_to_the_reference_kind_in_mid_stream(
     sender: RmbClient, world: World
 ) -> None:
-    """The batch form is refused all of a sudden: from then on each goes by itself, none twice."""
+    """If a partner suddenly refuses batches, each message is sent by itself, none twice."""
     (port,) = world.partner_ports()
     kind = OurKind()
     async with partner(port, kind) as running:
@@ -320,14 +323,14 @@ async def test_a_twin_loses_its_three_relays_one_after_the_other(
 async def test_a_dead_relay_does_not_delay_a_live_one(
     sender: RmbClient, outage: Outage, trio: Trio, world: World
 ) -> None:
-    """Relay c answers as quickly beside relay b, which is away, and one that never answers."""
+    """Relay c is as quick beside relay b, which is unavailable, and a relay that never answers."""
     (port,) = world.partner_ports()
     (there,) = world.twins("c", 1)
     async with (
         partner(port, partners.silence) as silent,
         signing_session(trio["c"].url, there) as receiver,
     ):
-        # The same shard, so one task has to do with all of them.
+        # The same shard, so that one task handles all of them.
         deaf = _of_shard(world.twins(silent.domain, 16), there.id % 8)
         away = _of_shard(world.twins("b", 16), there.id % 8)
         await _latency_s(sender, receiver)
@@ -349,7 +352,7 @@ def _of_shard(twins: list[Twin], shard: int) -> Twin:
 
 
 async def _latency_s(sender: RmbClient, receiver: RmbClient, count: int = 50) -> float:
-    """Median time from one relay to a session at the other."""
+    """Return the median time from one relay to a session at the other, in seconds."""
     times = []
     for _ in range(count):
         start = time.perf_counter()
@@ -360,7 +363,10 @@ async def _latency_s(sender: RmbClient, receiver: RmbClient, count: int = 50) ->
 
 
 async def test_celery_workers_are_killed_under_load(trio: Trio, world: World) -> None:
-    """The schedule's too: its successor starts the shards once the dead one's leases are over."""
+    """After the Celery workers are killed, the schedule's included, no message is lost.
+
+    The successor starts the shards once the leases of the dead workers have expired.
+    """
     async with crossing(world, trio["a"], trio["c"]) as work:
         await trio["a"].kill_celery("chain,default")
         await trio["a"].kill_celery("federation")
@@ -373,7 +379,7 @@ async def test_celery_workers_are_killed_under_load(trio: Trio, world: World) ->
 async def test_back_after_a_minute(
     outage: Outage, trio: Trio, world: World, sender: RmbClient
 ) -> None:
-    """Everything that has not expired arrives once, in order, as soon as the relay is heard."""
+    """Messages that have not expired arrive once, in order, as soon as relay b contacts relay a."""
     (speaker,) = world.twins("b", 1)
     left_s = outage.began + OUTAGE_S - time.monotonic()
     await asyncio.sleep(max(0.0, left_s))  # a minute is what is tested
@@ -387,7 +393,7 @@ async def test_back_after_a_minute(
             receiver.on_message = ledger.receiver(receiver.key).take
         async with signing_session(outage.relay.url, speaker) as speaking:
             await speaking.request(sender.key, b"back again")
-            # A relay that has just started is put off once or twice, a few seconds each.
+            # A relay that has just started refuses for now once or twice, a few seconds each time.
             assert (await sender.receive()).plain == b"back again"
         await eventually(lambda: not ledger.missing())
         key: SessionKey = (outage.receivers[0].id, None)

@@ -1,4 +1,4 @@
-"""What a worker writes into the outbox for other relays, and when it refuses to."""
+"""What a worker writes into the outbox for partner relays, and when it refuses to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ACCOUNT = ELSEWHERE_TWIN.relays
 
 
 def entries_for(server: RedisServer, twin: int) -> list[dict[bytes, bytes]]:
-    """The entries of the shard of a destination twin."""
+    """Return the entries of the shard of a destination twin."""
     return [fields for _, fields in server.run("XRANGE", keys.outbox(twin), "-", "+")]
 
 
@@ -65,7 +65,7 @@ async def test_a_source_fills_its_quarter_and_is_told(start_server, start_relay)
         assert other.inbox.empty(), "the rest is for others"
         assert held(server, ACCOUNT, "total").messages == 11
         await eventually(lambda: relay.counted("relay_messages_total", reason="outbox_full") == 1)
-        # What a drainer does when it settles an entry.
+        # Does what a drainer does when it settles an entry.
         for field in ("total", str(one.id)):
             server.run("HINCRBY", keys.held(ACCOUNT), field, -pack(1, 1))
 

@@ -1,4 +1,4 @@
-"""What the operator decided about other relays, and what is noted of them."""
+"""The operator's decisions about partner relays, and what is recorded about these relays."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ async def test_trust_needs_name_and_address(start_server, start_relay) -> None:
 async def test_nothing_is_refused_for_good_before_decisions_are_known(
     start_server, data_template: Path, tmp_path: Path
 ) -> None:
-    """A worker accepts before it has read the control state and found trusted relays' addresses."""
+    """Nothing is refused for good before the worker has read the control state.
+
+    A worker accepts connections before it has read this state and found trusted relays' addresses.
+    """
     server = start_server()
     near = "127.0.0.1:9"
     decide(server, near, "trusted")
@@ -71,7 +74,7 @@ async def test_nothing_is_refused_for_good_before_decisions_are_known(
                 statuses.append((await other.deliver(unsigned, relay=near)).status)
             return statuses[-1] == 202
 
-        # The first request is there before anybody accepts it.
+        # The first request arrives before the worker accepts connections.
         first = asyncio.create_task(deliver())
         await asyncio.gather(first, worker.start())
         await eventually(deliver)

@@ -1,4 +1,4 @@
-"""Messages that other relays bring again are stored once, and those nobody waits for are not."""
+"""Repeats from partner relays are stored once; messages whose sender has gone are not stored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.world import fresh_twins
 
 UNDER_WAY = (503, b"the same message is under way")
 PROXIED = {"X-Forwarded-Proto": "https"}
-"""Such a request takes the way by ASGI."""
+"""Headers that make a request take the path through ASGI."""
 
 
 async def test_repeats_are_taken_once_over_a_restart_of_the_worker(
@@ -39,10 +39,10 @@ async def test_repeats_are_taken_once_over_a_restart_of_the_worker(
     relay.start()
     async with federation(relay.port) as other:
         assert await other.deliver_batch(records) == (208, 208, 208, 202)
-        # Whoever brings it, and whatever the delivery is called.
+        # Whichever relay delivers it, and whatever id the delivery has.
         assert (await other.deliver(sent[0], "1-9-0", relay_id="bb")).status == 202
         assert (await other.post(sent[1], headers=PROXIED)).status == 202
-        # Fields that are not signed make no other message of it.
+        # Fields that are not signed do not make it a different message.
         assert (await other.post(sent[2].SerializeToString() + b"\xba\x06\x01x")).status == 202
     assert queued(server, one) == [each.SerializeToString() for each in sent]
     await eventually(lambda: relay.counted("federation_inbound_repeated_total") == 6)
@@ -53,7 +53,10 @@ async def test_repeats_are_taken_once_over_a_restart_of_the_worker(
 async def test_retries_after_a_time_out_are_taken_once_by_two_workers(
     start_server, start_relay
 ) -> None:
-    """Redis hangs while messages are posted, given up and posted again, as the reference does."""
+    """Retries are stored once.
+
+    Redis hangs while messages are posted, given up and posted again, as the reference does.
+    """
     server = start_server()
     relays = [start_relay(server), start_relay(server)]
     (one,) = fresh_twins(1)
@@ -90,7 +93,7 @@ async def _until_taken(relays: list[RelayProcess], number: int, envelope: pb.Env
 async def test_a_repeat_while_the_first_is_under_way_is_not_taken(
     start_server, start_relay, headers: dict[str, str]
 ) -> None:
-    """The answers are late because Redis hangs: no repeat may be stored beside the first."""
+    """While answers are late because Redis hangs, no repeat is stored beside the first."""
     server = start_server()
     relay = start_relay(server)
     (one,) = fresh_twins(1)
@@ -130,7 +133,7 @@ async def test_a_message_whose_client_has_gone_is_not_stored(
                 task = asyncio.create_task(post)
                 await asyncio.to_thread(relay.get, "/live")
                 task.cancel()
-        await asyncio.to_thread(relay.get, "/live")  # the ends of the connections have been read
+        await asyncio.to_thread(relay.get, "/live")  # the worker has now read that they ended
     finally:
         server.resume()
     await eventually(
@@ -183,7 +186,10 @@ async def test_repeats_are_charged_to_nobody(start_relay) -> None:
 
 
 async def test_repeats_for_a_connected_session_are_charged_to_nobody(start_relay) -> None:
-    """With much of a limit left, a repeat is found when it would be stored, and not counted."""
+    """Repeats do not count against a limit, though with much of it left they are found late.
+
+    They are found when they would be stored.
+    """
     relay = start_relay(settings={"limits.count": "40", "limits.size": "1000000"})
     one, author = fresh_twins(2)
     await fresh_window(20)
@@ -201,7 +207,10 @@ async def test_repeats_for_a_connected_session_are_charged_to_nobody(start_relay
 
 
 async def test_what_finds_no_room_is_charged_to_nobody(start_server, start_relay) -> None:
-    """Nobody remembers it, so it can be brought again as often as somebody wants."""
+    """A message refused by a full queue does not count against a limit.
+
+    The relay does not remember it, so it can be repeated any number of times.
+    """
     bounds = {"queue.max_messages": "4", "limits.count": "5", "limits.size": "100000"}
     server = start_server()
     relay = start_relay(server, settings=bounds)

@@ -1,4 +1,4 @@
-"""What somebody else writes into the relay's Redis: it is left out, and harms nobody."""
+"""Garbage that another program writes into the relay's Redis is skipped and harms no session."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_garbage_in_the_directory_is_written_over(start_server, start_rela
             await sender.request(receiver.key, b"all is well")
             assert (await receiver.receive()).plain == b"all is well"
             client.hset("relay:sessions", str(two.id), entry)
-            # The holder enters itself again, at the latest with the next check.
+            # The holder enters itself again with the next check at the latest.
             await eventually(
                 lambda entry=entry: client.hget("relay:sessions", str(two.id)) != entry,
             )

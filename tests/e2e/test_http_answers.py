@@ -1,7 +1,7 @@
-"""What a client is answered before, or instead of, the upgrade.
+"""HTTP answers to a client before, or instead of, the upgrade.
 
-uvicorn can answer HTTP in place of the upgrade; daphne cannot, so there it is 403 without a text
-for every refusal. A refusal must stay cheap and must not name the token.
+uvicorn can answer HTTP in place of the upgrade; daphne cannot, and answers every refusal with 403
+without a text. A refusal must stay cheap and must not contain the token.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ async def test_a_bare_question_mark_is_an_empty_token_401(relay: RelayProcess) -
 
 
 async def test_answers_tell_the_time(relay: RelayProcess) -> None:
-    """So that a client can find out that its clock is wrong."""
+    """Answers contain the time, so that a client can find out that its clock is wrong."""
     (twin,) = fresh_twins(1)
     late = await upgrade(relay.port, f"/?{twin.token('x', now=int(time.time()) - 902)}")
     found = re.fullmatch(
@@ -75,7 +75,7 @@ async def test_answers_tell_the_time(relay: RelayProcess) -> None:
 
 
 def _bad_tokens() -> dict[str, str]:
-    """One token for each way to be bad."""
+    """Return one token for each kind of defect."""
     twin, other = TWINS[FIRST], TWINS[FIRST + 1]
     header, claims, signature = twin.token("x").split(".")
     _, other_claims, other_signature = other.token("x").split(".")

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 def secret_of(twin: Twin) -> str:
-    """TEST KEY: the secret text of a test twin."""
+    """TEST KEY: Return the secret text of a test twin."""
     return f"0x{twin.mini_secret.hex()}"
 
 
@@ -33,7 +33,7 @@ def secret_of(twin: Twin) -> str:
 def own_relay(
     tmp_path_factory: pytest.TempPathFactory, data_template: Path
 ) -> Iterator[RelayProcess]:
-    """A relay that the last test restarts."""
+    """Start a relay that the last test restarts."""
     server = start_valkey(tmp_path_factory.mktemp("redis"), append_fsync="no")
     relay = RelayProcess(tmp_path_factory.mktemp("relay"), data_template, server)
     try:
@@ -51,7 +51,7 @@ def twins_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Many:
-    """Clients of a hub; each answers `echo`, and keeps what `keep` brings."""
+    """Clients of a hub; each answers `echo`, and keeps the payloads sent to `keep`."""
 
     def __init__(self, hub: Hub) -> None:
         self.hub = hub
@@ -60,7 +60,7 @@ class Many:
         self.kept: dict[int, list[bytes]] = {twin.id: [] for twin in self.twins}
 
     async def open(self) -> None:
-        """Sign all in."""
+        """Sign in all clients."""
         self.clients = await asyncio.gather(*map(self._open, self.twins))
 
     async def _open(self, twin: Twin) -> Client:
@@ -72,13 +72,13 @@ class Many:
         return await self.hub.open(secret_of(twin), sid=None, handlers=handlers)
 
     def links(self, number: int) -> Links:
-        """Those of a client."""
+        """Return the links of a client."""
         session = self.clients[number]._session
         assert session is not None
         return session.links
 
     def link(self, number: int) -> Link:
-        """That of a client."""
+        """Return the first link of a client."""
         return self.links(number).links[0]
 
 
@@ -98,7 +98,7 @@ async def many(own_relay: RelayProcess, twins_file: Path) -> AsyncIterator[Many]
 async def on_websocket(
     twin: Twin, relay: RelayProcess, twins_file: Path, **options: object
 ) -> AsyncIterator[Client]:
-    """A client with a websocket of its own."""
+    """Open a client with a websocket of its own."""
     async with Client(secret_of(twin), [relay.url], twins_file, **options) as client:  # type: ignore[arg-type]
         yield client
 

@@ -1,4 +1,4 @@
-"""A session of a twin on a stream that `@matrixai/ws` in Node.js opened at a relay."""
+"""A twin's session on a stream that `@matrixai/ws` in Node.js opens at a relay."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.world import fresh_twins
 
 TIMEOUT_S = 60.0
 REPLACED = SESSIONS[SessionReason.REPLACED].close_code
-LARGE = 100_000  # above what the relay grants a stream
+LARGE = 100_000  # more than the relay grants a stream
 
 
 class JsSession:
@@ -53,7 +53,10 @@ class JsSession:
 
 
 async def test_a_session_of_a_javascript_program(any_relay: RelayProcess, tmp_path: Path) -> None:
-    """G9: it sends no Origin and offers no subprotocol, so the answer may name none."""
+    """A program in JavaScript can hold sessions (G9).
+
+    It sends no Origin and offers no subprotocol, so the answer must not name one.
+    """
     certificate, _ = make_certificate(tmp_path)
     python, one, two = fresh_twins(3)
     async with (

@@ -1,4 +1,4 @@
-"""Twins and actors over relay, bridge and NATS, and back."""
+"""Twins and actors that call each other through relay, bridge and NATS."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ ACTOR, CLUSTER, PROVIDER, OTHER_PROVIDER = (
     )
 )
 BRIDGE_ACTOR = encode_public(KeyKind.ACTOR, PROVIDER.raw_public)
-"""As which the bridge calls providers."""
+"""Actor that the bridge uses to call providers."""
 BRIDGE = Entity.provider(PROVIDER.public, "default", CONTRACT)
 (BRIDGE_TWIN,) = fresh_twins(1)
 LATTICE = "bridged"
@@ -75,7 +75,7 @@ class World(NamedTuple):
         return Client(secret, [self.relay.url], self.twins, timeout=10, **more)
 
     async def manage(self, *arguments: str) -> str:
-        """Run `rmb_lattice`, while the actors and hosts of this process go on."""
+        """Run `rmb_lattice`, while the actors and hosts of this process keep running."""
         done = await asyncio.to_thread(
             run_command,
             self.relay.folder,
@@ -93,13 +93,13 @@ class World(NamedTuple):
                     f"--names={names}", *options)  # fmt: skip
 
     def queued(self, twin: Twin) -> bytes:
-        """Return the messages that wait for a twin, as they are in Redis."""
+        """Return the messages in a twin's queue, as stored in Redis."""
         assert self.relay.redis is not None
         found = self.relay.redis.run("XRANGE", keys.stream(str(twin.id)), "-", "+")
         return b"".join(field for _, fields in found for field in fields.values())
 
     async def rows(self, word: str) -> list[dict[str, Any]]:
-        """List something."""
+        """Return the entries that `rmb_lattice` lists under a subcommand."""
         found: list[dict[str, Any]] = json.loads(await self.manage(word, "--json"))
         return found
 
@@ -135,7 +135,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, data_template: Path) -> Iter
 
 @contextlib.asynccontextmanager
 async def lattice(world: World) -> AsyncIterator[tuple[LatticeActor, ControlHost]]:
-    """A host and an actor on it."""
+    """Start a host and an actor on it."""
     async with LatticeConnection(world.options) as connection:
         host = ControlHost(connection)
         actor = LatticeActor(connection, ACTOR.public)
@@ -343,12 +343,12 @@ async def test_an_actor_calls_a_twin_and_serves_one(world: World) -> None:
 
 
 class Outcomes:
-    """What becomes of calls, and how often each was executed.
+    """Results of calls, and how often each was executed.
 
     Attributes:
         done, failed: numbers of calls.
-        executed: by number.
-        late: how long after their deadline calls ended, at most.
+        executed: count of executions, by number.
+        late: seconds by which calls ended after their deadline, at most.
     """
 
     def __init__(self) -> None:
@@ -358,7 +358,7 @@ class Outcomes:
         self.late_s = -float("inf")
 
     async def make(self, number: int, timeout_s: float, call: Any) -> None:
-        """Make one call."""
+        """Make one call and record its outcome."""
         began_s = time.monotonic()
         try:
             assert await call == b"note %d" % number
@@ -441,7 +441,7 @@ async def test_a_killed_bridge_of_two(world: World) -> None:
         os.kill(holder, signal.SIGKILL)
         for timeout_s in (2, 20) * 50:
             last = make(timeout_s)
-        # What waits for the bridge's twin is for its eyes only.
+        # Only the bridge can read the messages that wait for its twin.
         waiting = await eventually(lambda: world.queued(BRIDGE_TWIN))
         assert b"Note.One" in waiting and b"note " not in waiting
         await asyncio.gather(*calls)
@@ -449,7 +449,8 @@ async def test_a_killed_bridge_of_two(world: World) -> None:
             assert set(outcomes.executed.values()) == {1}
             assert outcomes.late_s < 2
             assert len(outcomes.done) + len(outcomes.failed) == last + 1
-        # After the kill the other bridge serves: actors at once, twins once it has the session.
+        # After the kill the other bridge serves: calls to actors at once, calls to twins once it
+        # has the session.
         assert last not in to_actor.failed, to_actor.failed[last]
         assert len(to_twin.done) > last - 100, Counter(to_twin.failed.values())
 
@@ -460,7 +461,7 @@ async def test_a_killed_bridge_of_two(world: World) -> None:
         await eventually(restarted)
         assert await both_ways()
 
-        # Bridges that are asked to end finish the calls that they have.
+        # Bridges that are told to stop finish the calls in progress.
         release, begun = asyncio.Event(), asyncio.Event()
 
         async def slow(request: Request) -> Response:

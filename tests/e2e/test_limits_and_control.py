@@ -16,7 +16,7 @@ LIMIT_TEXT = "exceeded rate limits, dropping message"
 
 
 def _control(relay: RelayProcess, field: str, value: str | None) -> None:
-    """What the operator's services write, without the nudge that makes it quicker."""
+    """Write control state as the operator's services do, without their notification of workers."""
     assert relay.redis is not None
     if value is None:
         relay.redis.run("HDEL", "relay:control", field)
@@ -26,7 +26,10 @@ def _control(relay: RelayProcess, field: str, value: str | None) -> None:
 
 
 async def _refusals(client: RmbClient) -> int:
-    """Refusals so far. A websocket ping is the barrier: an envelope's would be limited too."""
+    """Return the number of refusals so far.
+
+    A websocket ping serves as the barrier: an envelope's would be limited too.
+    """
     await asyncio.wait_for(await client.websocket.ping(), 5)
     texts = [(await client.receive()).error.message for _ in range(client.inbox.qsize())]
     assert set(texts) <= {LIMIT_TEXT}
@@ -49,13 +52,14 @@ async def test_a_limit_is_shared_by_sessions_and_workers(start_server, start_rel
             for client in (first, second, third):
                 await client.request((receiver.id, None), b"counted")
                 refused += await _refusals(client)
-            # Workers hear of each other's counts with the replies to their batches.
+            # Workers learn each other's counts from the replies to their batches.
             stored = 3 * turn - refused
             await eventually(
                 lambda stored=stored: server.run("XLEN", f"stream:{receiver.id}") == stored,
                 what=f"what was let through in turn {turn} to be stored",
             )
-        # What came between two batches is on top: two separate limits would store 100.
+        # Messages between two batches are accepted in addition: two separate limits would store
+        # 100.
         assert 50 <= stored <= 60
     async with session(relays[1].url, other) as another:
         await another.request((receiver.id, None), b"own window")
@@ -127,7 +131,7 @@ async def test_a_ban_is_live_within_a_second(relay_pair: RelayProcess) -> None:
             await bystander.barrier()
             return not bystander.inbox.empty()
 
-        # Whichever worker answers: one of them may have held none of the sessions.
+        # Whichever worker answers: one of them may hold none of the sessions.
         await eventually(refused, timeout_s=LIVE_WITHIN_S)
         await eventually(is_told, timeout_s=LIVE_WITHIN_S)
         assert (await bystander.receive()).error.message == "twin is banned"
@@ -153,7 +157,7 @@ async def test_a_kick_is_live_within_a_second_and_hits_one_session(
         start = time.monotonic()
         assert (await kicked.closed(LIVE_WITHIN_S + 3))[0] == 4003
         assert time.monotonic() - start < LIVE_WITHIN_S
-        # The kick names an epoch: whoever signs in afterwards is not hit by it.
+        # The kick names an epoch: a session that signs in afterwards is not affected.
         async with session(relay_pair.url, one, "kicked") as back:
             await heartbeats(relay_pair, 2)  # workers have compared the state
             await back.barrier()

@@ -1,4 +1,4 @@
-"""`/console/live` of a real operator site: frames while messages flow, and who may have them."""
+"""`/console/live` of a real operator site: frames while messages flow, and who may receive them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ print(json.dumps(keys))
 
 @pytest.fixture(scope="module")
 def accounts(relay: RelayProcess) -> dict[str, str]:
-    """Keys of the sessions of some accounts that have just signed in."""
+    """Return the session keys of some accounts that have just signed in."""
     done = run_command(
         relay.folder, "shell", "-v", "0", "-c", MAKE_ACCOUNTS, settings=relay.settings
     )
@@ -73,7 +73,7 @@ async def frame(socket: ClientConnection) -> dict[str, Any]:
 
 
 async def closed(socket: ClientConnection, within_s: float = FRAME_WITHIN_S) -> int | None:
-    """The code it was closed with, whatever came before."""
+    """Return the code that the websocket was closed with, after any frames."""
     with contextlib.suppress(ConnectionClosed):
         async with asyncio.timeout(within_s):
             while True:
@@ -129,12 +129,12 @@ async def test_who_is_let_in(relay: RelayProcess, accounts: dict[str, str]) -> N
         host = wrong.pop("host", "")
         with pytest.raises(InvalidStatus) as refused:
             if host:
-                # A name that leads here by its owner's doing: DNS rebinding.
+                # A name that its owner points at this address: DNS rebinding.
                 await live_under(relay, stays, host)
             else:
                 await live(relay, stays, **wrong)
         assert refused.value.response.status_code == 403
-    # It only listens.
+    # Clients may only listen.
     async with await live(relay, stays) as socket:
         await socket.send("hello")
         assert await closed(socket) == NOT_ASKED
@@ -158,7 +158,7 @@ async def test_an_account_has_so_many_and_no_more(
             await stack.enter_async_context(await live(relay, accounts["many"]))
             for _ in range(MAX_PER_ACCOUNT)
         ]
-        # The same frame for all of them.
+        # All clients get the same frame.
         firsts = [await frame(socket) for socket in many]
         assert len({each["at"] for each in firsts[1:]}) <= 3
         async with await live(relay, accounts["many"]) as more:
@@ -199,7 +199,7 @@ async def test_a_right_that_ends_ends_the_socket(
 async def test_one_that_does_not_read_gets_the_newest(
     relay: RelayProcess, accounts: dict[str, str]
 ) -> None:
-    """Others do not notice it."""
+    """A client that does not read gets the newest frame; other clients are not affected."""
     async with (
         await live(relay, accounts["stays"], max_queue=1) as slow,
         await live(relay, accounts["stays"]) as quick,

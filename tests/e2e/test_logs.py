@@ -1,4 +1,4 @@
-"""No token ever reaches a log, whatever a client does with it and whoever logs."""
+"""No token ever reaches a log, whatever a client does with it and whichever process logs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_bad_input_leaves_no_traceback(start_relay) -> None:
 
 
 async def test_every_line_of_a_relay_is_json(start_relay) -> None:
-    """Those of the supervisor, the workers and the site; and a connection is told by its name."""
+    """All log lines are JSON: of supervisor, workers and site. A connection has one name."""
     relay = start_relay(operator_site=True, settings={"log.format": "json", "log.level": "debug"})
     (twin,) = fresh_twins(1)
     async with session(relay.url, twin, "s") as client:

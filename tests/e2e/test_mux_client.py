@@ -1,4 +1,4 @@
-"""Our client of streams at the server of the reference, `@matrixai/ws` in Node.js."""
+"""This project's client of streams at the server of the reference, `@matrixai/ws` in Node.js."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(certificate: tuple[Path, Path]) -> AsyncIterator[str]:
-    """URL of a running server."""
+    """Start a server and return its URL."""
     async with js_server("mux_server.js", certificate) as url:
         yield url
 
@@ -156,7 +156,7 @@ async def test_the_other_side_stops(server: str, trust: ssl.SSLContext) -> None:
 async def test_pings_keep_a_quiet_connection(
     certificate: tuple[Path, Path], trust: ssl.SSLContext, interval_ms: int
 ) -> None:
-    """G7: we ping as long as the other side does not, and without pings it ends the connection."""
+    """The client pings as long as the server does not; without pings the server closes (G7)."""
     silence_ms = 400
     bounds = MuxBounds(ping_interval_ms=interval_ms)
     async with (

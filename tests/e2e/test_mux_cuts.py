@@ -1,4 +1,4 @@
-"""A connection of streams that is cut at any byte: nothing is lost, and little comes twice."""
+"""A connection of streams cut at any byte: nothing is lost, and few messages come twice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENDED = (ConnectionEndedError, StreamFailedError, ConnectionClosed, InvalidStatu
 
 
 def cut(proxy: TcpProxy, direction: Direction, at: int) -> None:
-    """Have the proxy cut its connection behind so many bytes one way."""
+    """Make the proxy cut its connection after so many bytes in one direction."""
 
     def intercept(flow: Flow, data: bytes) -> int | None:
         if flow.direction is not direction or flow.passed_bytes + len(data) < at:
@@ -34,7 +34,7 @@ def cut(proxy: TcpProxy, direction: Direction, at: int) -> None:
 
 
 def numbers(client: RmbClient) -> list[int]:
-    """Of the messages that a client has got."""
+    """Return the numbers of the messages that a client has received."""
     return [int(client.inbox.get_nowait()[1].plain) for _ in range(client.inbox.qsize())]
 
 

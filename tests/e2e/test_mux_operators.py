@@ -1,4 +1,4 @@
-"""What operators see and do of connections whose streams carry sessions."""
+"""What operators see of connections whose streams carry sessions, and how they kick them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_what_operators_see_and_do(start_relay: StartRelay) -> None:
         assert streams[None]["state"] == "signing_in" and streams[None]["id"] == silent.id
         assert streams[str(two.id)]["state"] == "open" and streams[str(two.id)]["credit"] > 0
 
-        # Its sessions say what carries them.
+        # Its sessions name their carrier.
         await eventually(lambda: len(items("/sessions")) == 4)
         carried = {each["key"]: each for each in items("/sessions?carrier=streams")}
         assert carried.keys() == {*keys, str(three.id)}
@@ -63,7 +63,7 @@ async def test_what_operators_see_and_do(start_relay: StartRelay) -> None:
             assert carried[key]["address"] == shown["address"]
         assert [each["key"] for each in items("/sessions?carrier=websocket")] == [str(four.id)]
 
-        # A session that does not read falls behind; the figures of its stream tell.
+        # A session that does not read falls behind; the figures of its stream show it.
         second.stop_reading()
         payload = bytes(20_000)
         for _ in range(30):
@@ -77,7 +77,7 @@ async def test_what_operators_see_and_do(start_relay: StartRelay) -> None:
         (worst,) = items("/connections?order=-queued_bytes&limit=1")
         assert worst["id"] == shown["id"] and worst["stalls"] > 0
 
-        # The kick of one session leaves the others of its connection.
+        # The kick of one session does not affect the others of its connection.
         kicked = {"key": f"{one.id}:phone", "reason": "noise"}
         assert site.ask("POST", "/sessions/kick", kicked).status == 200
         assert await first.closed() == (4003, "kicked")
@@ -107,7 +107,7 @@ async def test_what_operators_see_and_do(start_relay: StartRelay) -> None:
         assert targets == [shown["id"], f"{one.id}:phone"]
     assert relay.stop() == 0
 
-    # The lake has their beginnings and ends, as of websockets.
+    # The lake records their starts and ends, as those of websockets.
     found = rows(relay.folder / "data" / "analytics")
     opened = {row.uid: row for row in found if row.kind == "session_open"}
     closed = {row.uid: row for row in found if row.kind == "session_close"}

@@ -1,4 +1,4 @@
-"""Our server of streams, driven by the client of the reference, `@matrixai/ws` in Node.js."""
+"""This project's server of streams, driven by the reference's client, `@matrixai/ws` in Node.js."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 class Served:
-    """What the handlers of the server see."""
+    """Results that the handlers of the server record."""
 
     def __init__(self) -> None:
         self.release = asyncio.Event()
@@ -93,7 +93,7 @@ numbers = itertools.count()
 
 
 class Connection:
-    """One connection of Node.js, and our side of it."""
+    """A connection of Node.js, and the server's side of it."""
 
     def __init__(self, js: JsClient, name: str, session: MuxSession) -> None:
         self.session = session
@@ -104,7 +104,7 @@ class Connection:
         return await self._js.ask(verb, on=self._name, **given)
 
     async def open(self, say: str) -> JsStream:
-        """A stream of Node.js that begins with this line."""
+        """Open a stream from Node.js that begins with this line."""
         name = f"s{next(numbers)}"
         await self.ask("open", **{"as": name, "say": say})
         return JsStream(self._js, name)
@@ -129,7 +129,7 @@ async def connected(js: JsClient, server: MuxServer, **config: Any) -> Connectio
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def connection(js: JsClient, server: MuxServer) -> AsyncIterator[Connection]:
-    """A connection of one test, which leaves no stream at either side."""
+    """Open a connection for one test; check afterwards that neither side has a stream left."""
     async with asyncio.timeout(TIMEOUT_S):
         connection = await connected(js, server)
         yield connection
@@ -147,7 +147,7 @@ async def test_echo(connection: Connection, size: int) -> None:
 
 
 async def test_a_window_in_one_message(connection: Connection) -> None:
-    """G8: a client sends all that it was granted in one frame, which the websocket has to take."""
+    """A client sends all that it was granted in one frame, which the websocket accepts (G8)."""
     assert await connection.ask("rounds", size=1 << 20, count=1, most=1 << 20) == 0
 
 
@@ -157,7 +157,7 @@ async def test_many_streams_at_once(connection: Connection) -> None:
 
 
 async def test_short_streams_one_after_another(connection: Connection) -> None:
-    """Nothing is lost before an end (G2), no ghost is opened (G1), no stream stays open (G3)."""
+    """Nothing is lost before an end (G2), no spurious stream opens (G1), none stays open (G3)."""
     for _ in range(30):
         assert await connection.ask("rounds", size=3, count=1) == 0
     assert await connection.ask("accepted") == 0
@@ -176,7 +176,7 @@ async def test_we_open_streams(connection: Connection) -> None:
 
 
 async def test_we_open_streams_at_once(js: JsClient, server: MuxServer) -> None:
-    """Before a frame came: they wait for the client to listen (G4)."""
+    """Streams that the server opens before a frame came wait until the client listens (G4)."""
     async with asyncio.timeout(TIMEOUT_S):
         name = f"c{next(numbers)}"
         connecting = js.begin("connect", on=name, port=server.port, config={})
@@ -198,7 +198,7 @@ async def test_a_writer_waits_for_our_reader(connection: Connection, served: Ser
     stream = await connection.open("hold")
     await stream.ask("pour", size=2 << 20)
     await eventually(lambda: mux.counts.received_bytes >= WINDOW)
-    assert await connection.ask("rounds", size=1000, count=1) == 0  # others go on
+    assert await connection.ask("rounds", size=1000, count=1) == 0  # other streams continue
     assert mux.held_bytes <= WINDOW
     assert await stream.ask("written") <= WINDOW + JS_PIECE
     served.release.set()
@@ -235,12 +235,15 @@ async def test_an_abort(connection: Connection, served: Served) -> None:
     await stream.ask("abort", code=16384)
     error = await served.failed.get()
     assert (error.code, str(error)) == (16384, "reading: peer, code 16384")
-    with pytest.raises(JsError, match="code 0"):  # a handler that failed gives the rest up
+    with pytest.raises(JsError, match="code 0"):  # a handler that failed abandons the rest
         await stream.ask("text")
 
 
 async def test_a_cancel(connection: Connection, served: Served) -> None:
-    """Without bytes on their way, which end its process (G5)."""
+    """A cancel ends one direction of a stream; the client can still write in the other.
+
+    No bytes are on their way, as they would end the client's process (G5).
+    """
     stream = await connection.open("first")
     await stream.ask("cancel", code=9)
     await stream.ask("write", text="more")
@@ -268,7 +271,10 @@ async def test_the_client_ends_first(connection: Connection, served: Served) -> 
 
 
 async def test_we_end_first(connection: Connection, served: Served) -> None:
-    """And grant on: the acknowledgements come behind our end once more (G1)."""
+    """After it ended its side, the server still grants bytes.
+
+    The acknowledgements come once more after that end (G1).
+    """
     stream = await connection.open("last")
     assert await stream.ask("text") == "all"
     await stream.ask("pour", size=1 << 20)
@@ -314,7 +320,7 @@ async def test_the_client_stops(js: JsClient, server: MuxServer, served: Served)
 
 
 async def test_we_stop(js: JsClient, server: MuxServer) -> None:
-    """The closing handshake is answered at once (G10)."""
+    """The client answers the closing handshake at once (G10)."""
     async with asyncio.timeout(TIMEOUT_S):
         connection = await connected(js, server)
         stream = await connection.open("first")
@@ -326,7 +332,7 @@ async def test_we_stop(js: JsClient, server: MuxServer) -> None:
 
 
 async def test_its_pings_keep_it_alive(js: JsClient, server: MuxServer) -> None:
-    """G7: the side that dialled pings, ours answers and never pings by itself."""
+    """The dialling side's pings keep the connection open; the server never pings by itself (G7)."""
     async with asyncio.timeout(TIMEOUT_S):
         interval, timeout = 40, SILENCE_MS
         connection = await connected(

@@ -1,4 +1,4 @@
-"""Sessions of twins on streams of one connection: what one of them does is no matter to others."""
+"""Twins' sessions on streams of one connection: no session affects the others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AT_ONCE = 100
 
 
 def queued(relay: RelayProcess, twin: Twin) -> int:
-    """Messages in the queue of a twin's session without an id."""
+    """Return the number of messages in the queue of a twin's session without an id."""
     assert relay.redis is not None
     count: int = relay.redis.run("XLEN", f"stream:{twin.id}")
     return count
@@ -152,7 +152,7 @@ async def test_what_was_not_read_comes_again_and_nothing_else(relay: RelayProces
             for number in range(count):
                 await sender.request(client.key, b"%d " % number + bytes(SIZE))
             await sender.barrier()
-        # A read was under way; that it was read, the relay may not have heard.
+        # A read was in progress; the relay may not have learnt that it was read.
         had = client.inbox.qsize()
         assert had * SIZE < 2 * BOUNDS.stream_bytes
         async with connection(relay.url) as mux, session(mux, one) as again:
@@ -205,7 +205,7 @@ async def test_bad_input_on_a_stream_ends_that_session_only(relay: RelayProcess)
                 if content:
                     assert (await client.closed())[0] == code
                 else:
-                    await client.barrier()  # as on a websocket: counted, and nothing else
+                    await client.barrier()  # as on a websocket: only counted
         async with session(mux, one) as client:
             await _stream_of(client).write(bytes.fromhex("c000000100000000"))
             assert await client.closed() == (1009, "too_large")

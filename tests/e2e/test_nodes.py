@@ -1,4 +1,4 @@
-"""What a running relay tells of its processes and its disk."""
+"""What a running relay reports about its processes and its disk."""
 
 from __future__ import annotations
 

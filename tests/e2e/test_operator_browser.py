@@ -1,7 +1,7 @@
-"""The operator site as an operator meets it: in a browser, at the sizes of a desk and of a phone.
+"""The operator site in a browser, at the sizes of a desk and of a phone.
 
-Every page must stand without an error of the console, without a request to another host and
-without a part that is out of reach to the right.
+Every page must work without an error in the console, without a request to another host and without
+a part that is out of reach to the right.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from tests.support.sbd_client import RawClient
 from tests.support.waiting import eventually
 from tests.support.world import fresh_twins
 
-# One loop for all, as the browser is one.
+# One loop for all tests, because they share one browser.
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 DESK_PX = 1400
 PHONE_PX = 400
-# Sessions follow into the database every two seconds, heartbeats every second.
+# Sessions are written to the database every two seconds, heartbeats every second.
 SHOWN_TIMEOUT_S = 60.0
-# Of the codes of authenticators, and how long one that is read has to be good.
+# Seconds that an authenticator's code is valid, and for how long a code that is read must still be.
 PERIOD_S = 30
 CODE_GOOD_S = 10
 
 
 @pytest.fixture(scope="module")
 def relay(tmp_path_factory: pytest.TempPathFactory, data_template: Path) -> Iterator[RelayProcess]:
-    """Two workers and an operator."""
+    """Start a relay with two workers and an operator account."""
     template = tmp_path_factory.mktemp("operated")
     shutil.copytree(data_template, template / "data")
     add_operator(template)
@@ -76,7 +76,7 @@ def _site(relay: RelayProcess) -> str:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def signed_in(relay: RelayProcess, browser: Browser) -> StorageState:
-    """The cookies of an operator."""
+    """Return the cookies of an operator."""
     async with open_tab(browser, _site(relay), width=DESK_PX) as view:
         await view.sign_in()
         assert not view.problems
@@ -87,7 +87,7 @@ async def signed_in(relay: RelayProcess, browser: Browser) -> StorageState:
 async def view(
     relay: RelayProcess, browser: Browser, signed_in: StorageState
 ) -> AsyncIterator[View]:
-    """A tab at desk size; whatever went wrong in it fails the test."""
+    """Open a tab at desk size; any problem in it fails the test."""
     async with open_tab(browser, _site(relay), width=DESK_PX, cookies=signed_in) as opened:
         yield opened
         assert not opened.problems
@@ -114,14 +114,14 @@ LOOK = """() => {
         document.documentElement.classList.contains("dark"),
     ];
 }"""
-"""Font, colour of text and ground, and whether it is dark."""
+"""Font, colours of text and background, and whether the page is dark."""
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(DESK_PX, "light"), (PHONE_PX, "dark")])
 async def test_pages_of_signing_in_look_like_the_console(
     relay: RelayProcess, browser: Browser, signed_in: StorageState, width: int, scheme: Scheme
 ) -> None:
-    """And the logo of each leads to the overview."""
+    """Sign-in pages look like the console, and the logo of each leads to the overview."""
     async with (
         open_tab(browser, _site(relay), width=width, scheme=scheme, cookies=signed_in) as view,
         open_tab(browser, _site(relay), width=width, scheme=scheme) as strange,
@@ -149,7 +149,7 @@ async def test_pages_of_signing_in_look_like_the_console(
 
 
 async def test_the_frame_answers_clicks(relay: RelayProcess, view: View) -> None:
-    """Menu and colours: the theme's expressions, which are read, not compiled."""
+    """Menu and colours work: the theme's expressions are interpreted, not compiled."""
     page = view.page
     await view.open("/console/")
     menu, toggle = page.locator("#nav-sidebar"), page.get_by_text("dock_to_right")
@@ -323,7 +323,7 @@ async def test_a_live_session_is_found_and_kicked(relay: RelayProcess, view: Vie
         await dialog.get_by_role("button", name="Kick").click()
         await page.get_by_text(f"Session {one.id}:laptop will end within a second").wait_for()
         assert (await kicked.closed())[0] == 4003
-        await table.get_by_text("Nothing matches").wait_for()  # it refreshes itself
+        await table.get_by_text("Nothing matches").wait_for()  # the table refreshes by itself
         assert bystander.open
 
 
@@ -342,7 +342,7 @@ async def test_a_worker_is_drained_and_replaced(relay: RelayProcess, view: View)
 
 
 async def present_code(secret: str, spent: str = "") -> str:
-    """What an authenticator shows, once it is good for some seconds more and not spent."""
+    """Return an unspent code of an authenticator that stays valid for some seconds more."""
 
     def shown() -> str:
         code: str = auth.format_hotp_value(auth.hotp_value(secret, int(time.time()) // PERIOD_S))

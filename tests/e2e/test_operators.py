@@ -1,4 +1,4 @@
-"""What operators do on the command line, at workers that run: move, kick, drain, limits."""
+"""Operators' commands at running workers: move, kick, drain, limits."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ LIVE_WITHIN_S = 3.0  # two seconds, and the noise of a busy machine
 
 
 async def manage(relay: RelayProcess, *arguments: str) -> str:
-    """Run a command beside the relay; its output."""
+    """Run a command beside the relay and return its output."""
     done = await asyncio.to_thread(run_command, relay.folder, *arguments, settings=relay.settings)
     assert done.returncode == 0, f"{arguments}: {done.stdout}\n{done.stderr}"
     return done.stdout
 
 
 async def test_mail_moves_to_a_connected_session(relay_pair: RelayProcess) -> None:
-    """In order, each once, beside mail that the session gets by itself."""
+    """Moved messages arrive in order, each once, beside messages that the session gets directly."""
     one, two = fresh_twins(2)
     async with session(relay_pair.url, one) as sender, session(relay_pair.url, two, "here") as here:
         for number in range(MOVED):
@@ -80,7 +80,7 @@ async def test_all_sessions_of_a_twin_are_kicked_and_none_is_chased(
         assert await listed
 
         async def come_back(number: int) -> tuple[int | None, Any]:
-            """What the client was told, and its next connection."""
+            """Return the close code that the client got, and its next connection."""
             code, _ = await clients[number].closed()
             return code, await connect(url, one, f"s{number}")
 
@@ -89,7 +89,7 @@ async def test_all_sessions_of_a_twin_are_kicked_and_none_is_chased(
         assert told == f"{SESSIONS} sessions of twin {one.id} will end within a second\n"
         back = await ended
         assert {code for code, _ in back} == {4003}
-        # Workers look at the order again with each heartbeat and each other change.
+        # Workers check the order again with each heartbeat and each other change.
         await manage(relay_pair, "rmb_limit", "set", str(other.id), "0", "0")
         for _, client in back:
             await client.barrier()

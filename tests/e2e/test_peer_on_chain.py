@@ -1,4 +1,4 @@
-"""Peers and a relay that know twins from the chain only, from the first start on."""
+"""Peers and a relay that know twins from the chain only, from their first start."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ async def add(request: Request) -> bytes:
 
 
 async def test_a_gateway_moves_its_twin_to_the_relay_and_is_found_there(tmp_path: Path) -> None:
-    """One of sr25519 with an old entry on the chain, asked by one of ed25519."""
+    """A gateway moves its sr25519 twin from an old entry on the chain to the relay.
+
+    An ed25519 twin can call it there.
+    """
     one = dataclasses.replace(twin(7), relays="old.example")
     two = dataclasses.replace(twin(8), key_type=KeyType.ED25519)
     (tmp_path / "my_calc.py").write_text(MODULE)
@@ -58,7 +61,7 @@ async def test_a_gateway_moves_its_twin_to_the_relay_and_is_found_there(tmp_path
         asker = ("-k", "ed25519", "--secret-file", str(write_secret(tmp_path, two)), *where)
         called = run_program(CLI, tmp_path, "call", "7", "calc.add", "[1, 2]", *asker)
         assert called.stdout == b"3 for 8", called.stderr
-        # What the chain says now is what the gateway wants: a second look finds nothing to do.
+        # The chain now has the entry that the gateway wants: a second check finds nothing to do.
         shown = run_program(CLI, tmp_path, "twin", "7", "--json", "-s", chain.url)
         assert json.loads(shown.stdout)["relays"] == ["localhost"]
         checked = run_program(

@@ -1,4 +1,4 @@
-"""The site's database on PostgreSQL: a relay's whole life, and a database that goes away."""
+"""The site's database on PostgreSQL: a relay's whole life, and a database that fails."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _databases = itertools.count()
 
 @pytest.fixture
 def database(postgres: PostgresServer) -> str:
-    """The URL of a database with empty tables."""
+    """Return the URL of a database with empty tables."""
     return postgres.make_migrated_database(f"relay{next(_databases)}")
 
 
@@ -88,7 +88,7 @@ async def test_a_relay_on_postgresql(
         await eventually(lambda: _rows(relay, postgres, one.id), WRITTEN_TIMEOUT_S)
         assert _rows(relay, postgres, one.id)[0][:2] == ("nul\ufffdand\N{SNOWMAN}", True)
 
-        # A twin that is added while the relay runs, and one that is taken away.
+        # A twin that is added while the relay runs, and one that is removed.
         settings = {"database.url": database, "redis.url": relay.redis_url}
         account = f"0x{late.account.hex()}"
         added = run_command(
@@ -118,7 +118,8 @@ async def test_a_relay_on_postgresql(
     await eventually(closed, WRITTEN_TIMEOUT_S, "the end in the history")
     listed = _manage(tmp_path, database, "rmb_twin", "list", "--json")
     assert {int(entry["id"]) for entry in json.loads(listed)} == {one.id, two.id, late.id}
-    # The history of numbers: a minute is stored once, whoever comes first, and hours of minutes.
+    # The history of figures: a minute is stored once, whichever worker is first, and hours are made
+    # of minutes.
     kept = _manage(tmp_path, database, "shell", "-v", "0", "-c", KEEP_MINUTES)
     assert json.loads(kept.splitlines()[-1]) == {"60": 60, "3600": [[1_800_000_000, 1.5]]}
 
@@ -166,7 +167,7 @@ async def test_a_database_that_goes_away(
             await receiver.receive()
         postgres.stop()
         try:
-            # Both are in the caches: nobody notices.
+            # Both twins are cached: the sessions do not notice.
             async with session(relay.url, one, "second") as sender:
                 await sender.request(receiver.key, b"meanwhile")
                 assert (await receiver.receive()).plain == b"meanwhile"

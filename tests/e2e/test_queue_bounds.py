@@ -1,4 +1,4 @@
-"""One connection that sends to ever new session ids, at a relay with two workers."""
+"""One connection that sends to a new session id each time, at a relay with two workers."""
 
 from __future__ import annotations
 

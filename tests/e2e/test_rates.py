@@ -33,7 +33,7 @@ BUSIEST = re.compile(r'href="/console/twins/(\d+)/".*?<data class="c-figure" val
 
 @contextlib.asynccontextmanager
 async def steady(sender: RmbClient, to: tuple[int, str | None], per_s: int) -> AsyncIterator[None]:
-    """So many messages a second, while it lasts."""
+    """Send the given number of messages a second while the context is open."""
 
     async def send() -> None:
         began, sent = time.monotonic(), 0

@@ -1,4 +1,4 @@
-"""What real relays record of real traffic: each message comes to an end that is on record."""
+"""Records of real relays for real traffic: each message has a final state on record."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ from tests.support.world import fresh_twins
 
 RECORD = {"analytics.record": "1", "analytics.flush_ms": "50"}
 STORED_WITHIN_US = 1_000_000
-"""The clock of Redis says when it took a message, a commit after the relay did."""
+"""Difference allowed between latency and record times, in microseconds.
+
+Redis's clock says when it stored a message, which is a commit later than the relay's record.
+"""
 
 
 def _lake(relay: RelayProcess) -> Path:
@@ -49,7 +52,7 @@ async def test_a_relays_traffic_leaves_the_right_rows(start_relay) -> None:
     relay = start_relay(settings={**RECORD, "limits.count": "60", "limits.size": "100000000"})
     one, two, three = fresh_twins(3)
     began_us = time.time_ns() // 1000
-    order = publish(relay.redis, Kind.TWIN, str(three.id))  # both are told, then
+    order = publish(relay.redis, Kind.TWIN, str(three.id))  # for trace and recorder
     await traced(relay)
     async with session(relay.url, one, "left") as here:
         async with session(relay.url, two) as there:
@@ -158,7 +161,7 @@ async def test_each_packet_of_sbd_is_on_record_once(start_relay) -> None:
 
 @pytest.fixture
 def recording(tmp_path: Path, world: World) -> Iterator[FederatedRelay]:
-    """A relay that records, with drainers of its own."""
+    """Start a relay that records, with drainers of its own."""
     with contextlib.ExitStack() as cleanup:
         server = start_valkey(tmp_path / "redis")
         cleanup.callback(server.remove)
@@ -320,7 +323,7 @@ async def test_sessions_of_a_relay_that_is_killed_end_with_it(start_relay) -> No
         killed_us = time.time_ns() // 1000
         relay.kill()
     relay.start()
-    relay.redis.run("DEL", keys.worker(boot_id))  # as after 30 s
+    relay.redis.run("DEL", keys.worker(boot_id))  # as happens after 30 s
     await eventually(lambda: boot_id not in relay.worker_hashes())
     settings = relay.settings | {"relay.domains": TEST_DOMAIN}
     done = run_command(relay.folder, "shell", "-c", HOUSEKEEPING, settings=settings)

@@ -1,4 +1,4 @@
-"""The client in `contrib/client` against a running relay, and its examples as programs."""
+"""The client in `contrib/client` against a running relay, and its examples run as programs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TWIN = 1001
 
 @pytest.fixture
 def client_module(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The file, imported as its users do."""
+    """Import the client's file as its users do."""
     monkeypatch.syspath_prepend(str(FOLDER))
     import relay_api
 
@@ -39,13 +39,13 @@ def client_module(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def site(start_relay: StartRelay) -> OperatorSite:
-    """A relay of the test's own."""
+    """Start a relay for one test."""
     return OperatorSite(start_relay(operator_site=True))
 
 
 @pytest.fixture
 def scripted() -> Iterator[Any]:
-    """A server that answers with what `answers` holds, and notes `seen` requests."""
+    """Start a server that answers from its list `answers` and records requests in `seen`."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def handle_one(self) -> None:
@@ -65,7 +65,7 @@ def scripted() -> Iterator[Any]:
         do_GET = do_POST = handle_one
 
         def log_message(self, *args: Any) -> None:
-            """Not to the terminal."""
+            """Suppress output to the terminal."""
 
     server: Any = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.seen, server.answers = [], []
@@ -80,7 +80,7 @@ def scripted() -> Iterator[Any]:
 def replace_sleep(
     monkeypatch: pytest.MonkeyPatch, client_module: Any, sleep: Callable[[float], None]
 ) -> None:
-    """For the client alone: other threads of this process may sleep meanwhile."""
+    """Replace `sleep` for the client alone: other threads of this process may sleep meanwhile."""
     monkeypatch.setattr(client_module, "time", SimpleNamespace(sleep=sleep))
 
 
@@ -149,11 +149,11 @@ async def test_it_does_what_operators_do(
 
 
 async def test_it_follows_a_stream(site: OperatorSite, client_module: Any) -> None:
-    """No Celery worker runs here, which is an alarm."""
+    """The client follows a stream of events; without a Celery worker there is an alarm."""
     api = client_module.RelayApi(site.url, site.token)
     assert site.relay.redis is not None
-    site.relay.redis.run("DEL", keys.STARTING)  # while it starts, nobody misses a worker
-    # Half a minute on a quiet machine.
+    site.relay.redis.run("DEL", keys.STARTING)  # no alarm is raised during the start
+    # Takes half a minute on an idle machine.
     await eventually(lambda: list(api.pages("/alarms/history")), timeout_s=180)
     events = api.events("/alarms/events", last_id="0")
     event = next(events)

@@ -1,11 +1,11 @@
-"""schemathesis against a running site: whatever the document allows, it does what it says.
+"""schemathesis against a running site: every operation behaves as the document says.
 
-There is real data behind it: twins, sessions, limits, other relays, messages that wait and died,
-tokens, audit entries. Streams of events are left out: they do not end (`relay.trace.test_stream`).
+The site has real data: twins, sessions, limits, partner relays, queued messages, dead letters,
+tokens, audit entries. Streams of events are skipped: they do not end (`relay.trace.test_stream`).
 
-It runs twice: over each operation by itself, and along the links of the document, so that what was
-made is read, changed and removed, and is gone then. `RMB_TEST_SCHEMATHESIS_S=300` gives it the time
-for many requests of each operation.
+It runs twice: over each operation by itself, and along the links of the document, so that a
+resource that was created is read, changed and removed, and then no longer exists.
+`RMB_TEST_SCHEMATHESIS_S=300` gives it time for many requests of each operation.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ ALONE_S = int(os.environ.get("RMB_TEST_SCHEMATHESIS_S", "14"))
 LINKED_S = max(6, ALONE_S // 2)
 ELSEWHERE = "ignored_auth,negative_data_rejection"
 LINKS = 90
-"""That the document has, at least."""
+"""Number of links in the document, at least."""
 PROGRAM = Path(sys.executable).with_name("schemathesis")
 
-# One worker: two threads that parse Python at a time end in a SystemError of CPython 3.11.
+# One worker: two threads that parse Python at once end in a SystemError of CPython 3.11.
 CONFIG = """\
 color = false
 workers = 1
@@ -48,7 +48,7 @@ expected-statuses = ["2xx", "3xx", "400", "401", "403", "404", "409", "412", "42
 expected-statuses = ["400", "401", "403", "404", "405", "409", "412", "413", "415", "422", "429"]
 """
 
-# What JSON Schema cannot say, so that a value it allows is refused with 422.
+# Operations with rules that JSON Schema cannot express: a value it allows may be refused with 422.
 BEYOND_SCHEMA = (
     *(
         "put_relay",
@@ -73,7 +73,7 @@ BEYOND_SCHEMA = (
 
 
 async def fill(relay: RelayProcess, server: RedisServer, site: OperatorSite) -> dict[str, Any]:
-    """Rows and entries of each kind; returns what addresses are made of."""
+    """Create rows and entries of each kind; return the ids that addresses are built from."""
     async with session(relay.url, twin(1001)), session(relay.url, twin(1002)):
         pass
     dead = [stored.add_dead(server, stored.message()) for _ in range(5)]
@@ -115,7 +115,7 @@ async def fill(relay: RelayProcess, server: RedisServer, site: OperatorSite) -> 
 
 
 def configuration(site: OperatorSite, known: dict[str, Any]) -> str:
-    """The settings of the run: real ids for the addresses, and what not to do to the relay."""
+    """Return the run's settings: real ids for the addresses, and what not to do to the relay."""
     document = site.ask("GET", "/openapi.json").json()
     parts = [CONFIG]
     for path, item in document["paths"].items():
@@ -143,18 +143,18 @@ def _overrides(
     }
     if "outbox" in path and "entry" in fixed:
         fixed["entry"] = known["pending"]
-    # What is changed or removed may be anything else, but not our own token.
+    # Any other resource may be changed or removed, but not this test's token.
     if fixed and (method == "get" or name == "revoke_token"):
         values = ", ".join(f"{key} = {json.dumps(value)}" for key, value in fixed.items())
         yield f"parameters = {{ {values} }}"
     if name in BEYOND_SCHEMA:
         yield "checks.positive_data_acceptance.enabled = false"
     if name == "import_twin_file":
-        yield "checks.negative_data_rejection.enabled = false"  # any text is text
+        yield "checks.negative_data_rejection.enabled = false"  # any text is valid
 
 
 def without_our_end(document: dict[str, Any]) -> dict[str, Any]:
-    """The document, less the way from the list of tokens to the end of the one this test has."""
+    """Return the document without the link that leads to revoking this test's token."""
     for name in ("list_tokens", "get_token"):
         for item in document["paths"].values():
             for operation in item.values():
@@ -182,8 +182,8 @@ async def test_the_api_does_what_its_document_says(start_relay: StartRelay, tmp_
     )
     for phases, time_s, more in (
         ("coverage,fuzzing", ALONE_S, ("--max-examples", "12")),
-        # Who may not is asked in the first run, and sent wrong values: a link's number for a path
-        # that is text counts as one.
+        # The first run sends requests without permission, and wrong values: a link's number for a
+        # path that is text counts as one.
         ("stateful", LINKED_S, ("--mode", "positive", "--exclude-checks", ELSEWHERE)),
     ):
         done = subprocess.run(
@@ -195,7 +195,7 @@ async def test_the_api_does_what_its_document_says(start_relay: StartRelay, tmp_
             timeout=10 * time_s,
         )
         assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
-    # How many it walks is a matter of speed; `relay.rest.test_links` walks all.
+    # How many links it follows depends on the speed; `relay.rest.test_links` follows all.
     selected = re.search(r"API Links: +\d+ covered / (\d+) selected", done.stdout)
     assert selected is not None and int(selected[1]) >= LINKS, done.stdout
     assert site.ask("GET", "/me").status == 200, "the token is still one"

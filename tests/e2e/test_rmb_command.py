@@ -1,4 +1,4 @@
-"""`rmb` with a real relay: calls, services, pings, as one types them."""
+"""`rmb` with a real relay: calls, services and pings, as typed on a command line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ StartService = Callable[..., Program]
 
 @pytest.fixture
 def rmb(relay: RelayProcess, tmp_path: Path) -> Rmb:
-    """Runs `rmb` as a twin: `rmb(twin, "call", ...)`."""
+    """Return a function that runs `rmb` as a twin: `rmb(twin, "call", ...)`."""
 
     def run(who: Twin, *arguments: str, stdin: bytes | None = None) -> Any:
         return run_program(
@@ -40,7 +40,7 @@ def rmb(relay: RelayProcess, tmp_path: Path) -> Rmb:
 
 @pytest.fixture
 def serve(relay: RelayProcess, tmp_path: Path) -> Iterator[StartService]:
-    """Starts `rmb serve` as a twin."""
+    """Return a function that starts `rmb serve` as a twin."""
     started: list[Program] = []
 
     def start(who: Twin, *arguments: str) -> Program:
@@ -83,7 +83,7 @@ async def test_a_program_that_says_too_much_is_ended(rmb: Rmb, serve: StartServi
 def test_requests_are_answered_when_nobody_reads_of_them_any_more(
     rmb: Rmb, relay: RelayProcess, tmp_path: Path
 ) -> None:
-    """As in `rmb serve echo=cat | head -1`."""
+    """Requests are answered after the output is closed, as in `rmb serve echo=cat | head -1`."""
     asker, server = fresh_twins(2)
     with subprocess.Popen(
         [sys.executable, "-m", CLI, "serve", "echo=cat"],
@@ -118,7 +118,7 @@ async def test_a_call_gets_what_a_program_answers(rmb: Rmb, serve: StartService)
     assert json.loads(done.stdout)["answer"] == {"text": "no json"}
     done = rmb(asker, "call", str(server.id), "echo", "-", "--raw", stdin=bytes(range(256)))
     assert done.stdout == bytes(range(256))
-    # A program need not read what it was sent, however much that is.
+    # A program need not read its input, however large it is.
     done = rmb(asker, "call", str(server.id), "deaf", "-", "--raw", stdin=bytes(2**20))
     assert done.stdout == b"1\n"
     source, command = rmb(asker, "call", str(server.id), "who").stdout.decode().split()
@@ -303,7 +303,7 @@ def test_a_mistake_is_one_line(tmp_path: Path, arguments: tuple[str, ...], text:
 
 
 async def test_the_first_five_minutes(start: Any) -> None:
-    """What the README shows: demo twins of an embedded relay, by their profiles."""
+    """The README's example works: demo twins of an embedded relay, by their profiles."""
     relay = await start(*embedded(), fresh=True).ready()
     folder = relay.data_dir.parent
     profiles = {name: f"data/{name}.toml" for name in ("alice", "bob")}

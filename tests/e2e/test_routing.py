@@ -1,4 +1,4 @@
-"""Where a message goes: sessions of other workers, guests, other relays, fail-fast."""
+"""Where a message goes: sessions of other workers, guests, partner relays, fail-fast."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.world import BOTH_TWIN, ELSEWHERE_TWIN, fresh_twins
 
 
 def _handed_on(server: RedisServer) -> int:
-    """Entries in the outgoing streams of federation."""
+    """Return the number of entries in the outgoing streams of federation."""
     with_entries: list[bytes] = server.run("KEYS", "federation:out:*")
     return sum(server.run("XLEN", key) for key in with_entries)
 
@@ -51,7 +51,7 @@ async def test_fail_fast_finds_sessions_of_other_workers(start_server, start_rel
 
 
 async def test_a_barrier_waits_for_answers_from_elsewhere(relay_pair: RelayProcess) -> None:
-    """Whether an absent session is held by another worker is asked; the pong waits for it."""
+    """The pong waits for the look-up whether another worker holds an absent session."""
     one, absent = fresh_twins(2)
     async with session(relay_pair.url, one) as sender:
         for _ in range(50):
@@ -70,7 +70,10 @@ async def test_own_messages_come_back(relay: RelayProcess) -> None:
 async def test_messages_of_every_size_in_one_batch_arrive_whole_and_in_order(
     relay: RelayProcess,
 ) -> None:
-    """Large ones are handed to the kernel in pieces, small ones copied into one."""
+    """Messages of every size arrive whole and in order.
+
+    The relay passes large ones to the kernel in pieces, and copies small ones into one buffer.
+    """
     sizes = [1, 20_000, 300, 4_096, 700_000, 5_000, 0, 70_000] * 5
     payloads = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
     one, two = fresh_twins(2)
@@ -114,7 +117,7 @@ async def test_a_guest_is_served_here_and_its_mail_moves_on_when_it_leaves(
             await guest.barrier()
             name = str(ELSEWHERE_TWIN.id)
             await eventually(lambda: server.run("SISMEMBER", "relay:guests", name))
-            # Until workers have compared guests it may still go the other way.
+            # Until workers have compared guests, the message may still go to the partner relay.
             await heartbeats(relays[0], 2)
             await sender.request(guest.key, b"as a guest")
             assert (await guest.receive()).plain == b"as a guest"
@@ -133,7 +136,7 @@ async def test_a_guest_is_served_here_and_its_mail_moves_on_when_it_leaves(
 
 
 async def test_a_guest_of_a_relay_that_stopped_is_none_any_more(start_relay) -> None:
-    """Nobody was left to see it leave: the next worker does."""
+    """A guest of a stopped relay is removed by the next worker, as no worker saw it leave."""
     relay = start_relay()
     (one,) = fresh_twins(1)
     name = str(ELSEWHERE_TWIN.id)

@@ -1,4 +1,4 @@
-"""Our caller and our handlers at the server of the reference, `@matrixai/rpc` in Node.js."""
+"""This project's caller and handlers at the server of the reference, `@matrixai/rpc` in Node.js."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def peer(certificate: tuple[Path, Path]) -> AsyncIterator[RpcPeer]:
-    """A connection to a running server, which may call `service`."""
+    """Connect to a running server, which may call `service`."""
     tls = ssl.create_default_context(cafile=str(certificate[0]))
     async with (
         js_server("rpc_server.js", certificate) as url,
@@ -132,7 +132,7 @@ async def test_a_method_that_there_is_not(peer: RpcPeer) -> None:
 
 
 async def test_a_call_that_takes_too_long(peer: RpcPeer) -> None:
-    """Its handler calls one of ours, which never answers."""
+    """A call times out if its handler calls one of ours that never answers."""
     async with asyncio.timeout(TIMEOUT_S):
         with pytest.raises(RpcTimeoutError, match="back: no response within 500 ms"):
             await peer.call("back", {"method": "wait", "params": {}}, timeout_s=0.5)

@@ -1,4 +1,7 @@
-"""Our handlers and our calls back, with the client of the reference, `@matrixai/rpc` in Node.js."""
+"""This project's handlers and calls back, with the client of the reference, `@matrixai/rpc`.
+
+The client runs in Node.js.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +125,7 @@ async def js(certificate: tuple[Path, Path]) -> AsyncIterator[JsClient]:
 
 
 class Connection:
-    """One connection of Node.js, and our side of it."""
+    """A connection of Node.js, and the server's side of it."""
 
     def __init__(self, js: JsClient, name: str, session: MuxSession) -> None:
         self.peer = RpcPeer(session)
@@ -138,7 +141,7 @@ numbers = itertools.count()
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def connection(js: JsClient, server: MuxServer) -> AsyncIterator[Connection]:
-    """A connection of one test, which leaves no stream at either side."""
+    """Open a connection for one test; check afterwards that neither side has a stream left."""
     cancelled.clear()
     started.clear()
     name = f"c{next(numbers)}"
@@ -168,7 +171,7 @@ async def test_unary_at_once(connection: Connection) -> None:
 
 
 async def test_a_large_message(connection: Connection) -> None:
-    """In several frames, as it is larger than what is granted."""
+    """A message that is larger than the grant arrives in several frames."""
     params = {"text": "x" * 700_000}
     assert await connection.ask("unary", method="echo", params=params) == params
 
@@ -212,7 +215,7 @@ async def test_raw(connection: Connection) -> None:
 async def test_our_errors_arrive(
     connection: Connection, verb: str, method: str, type_: str, message: str
 ) -> None:
-    """R3, R7: as errors with the handler's one as their cause."""
+    """Errors arrive as remote errors whose cause is the handler's error (R3, R7)."""
     with pytest.raises(JsError) as failed:
         await connection.ask(verb, method=method, params={})
     found = failed.value.found
@@ -245,7 +248,7 @@ async def test_an_error_of_a_raw_call(connection: Connection) -> None:
 async def test_what_is_no_call_is_answered(
     connection: Connection, texts: list[str], code: int
 ) -> None:
-    """R4 the other way: the reference never answers these."""
+    """Invalid calls are answered; the reference never answers them (R4 the other way)."""
     answer = json.loads(await connection.ask("texts", texts=texts))
     assert answer["error"]["code"] == code
 
@@ -261,7 +264,7 @@ async def test_a_handler_without_time(connection: Connection) -> None:
 
 
 async def test_a_caller_without_time(connection: Connection) -> None:
-    """It tells its time, so that the handler ends as soon as it does."""
+    """The caller sends its time-out, so the handler ends as soon as the caller does."""
     with pytest.raises(JsError) as failed:
         await connection.ask("unary", method="wait", params={}, timer=200)
     assert failed.value.found["cause"]["message"] == "no response within 200 ms"
@@ -269,7 +272,7 @@ async def test_a_caller_without_time(connection: Connection) -> None:
 
 
 async def test_a_caller_that_gives_up(js: JsClient, connection: Connection) -> None:
-    """R6: through the `cancel` of its stream, which the program has to bind."""
+    """A caller gives up through its stream's `cancel`, which the program has to bind (R6)."""
     await connection.ask("begin", method="wait", params={}, **{"as": "call"})
     await started.wait()
     await js.ask("giveUp", **{"as": "call"})
@@ -282,7 +285,10 @@ async def test_a_call_given_up_before_it_began(connection: Connection) -> None:
 
 
 async def test_a_stream_that_is_left_early(connection: Connection) -> None:
-    """Without bytes on their way, which may end its process (G5)."""
+    """A handler is cancelled when its caller leaves a stream early.
+
+    No bytes are on their way, as they may end the caller's process (G5).
+    """
     found = await connection.ask("first", method="endless", params={}, count=2)
     assert found == [{"i": 1}, {"i": 2}]
     await eventually(lambda: cancelled == ["endless"])
@@ -340,7 +346,7 @@ async def test_we_do_not_wait_for_ever(js: JsClient, connection: Connection) -> 
 
 
 async def test_a_caller_is_called_back(js: JsClient, certificate: tuple[Path, Path]) -> None:
-    """Within its call, over the connection that the call came on."""
+    """A handler calls its caller within the call, over the connection that the call came on."""
     asking = Service()
     peers: list[RpcPeer] = []
 

@@ -1,4 +1,4 @@
-"""`runrelay` and `rmb-relay` as an operator meets them: start, summary, stop, and being killed."""
+"""`runrelay` and `rmb-relay` as an operator uses them: start, summary, stop, and being killed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ from tests.support.world import fresh_twins
 
 
 async def answers_ready(relay: Started) -> bool:
-    """A worker listens a moment before it has read the operators' decisions."""
+    """Check whether the relay is ready.
+
+    A worker listens shortly before it has read the operators' decisions.
+    """
     status, _ = await get(relay.runtime()["relay_url"] + "/ready")
     return status == 200
 
@@ -203,7 +206,7 @@ async def test_a_start_waits_for_the_rest_of_a_killed_run(start: Any) -> None:
     relay = await start(*arguments).ready()
     relay.process.kill()
     relay.process.wait()
-    # Other ports: the old ones may still be open, which is told without waiting.
+    # Other ports: the old ones may still be open, which is reported without waiting.
     await start(*embedded()).ready()
 
 
@@ -392,7 +395,7 @@ async def test_redis_that_comes_later(start: Any, tmp_path: Path) -> None:
 
 
 async def _tried(server: RedisServer, count: int) -> None:
-    """Wait until somebody connected that often in vain."""
+    """Wait until that many connections were attempted in vain."""
     tries = 0
 
     def tried(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -458,7 +461,10 @@ async def test_the_limit_of_open_files_is_raised(
 async def test_a_decision_made_while_redis_is_away_comes_into_force(
     start: Any, tmp_path: Path
 ) -> None:
-    """Also one made while the relay starts; the command finds the relay's Redis by its folder."""
+    """A decision made without Redis, also while the relay starts, takes effect later.
+
+    The command finds the relay's Redis by its folder.
+    """
     server = start_redis62(tmp_path / "redis")
     try:
         server.kill()

@@ -1,4 +1,4 @@
-"""SBD beside RMB: two workers are one server."""
+"""SBD beside RMB: two workers act as one server."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from tests.support.waiting import eventually
 NUMBERS = itertools.count(100)
 SETTINGS = {"sbd.enabled": "true", "sbd.limit_kbit_per_s": "0"}
 OWN_PORT = free_port()
-"""Of the listener where only SBD is served."""
+"""Port of the listener that serves only SBD."""
 NONE = frames.ZEROS + b"none" + bytes(17)
 
 
 @pytest.fixture(scope="module")
 def sbd(tmp_path_factory: pytest.TempPathFactory, data_template: Path) -> Iterator[RelayProcess]:
-    """Two workers without a limit."""
+    """Start a relay with two workers and no limit."""
     settings = {**SETTINGS, "sbd.listen": f"127.0.0.1:{OWN_PORT}"}
     yield from _shared(tmp_path_factory, data_template, processes=2, settings=settings)
 
@@ -61,7 +61,7 @@ def request(port: int, method: str, path: str, body: bytes = b"") -> tuple[int, 
 
 @contextlib.asynccontextmanager
 async def on_both_workers(relay: RelayProcess) -> AsyncIterator[list[RawClient]]:
-    """Clients of both workers, four at least."""
+    """Open clients, at least four, until both workers have some."""
     async with contextlib.AsyncExitStack() as stack:
         clients: list[RawClient] = []
 
@@ -150,12 +150,12 @@ async def test_a_failed_handshake_relays_nothing(sbd: RelayProcess, message: byt
 async def test_the_newest_proven_connection_of_a_key_is_the_one(sbd: RelayProcess) -> None:
     identity = fresh()
     async with client(sbd) as sender:
-        for _ in range(6):  # whichever workers they come to
+        for _ in range(6):  # whichever workers they connect to
             async with (
                 client(sbd, identity) as older,
                 client(sbd, identity).opened() as stranger,
             ):
-                await stranger.challenge()  # knows the key, and cannot sign
+                await stranger.challenge()  # knows the public key but cannot sign
                 await sender.forward(identity.key, b"old")
                 assert (await older.receive()).payload == b"old"
                 async with client(sbd, identity) as newer:
@@ -184,7 +184,7 @@ async def test_other_paths_are_sessions_of_rmb(sbd: RelayProcess) -> None:
 
 @pytest.mark.parametrize("vector", recorded_sbd()["paths"], ids=lambda each: each["case"])
 async def test_paths_of_a_listener_of_its_own(sbd: RelayProcess, vector: dict[str, Any]) -> None:
-    """Their status as the reference server answers."""
+    """Paths are answered with the status of the reference server."""
     raw = RawClient(f"ws://127.0.0.1:{OWN_PORT}", fresh(), vector["path"][1:])
     if vector["status"] == 101:
         async with raw.opened():
@@ -229,7 +229,7 @@ async def test_an_illegal_key_gets_nothing(sbd: RelayProcess) -> None:
 
 
 async def test_redis_away_and_back(sbd: RelayProcess, tmp_path: Path) -> None:
-    """Clients of one worker go on; all others are reachable again when Redis is back."""
+    """Without Redis, clients of one worker reach each other; all are reachable when it is back."""
     async with on_both_workers(sbd) as clients:
         redis: RedisServer = sbd.redis
         redis.kill()
@@ -275,19 +275,19 @@ async def test_an_address_has_one_limit_on_all_workers(start_relay: StartRelay) 
             assert another.limits[-1] <= share + 1_000_000
             await told(len(clients) + 1)
         await told(len(clients))  # relaxed again
-        # What one worker was sent counts at the other: no second burst.
+        # Data sent to one worker counts at the other: there is no second burst.
         sent, size = 0, 20_000 // len(clients)
         with contextlib.suppress(ConnectionClosed):
             while sent < 2 * 262_144:
                 for each in clients:
                     await each.send(frames.KEEP_ALIVE.ljust(size, b"\0"))
                     sent += size
-                await asyncio.sleep(0.1)  # what one worker took is told the others meanwhile
+                await asyncio.sleep(0.1)  # workers learn each other's counts meanwhile
         assert sent < 1.4 * 262_144
 
 
 async def test_a_killed_worker(start_relay: StartRelay) -> None:
-    """Its clients come back at once with their keys, and others go on."""
+    """Clients of a killed worker reconnect at once with their keys; others are not affected."""
     relay = start_relay(processes=2, settings=SETTINGS)
     assert relay.redis is not None
     with relay.redis.client() as redis:
@@ -345,7 +345,7 @@ async def test_tokens_hold_on_every_worker_and_while_they_are_used(
             async with authorized():
                 pass
         async with authorized() as one:
-            for _ in range(8):  # twice as long as a token lives unused
+            for _ in range(8):  # twice the life of an unused token
                 await one.forward(one.key, b"")
                 await one.receive()
                 await asyncio.sleep(0.4)

@@ -1,4 +1,4 @@
-"""Who is let in: tokens, hook servers that hang, lie or talk too much, capacity and time."""
+"""Admission of clients: tokens, hook servers that hang, lie or send too much, capacity and time."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def hook() -> Iterator[HookServer]:
 def sbd(
     tmp_path_factory: pytest.TempPathFactory, data_template: Path, hook: HookServer
 ) -> Iterator[RelayProcess]:
-    """Two workers that ask a hook server, and have little room and patience."""
+    """Start two workers that ask a hook server, with a low capacity and short time-outs."""
     settings = {
         "sbd.enabled": "true",
         "sbd.hook_url": hook.url,
@@ -55,7 +55,7 @@ def sbd(
 
 @pytest.fixture(autouse=True)
 async def token(sbd: RelayProcess, hook: HookServer) -> None:
-    """Each test begins with a hook that gives out a token, and the token given out."""
+    """Begin each test with a hook that issues a token, and have the token issued."""
     hook.status, hook.reply = 200, b'{"authToken": "from the hook"}'
     assert await asyncio.to_thread(authenticate, sbd) == (200, hook.reply)
 
@@ -87,7 +87,7 @@ def failures(relay: RelayProcess) -> Counter[str]:
 
 
 async def test_what_a_hook_may_answer(sbd: RelayProcess, hook: HookServer) -> None:
-    """Every answer's status for the client, and how it is counted."""
+    """Each answer of the hook gives the client its status and is counted."""
     before = failures(sbd)
     for status, reply, answer in (
         (401, b"", 401),
@@ -118,7 +118,10 @@ async def test_what_a_hook_may_answer(sbd: RelayProcess, hook: HookServer) -> No
 async def test_a_hook_that_hangs_costs_nobody_else_anything(
     sbd: RelayProcess, hook: HookServer
 ) -> None:
-    """Neither those that have a token nor sessions of RMB; what is too much is refused."""
+    """A hook that hangs delays neither clients with a token nor RMB sessions.
+
+    Requests beyond the bound are refused.
+    """
     one, two = fresh_twins(2)
     hook.silent.set()
     asking = [asyncio.ensure_future(asyncio.to_thread(authenticate, sbd)) for _ in range(5)]
@@ -143,7 +146,7 @@ async def test_a_hook_that_hangs_costs_nobody_else_anything(
 
 
 async def test_the_order_in_which_a_handshake_is_judged(sbd: RelayProcess) -> None:
-    """The path's form, then the token, then the key."""
+    """A handshake is checked for the path's form, then the token, then the key."""
     key = frames.path_of_key(Identity(next(NUMBERS)).key)
     good, bad = "Authorization: Bearer from the hook\r\n", "Authorization: Bearer x\r\n"
     before = failures(sbd)
@@ -172,7 +175,7 @@ async def test_the_order_in_which_a_handshake_is_judged(sbd: RelayProcess) -> No
 
 
 async def test_silence_and_handshakes_that_do_not_end(sbd: RelayProcess) -> None:
-    """Pings are no messages; `keep` is one, but gives no more time for a handshake."""
+    """Pings do not count as messages; `keep` does, but does not extend a handshake's time."""
     ends = {
         reason: sbd.counted(f"sbd_ended_{reason}_total") for reason in ("idle", "handshake_timeout")
     }
@@ -227,7 +230,7 @@ async def test_silence_and_handshakes_that_do_not_end(sbd: RelayProcess) -> None
 
 
 async def test_beyond_the_capacity_connections_end_at_once(sbd: RelayProcess) -> None:
-    """As many as may be are served, and go on."""
+    """Connections up to the capacity are served and stay; those beyond it end at once."""
     before = sbd.counted("sbd_ended_capacity_total")
     async with contextlib.AsyncExitStack() as stack:
         served: list[RawClient] = []
@@ -251,6 +254,6 @@ async def test_beyond_the_capacity_connections_end_at_once(sbd: RelayProcess) ->
             assert await one.receive() == frames.Forward(one.key, b"here")
         await eventually(lambda: sbd.counted("sbd_ended_capacity_total") == before + refused)
     await eventually(lambda: sbd.counted("sbd_connections") == 0)
-    await asyncio.to_thread(authenticate, sbd)  # the token may have been idle for too long
-    async with client(sbd) as one:  # room again
+    await asyncio.to_thread(authenticate, sbd)  # the token may have expired unused
+    async with client(sbd) as one:  # there is capacity again
         await one.forward(one.key, b"")

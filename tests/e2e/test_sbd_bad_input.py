@@ -1,4 +1,4 @@
-"""Bad input of SBD at a relay of two workers: its end, a count by reason, no harm to others."""
+"""Bad SBD input at a relay of two workers: the connection ends, is counted, and harms no other."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Act = Callable[[RelayProcess], Awaitable[None]]
 
 @pytest.fixture(scope="module")
 def sbd(tmp_path_factory: pytest.TempPathFactory, data_template: Path) -> Iterator[RelayProcess]:
-    """Two workers; an address may send 1 MB at once, and 1 MB a second."""
+    """Start two workers; an address may send 1 MB at once, and 1 MB a second."""
     settings = {
         "sbd.enabled": "true",
         "sbd.limit_kbit_per_s": "8000",
@@ -70,7 +70,7 @@ def client(relay: RelayProcess, key: bytes | None = None, address: str = "127.0.
 
 @contextlib.asynccontextmanager
 async def bystanders(relay: RelayProcess) -> AsyncIterator[None]:
-    """Pairs whose packets all come, in time, whatever happens beside them."""
+    """Run pairs of clients whose packets must all arrive in time throughout the block."""
 
     async def play(one: RawClient, two: RawClient) -> None:
         for number in itertools.count():
@@ -102,7 +102,7 @@ async def bystanders(relay: RelayProcess) -> AsyncIterator[None]:
 
 
 def ready(*messages: bytes | str | list[bytes]) -> Act:
-    """Messages of a client that has signed in."""
+    """Return an act that sends these messages as a client that has signed in."""
 
     async def act(relay: RelayProcess) -> None:
         async with client(relay) as one:
@@ -114,7 +114,7 @@ def ready(*messages: bytes | str | list[bytes]) -> Act:
 
 
 def wire(data: bytes) -> Act:
-    """Bytes of a client that has signed in."""
+    """Return an act that writes these bytes as a client that has signed in."""
 
     async def act(relay: RelayProcess) -> None:
         async with client(relay) as one:
@@ -125,7 +125,10 @@ def wire(data: bytes) -> Act:
 
 
 def handshake(*messages: bytes, key: bytes | None = None) -> Act:
-    """Messages instead of a good answer; nothing but the end follows, and nothing is relayed."""
+    """Return an act that sends these messages instead of a valid answer.
+
+    Only the end of the connection follows, and nothing is relayed.
+    """
 
     async def act(relay: RelayProcess) -> None:
         async with client(relay) as target, client(relay, key).opened() as one:
@@ -186,7 +189,7 @@ SMALL_ORDER = [
     bytes.fromhex("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03fa"),
 ]
 FORGED = frames.auth_response(b"\x01" + bytes(63))
-"""Signs any nonce under a key of small order, for a verifier that takes such keys."""
+"""Signature that fits any nonce under a key of small order, if the verifier accepts such keys."""
 ROWS: dict[str, tuple[str, Act]] = {
     "empty": ("too_short", ready(b"")),
     "31 bytes": ("too_short", ready(bytes(31))),
@@ -319,7 +322,7 @@ async def test_the_address_behind_a_trusted_proxy_counts(sbd: RelayProcess) -> N
         behind("127.0.7.8", "192.0.2.2") as other,
     ):
         assert (one.limits, two.limits) == ([1_000], [1_000])
-        while three.limits[-1] != 2_000:  # of another worker, it may be told later
+        while three.limits[-1] != 2_000:  # if at another worker, notified later
             await three.receive_frame()
         assert other.limits == [1_000]
 
@@ -374,7 +377,7 @@ async def test_what_is_no_websocket_handshake(
 
 
 async def test_tokens_where_none_is_needed(sbd: RelayProcess) -> None:
-    """A header that names no known token is refused all the same."""
+    """A header with an unknown token is refused even where no token is needed."""
     before = sbd.counted("sbd_auth_failures_bad_token_total")
     wrong = ("Bearer wrong", "bearer wrong", "Bearer  wrong", "Bearer ", "Basic eDp5")
     path = f"/{frames.path_of_key(fresh().key)}"

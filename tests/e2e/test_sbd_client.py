@@ -1,4 +1,4 @@
-"""The SBD clients of `peer.sbd`, against a relay of two workers."""
+"""The SBD clients of `peer.sbd`, against a relay with two workers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def sbd(tmp_path_factory: pytest.TempPathFactory, data_template: Path) -> Iterat
         "sbd.enabled": "true",
         "sbd.idle_ms": "1000",
         "sbd.limit_kbit_per_s": "80000",
-        # A loaded machine reads late, and then much at once.
+        # A loaded machine reads late, and then a lot at once.
         "sbd.limit_burst_bytes": "4000000",
     }
     yield from _shared(tmp_path_factory, data_template, processes=2, settings=settings)
@@ -62,7 +62,7 @@ async def test_packets_both_ways(sbd: RelayProcess) -> None:
 
 
 async def test_the_case_of_the_client_tester(sbd: RelayProcess) -> None:
-    """Two connect at once, each sends to the other, and one leaves."""
+    """Two clients connect at once, each sends to the other, and one leaves."""
     one, two = SbdClient(sbd.url), SbdClient(sbd.url)
     await asyncio.gather(one.open(), two.open())
     try:
@@ -79,7 +79,7 @@ async def test_the_case_of_the_client_tester(sbd: RelayProcess) -> None:
 
 
 async def test_a_client_stays_and_keeps_the_pace(sbd: RelayProcess) -> None:
-    """A megabyte takes about its time, and a silence of several time-outs ends nothing."""
+    """A megabyte takes as long as the limit says; silence for several time-outs ends nothing."""
     size, count = 10_000, 100
     async with SbdClient(sbd.url) as one, SbdClient(sbd.url) as two:
         began = time.monotonic()
@@ -136,7 +136,7 @@ async def test_tokens(start_relay: StartRelay) -> None:
 
 @contextlib.asynccontextmanager
 async def answering(*messages: bytes) -> AsyncIterator[str]:
-    """A server that sends these, and then waits."""
+    """Start a server that sends these messages and then waits."""
 
     async def run(connection: ServerConnection) -> None:
         for message in messages:
@@ -200,12 +200,15 @@ async def test_many_send_to_one_peer_at_once(sbd: RelayProcess) -> None:
 
 
 async def test_a_peer_that_begins_again_under_its_key(sbd: RelayProcess) -> None:
-    """It knows of no stream, asks for a new one, and gets what is sent after that."""
+    """A peer that restarts under its key knows no stream and asks for a new one.
+
+    It gets the messages that are sent after that.
+    """
     async with E2eClient(sbd.url, listener=True) as one:
         async with E2eClient(sbd.url, SEED, listener=True) as two:
             await one.send(two.key, b"before")
             assert await two.receive() == (one.key, b"before")
-        reading = asyncio.ensure_future(one.receive())  # the request for a new stream comes here
+        reading = asyncio.ensure_future(one.receive())  # receives the request for a new stream
         async with asyncio.timeout(60), E2eClient(sbd.url, SEED, listener=True) as again:
             got = asyncio.ensure_future(again.receive())
             numbers = itertools.count()
@@ -225,7 +228,7 @@ async def test_strangers_bounds_and_malformed_payloads(sbd: RelayProcess) -> Non
         SbdClient(sbd.url) as liar,
     ):
         reading = asyncio.ensure_future(one.receive())
-        await two.send(one.key, b"unasked")  # who does not listen ignores it
+        await two.send(one.key, b"unasked")  # a client that is not a listener ignores it
         await two.send(liar.key, b"")
         with pytest.raises(TooManyPeersError, match="2 peers"):
             await two.send(SbdClient(sbd.url).key, b"")
@@ -263,7 +266,7 @@ async def start(*arguments: str) -> asyncio.subprocess.Process:
 
 @contextlib.asynccontextmanager
 async def listening(*arguments: str) -> AsyncIterator[tuple[str, asyncio.StreamReader]]:
-    """A command that shows what it gets; gives its key."""
+    """Start a command that prints what it receives; yield its key and its output."""
     process = await start(*arguments)
     assert process.stdout is not None
     try:

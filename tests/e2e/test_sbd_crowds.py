@@ -1,6 +1,6 @@
-"""Clients that do not read, and very many that do nothing, beside pairs that lose nothing.
+"""Clients that do not read, and very many idle ones, beside pairs that lose nothing.
 
-The bench has the whole figures (`sbd-idle`, `sbd-slow`); here are fewer, in seconds.
+The bench measures the full numbers (`sbd-idle`, `sbd-slow`); these tests use fewer, for seconds.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def client(relay: RelayProcess, address: str = "127.0.0.1") -> RawClient:
 
 
 async def talk(one: RawClient, two: RawClient, count: int = PACKETS) -> None:
-    """Every packet arrives, in order."""
+    """Check that every packet arrives, in order."""
     for number in range(count):
         await one.forward(two.key, b"%d" % number)
         assert await two.receive() == frames.Forward(one.key, b"%d" % number)
@@ -59,7 +59,7 @@ async def talk(one: RawClient, two: RawClient, count: int = PACKETS) -> None:
 
 @contextlib.asynccontextmanager
 async def small_reader(relay: RelayProcess) -> object:
-    """A client whose kernel holds little of what it does not read."""
+    """Open a client whose kernel buffers little of what the client does not read."""
     end = socket.socket()
     end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)
     end.setblocking(False)
@@ -70,7 +70,7 @@ async def small_reader(relay: RelayProcess) -> object:
 
 
 async def test_a_slow_reader_is_dropped_and_others_lose_nothing(sbd: RelayProcess) -> None:
-    """Not even those that send to it as well."""
+    """A slow reader is dropped, and others lose nothing, not even those that send to it as well."""
     before = sbd.counted("sbd_ended_slow_reader_total")
     async with contextlib.AsyncExitStack() as stack:
         slow = await stack.enter_async_context(small_reader(sbd))
@@ -99,7 +99,7 @@ async def test_a_slow_reader_is_dropped_and_others_lose_nothing(sbd: RelayProces
 
 
 async def test_idle_keys_and_half_open_handshakes(sbd: RelayProcess) -> None:
-    """A pair beside them goes on, and nothing is left of them."""
+    """A pair works beside idle keys and half-open handshakes, of which nothing remains."""
     assert sbd.redis is not None
     memory = [psutil.Process(pid) for pid in sbd.worker_pids().values()]
     async with client(sbd) as one, client(sbd) as two:
@@ -127,7 +127,10 @@ async def test_idle_keys_and_half_open_handshakes(sbd: RelayProcess) -> None:
 
 
 async def test_very_many_of_one_address(sbd: RelayProcess) -> None:
-    """They share its limit, and are told so in rounds: not each of each other one."""
+    """Clients of one address share its limit, and are notified of it in rounds.
+
+    Not each client is notified when each other one connects.
+    """
     async with client(sbd) as one, client(sbd) as two:
         async with crowd(sbd.port, range(70_000, 70_000 + OF_ONE_ADDRESS)) as many:
             assert all(each.ready for each in many)

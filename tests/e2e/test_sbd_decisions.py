@@ -1,4 +1,4 @@
-"""Bans and limits of SBD: in force on every worker within a second."""
+"""Bans and limits of SBD take effect on every worker within a second."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.support.waiting import eventually
 LIVE_WITHIN_S = 1.5  # a second, and the noise of a busy machine
 ATTACKER = "127.0.0.77"
 OWN_PORT = free_port()
-"""Of the listener where only SBD is served."""
+"""Port of the listener that serves only SBD."""
 
 
 @pytest.fixture(scope="module")
 def sbd(tmp_path_factory: pytest.TempPathFactory, data_template: Path) -> Iterator[RelayProcess]:
-    """Two workers with a limit of 8,000 kbit/s: a byte takes 1,000 ns."""
+    """Start two workers with a limit of 8,000 kbit/s: a byte takes 1,000 ns."""
     settings = {
         "sbd.enabled": "true",
         "sbd.limit_kbit_per_s": "8000",
@@ -44,12 +44,12 @@ async def decide(relay: RelayProcess, *arguments: str) -> None:
 
 
 async def counted(relay: RelayProcess, expected: int, name: str, **labels: str) -> None:
-    """Wait until all workers together have counted so much; heartbeats tell it."""
+    """Wait until all workers together have counted so many; heartbeats report it."""
     await eventually(lambda: relay.counted(name, **labels) == expected)
 
 
 async def refused(sbd: RelayProcess, raw: RawClient) -> tuple[int, bytes]:
-    """How a handshake is refused."""
+    """Return the status and body with which a handshake is refused."""
     with pytest.raises(InvalidStatus) as error:
         async with raw.opened():
             pass
@@ -57,7 +57,7 @@ async def refused(sbd: RelayProcess, raw: RawClient) -> tuple[int, bytes]:
 
 
 async def asked(port: int, method: str, path: str) -> tuple[int, bytes]:
-    """How a request of the attacker is answered."""
+    """Return the status and body that answer a request from the attacker."""
     async with tcp(port, ATTACKER) as (reader, writer):
         head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
         writer.write(head.encode())
@@ -122,14 +122,14 @@ async def test_a_banned_address_is_dropped_and_refused_everywhere(sbd: RelayProc
 
 
 async def told(raw: RawClient, byte_nanos: int) -> None:
-    """Wait until a client was told a limit."""
+    """Wait until a client was notified of a limit."""
     async with asyncio.timeout(LIVE_WITHIN_S + 3):
         while raw.limits[-1] != byte_nanos:
             await raw.receive_frame()
 
 
 async def flood(raw: RawClient, size_bytes: int) -> bool:
-    """Send so much; whether the connection survives it."""
+    """Send so many bytes; return whether the connection survives."""
     with contextlib.suppress(ConnectionClosed):
         for _ in range(size_bytes // 16_384):
             await raw.send(frames.KEEP_ALIVE.ljust(16_384, b"\0"))
@@ -151,8 +151,8 @@ async def test_a_key_has_a_limit_of_its_own_while_it_is_connected(sbd: RelayProc
         await told(other, 2_000)
         await decide(sbd, "rmb_limit", "sbd", f"--key={name}", "800")
         await told(limited, 10_000)
-        await told(other, 1_000)  # it has the address alone
-        async with client(sbd, one) as again:  # at either worker, wherever it comes from
+        await told(other, 1_000)  # has the address's whole limit
+        async with client(sbd, one) as again:  # at either worker, from any address
             await told(again, 10_000)
             await decide(sbd, "rmb_limit", "sbd", f"--key={name}", "0")
             await told(again, 1)

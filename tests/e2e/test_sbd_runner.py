@@ -25,7 +25,7 @@ NONE = frames.ZEROS + b"none" + bytes(17)
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Started as a tester does: over stdin and stdout alone."""
+    """Start the server as a tester does, over stdin and stdout alone; yield its URL."""
     log = tmp_path_factory.mktemp("runner") / "log"
     with log.open("wb") as errors:
         runner = subprocess.Popen(

@@ -32,7 +32,7 @@ async def talk(one: SbdClient | E2eClient, two: SbdClient | E2eClient) -> None:
 
 
 async def test_tls(start_relay: StartRelay, tmp_path: Path) -> None:
-    """Certificates are verified unless the client says otherwise, also for tokens."""
+    """Certificates are verified unless the client disables it, also for tokens."""
     certificate, key = make_certificate(tmp_path)
     settings = {
         **SETTINGS,
@@ -58,7 +58,7 @@ async def test_tls(start_relay: StartRelay, tmp_path: Path) -> None:
         E2eClient(url, tls=trusted, listener=True) as two,
     ):
         await talk(one, two)
-    with pytest.raises(ConnectError):  # no TLS where TLS is spoken
+    with pytest.raises(ConnectError):  # no TLS on a TLS port
         await SbdClient(url.replace("wss", "ws")).open()
 
 
@@ -68,7 +68,7 @@ def daphne(start_relay: StartRelay) -> Iterator[RelayProcess]:
 
 
 async def test_under_daphne(daphne: RelayProcess) -> None:
-    """As elsewhere: packets, the end of what breaks the protocol, and of what is replaced."""
+    """Packets arrive under daphne; connections end on bad protocol or replacement, as elsewhere."""
     seed = bytes(range(32))
     async with SbdClient(daphne.url) as one, SbdClient(daphne.url, seed) as two:
         await talk(one, two)
@@ -93,7 +93,7 @@ async def test_under_daphne(daphne: RelayProcess) -> None:
         assert await client.ended() is None
     async with RawClient(daphne.url, Identity(4)).opened() as client:
         await client.challenge()
-        assert await client.ended() is None  # its time is over
+        assert await client.ended() is None  # its time-out has passed
     ends = ("too_short", "too_large", "second_response", "bad_signature", "handshake_timeout")
     for reason in ends:
         await eventually(

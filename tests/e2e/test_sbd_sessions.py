@@ -51,7 +51,7 @@ async def test_what_operators_see_and_do(start_relay: StartRelay) -> None:
         assert sum(each["sessions"] for each in workers) == 1
         assert site.ask("GET", "/sessions/total").json() == {"total": len(clients) + 1}
 
-        # Rates, both ways, of a sender and its receiver.
+        # Rates in both directions, of a sender and its receiver.
         source, target = clients[:2]
 
         async def chat() -> None:
@@ -114,12 +114,12 @@ async def test_what_operators_see_and_do(start_relay: StartRelay) -> None:
             )
         ), reasons()
 
-        # A worker is killed: its sessions are lost, those of the other one stay.
+        # A worker is killed: its sessions are lost, those of the other one remain.
         boot = listed()[text_of(source)]["worker"]
         lost = {key for key, each in listed("&protocol=sbd").items() if each["worker"] == boot}
         os.kill(relay.worker_pids()[boot], signal.SIGKILL)
         await asyncio.sleep(1.1)  # its last heartbeat is written
-        relay.redis.run("DEL", keys.worker(boot))  # as after 30 s
+        relay.redis.run("DEL", keys.worker(boot))  # as happens after 30 s
         await eventually(lambda: not relay.redis.run("EXISTS", f"sbd:held:{boot}"), 60)
         assert not lost & set(listed("&protocol=sbd"))
         await manage(relay, "shell", "-c", HOUSEKEEPING)

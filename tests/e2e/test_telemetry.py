@@ -1,4 +1,4 @@
-"""OpenTelemetry: what a real collector would get of a running relay."""
+"""OpenTelemetry: what a real collector gets from a running relay."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.waiting import eventually
 
 
 class Collector(http.server.ThreadingHTTPServer):
-    """Takes OTLP over HTTP on the loopback; keeps the names of spans by service, and all it got."""
+    """Accepts OTLP over HTTP on the loopback; keeps the names of spans by service, and all data."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)

@@ -1,4 +1,4 @@
-"""Messages that are followed, through real relays."""
+"""Messages that are traced through real relays."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_a_message_from_session_to_session(relay: RelayProcess) -> None:
 
 
 async def test_one_that_waits_for_an_absent_session(relay_pair: RelayProcess) -> None:
-    """Drained later, by whichever worker holds the session then."""
+    """A waiting message is drained later by the worker that then holds the session."""
     one, two = fresh_twins(2)
     server = relay_pair.redis
     order = publish(server, Kind.SESSION, f"{two.id}:")
@@ -97,7 +97,7 @@ async def test_refused_and_expired(start_relay) -> None:
 
 
 async def test_a_busy_twin_is_sampled_and_capped(start_relay) -> None:
-    """What is followed has all its stages; what is not is counted. The order ends by itself."""
+    """A traced message has all its stages, others are counted, and the order ends by itself."""
     relay = start_relay()
     one, two = fresh_twins(2)
     capped = publish(relay.redis, Kind.TWIN, str(one.id), events_per_s=20, lifetime_s=8)
@@ -159,7 +159,7 @@ async def test_a_trace_goes_on_when_the_relay_starts_again(start_relay, start_se
 
 
 async def test_through_two_relays(trio: Trio, world: World) -> None:
-    """Both that see the message note it; when a relay is gone it is known who took it then."""
+    """Both relays that see a message record it; the trace shows the relay that accepted it."""
     (gone,) = world.partner_ports()
     a, b = trio["a"], trio["b"]
     (one,) = world.twins("a", 1)
@@ -197,8 +197,8 @@ async def test_through_two_relays(trio: Trio, world: World) -> None:
         *((b.domain, stage) for stage in DELIVERED),
     ]
     assert leg.outcome == "delivered"
-    # b has failed more often than the relay that nobody serves, so that one is tried first. A
-    # drainer may learn of it with the first message only.
+    # b has failed more often than the relay without a server, so that one is tried first. A drainer
+    # may learn of it with the first message only.
     for number in range(5):
         a.store.run("ZADD", failures(b.domain), time.time(), f"a test {number}")
     ways = []

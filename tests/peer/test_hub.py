@@ -1,4 +1,4 @@
-"""Many sessions over one connection, at a relay made for the test."""
+"""Many sessions over one connection, at a fake relay."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Sessions:
     """Links of one carrier.
 
     Attributes:
-        received: messages that came, by name of the session.
+        received: messages received, by name of the session.
     """
 
     def __init__(self, carrier: Carrier) -> None:
@@ -195,7 +195,7 @@ async def test_a_session_that_ends_within_a_message() -> None:
 
 
 async def test_sign_ins_are_paced() -> None:
-    """At most so many wait for an answer; where the relay's limit is reached all wait a while."""
+    """Only so many sign-ins wait for an answer; at the relay's limit, all of them pause."""
     async with stream_relay() as relay, carried(relay.url) as sessions:
         relay.may_answer.clear()
         count = MAX_SIGN_INS + 50
@@ -241,7 +241,7 @@ async def test_a_relay_that_does_not_answer_is_given_up() -> None:
 
 
 async def test_sessions_move_when_the_relays_worker_restarts() -> None:
-    """No session signs in on the connection to it again."""
+    """After a worker's restart, no session signs in on the connection to the old worker again."""
     async with stream_relay() as relay, carried(relay.url, 20) as sessions:
         await eventually(lambda: sessions.connected == 20)
         (old,) = relay.wires
@@ -286,7 +286,7 @@ async def test_a_relay_without_streams() -> None:
         return connection.respond(HTTPStatus.UNAUTHORIZED, "no token")
 
     async def handler(connection: ServerConnection) -> None:
-        """Is not called."""
+        """Serve no connection; it is not called."""
 
     async with serve(handler, "127.0.0.1", 0, process_request=refuse) as server:
         url = f"ws://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"

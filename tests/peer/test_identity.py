@@ -1,4 +1,4 @@
-"""The keys of a secret, and the one place where the secret is given."""
+"""The keys of a secret, and the rule that a secret is given in only one place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a gateway imports when it starts: nothing large that most never use."""
+"""Imports of a gateway at its start: nothing large that most gateways never use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that wait to be looked at: in order, in slices, bounded."""
+"""Messages that wait to be opened: in order, in slices, bounded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from peer.inbox import MAX_BYTES, MAX_MESSAGES, SLICE_S, Inbox
 
 
 class Owner:
-    """Looks at messages, unless it is busy."""
+    """Opens messages, unless it is busy."""
 
     def __init__(self, each_s: float = 0.0) -> None:
         self.busy = False

@@ -1,4 +1,4 @@
-"""Large messages, each of which fills its link: they go one after the other, and are confirmed."""
+"""Large messages, each of which fills its link: they are sent one by one, and confirmed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from peer.unconfirmed import BARRIER_BYTES, Unconfirmed
 
 
 class FullLane:
-    """A link that takes one message and is full until `drain` is called."""
+    """A link that accepts one message and is full until `drain` is called."""
 
     connected = True
     sessions = 1
@@ -33,7 +33,7 @@ class FullLane:
 
 
 class OneLane:
-    """As `peer.links` with one link."""
+    """Stands in for `peer.links` with one link."""
 
     def __init__(self, lane: FullLane) -> None:
         self.links: Sequence[FullLane] = [lane]
@@ -62,7 +62,7 @@ async def test_a_link_that_takes_messages_again_is_used_and_pinged_at_once() -> 
     for number in range(8):
         window.send(message, time.time() + 60, number)
     assert lane.taken == [message]
-    for _ in range(20):  # no timer runs meanwhile: nothing here waits
+    for _ in range(20):  # no timer runs meanwhile, as nothing here waits
         lane.full = False
         before = len(lane.taken)
         window.changed(lane)
@@ -70,6 +70,6 @@ async def test_a_link_that_takes_messages_again_is_used_and_pinged_at_once() -> 
             if data != message:
                 window.pong(data.decode())
     assert lane.taken.count(message) == 8
-    # What a pong has confirmed is kept no longer: a ping goes after each two of them.
+    # Messages that a pong has confirmed are discarded: a ping follows each two of them.
     assert settled == list(range(8)) and len(window) == 0
     window.close()

@@ -1,4 +1,4 @@
-"""Links against relays made for the test: they refuse, stay silent, stall and come back."""
+"""Links against fake relays that refuse, stay silent, stall and return."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Handler = Callable[[ServerConnection], Awaitable[None]]
 
 
 class FakeRelay:
-    """A websocket server; `handler` is what it does with a connection."""
+    """A websocket server; `handler` serves each connection."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -58,7 +58,7 @@ async def linked(url: str, **options: object) -> AsyncIterator[tuple[Link, list[
 
 
 def accepted(head: bytes) -> bytes:
-    """The answer to an upgrade request."""
+    """Return the answer to an upgrade request."""
     lines = head.split(b"\r\n")
     key = next(line for line in lines if line.lower().startswith(b"sec-websocket-key"))
     accept = accept_key(key.split(b":")[1].strip().decode())
@@ -130,7 +130,7 @@ async def test_a_new_token_for_each_attempt_and_the_relays_reason() -> None:
 
 @pytest.mark.parametrize(("off_s", "side"), [(-602, "behind"), (602, "ahead of"), (20, "")])
 async def test_a_wrong_clock_is_noticed(off_s: int, side: str) -> None:
-    """By a relay that refuses the token, and by one that takes it."""
+    """A wrong clock is noticed at a relay that refuses the token, and at one that accepts it."""
     takes = False
 
     def answer(connection: ServerConnection, request: Request) -> Response | None:
@@ -166,7 +166,7 @@ async def test_a_relay_without_a_date() -> None:
 
 
 async def test_a_relay_that_answers_a_closed_link_has_no_session() -> None:
-    """Messages for a session that nobody reads would be lost."""
+    """A relay that answers a closed link gets no session, whose messages would be lost."""
     asked, answer, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def hesitate(connection: ServerConnection, request: Request) -> None:
@@ -241,7 +241,7 @@ CHUNK_BYTES = 20_000
 
 @pytest.mark.parametrize("way", ["down", "up"])
 async def test_a_large_message_on_a_slow_line_is_no_silence(way: str) -> None:
-    """No frame is complete for longer than a silent connection is kept."""
+    """A slow large message does not count as silence, though no frame completes for that long."""
     taken: list[int] = []
 
     async def trickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -271,7 +271,7 @@ async def test_a_large_message_on_a_slow_line_is_no_silence(way: str) -> None:
         else:
             await eventually(lambda: received)
         assert link.sessions == 1
-        # And then it is silent: pings are not answered.
+        # Then it is silent: pings are not answered.
         await eventually(lambda: link.sessions == 2)
 
 
@@ -299,7 +299,7 @@ async def test_a_quiet_relay_that_answers_pings_is_kept() -> None:
 
 @contextlib.asynccontextmanager
 async def raw_relay(said: bytes) -> AsyncIterator[tuple[str, asyncio.Queue[bytes]]]:
-    """Says something behind the upgrade; yields its URL, and what it is answered."""
+    """Send bytes after the upgrade; yield the URL and a queue of the answers."""
     answers: asyncio.Queue[bytes] = asyncio.Queue()
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -313,7 +313,7 @@ async def raw_relay(said: bytes) -> AsyncIterator[tuple[str, asyncio.Queue[bytes
 
 
 async def test_a_flood_of_pings_gets_few_pongs() -> None:
-    """One for what came at once: the newest, which answers all before it."""
+    """Pings that arrive together get one pong: for the newest, which answers all before it."""
     count = 20_000
     pings = b"".join(b"\x89\x08%08d" % number for number in range(count))
     async with raw_relay(pings) as (url, answers), linked(url):
@@ -352,7 +352,7 @@ async def test_reading_can_be_paused() -> None:
         assert await link.writable(10)
         link.pause()
         link.try_send(b"1")
-        # An answer would be here long before another connection has been made and used.
+        # An answer would arrive long before another connection is made and used.
         async with linked(relay.url) as (other, others):
             assert await other.writable(10)
             other.try_send(b"2")
@@ -363,7 +363,10 @@ async def test_reading_can_be_paused() -> None:
 
 
 async def test_what_a_relay_has_sent_is_read_before_the_end() -> None:
-    """The kernel has acknowledged it, so the relay has removed it."""
+    """What a relay has sent is read before the end.
+
+    The kernel has acknowledged it, so the relay has removed it.
+    """
     count, paused, written = 500, asyncio.Event(), asyncio.Event()
 
     async def handler(connection: ServerConnection) -> None:
@@ -381,7 +384,7 @@ async def test_what_a_relay_has_sent_is_read_before_the_end() -> None:
         assert not received
         closing = asyncio.create_task(link.aclose())
         await asyncio.sleep(0)
-        link.pause()  # as an inbox that is full asks for
+        link.pause()  # as a full inbox requests
         await closing
         assert received == [b"%d" % number for number in range(count)]
 
@@ -429,12 +432,12 @@ async def test_a_busy_relay_is_left_after_half_a_second() -> None:
         try:
             await eventually(lambda: all(link.connected for link in links.links))
             loop = asyncio.get_running_loop()
-            # Full, and still so after a turn of the loop: the kernel's buffers are, too.
+            # Full, and still full after a turn of the loop: the kernel's buffers are, too.
             while not links.links[0].busy_s:
                 assert links.try_send(bytes(100_000)) is links.links[0]
                 await asyncio.sleep(0)
             began = loop.time()
-            # Not at once: messages to one twin should take one way.
+            # Not at once: messages to one twin should take one route.
             assert links.try_send(b"next") is None
             await eventually(lambda: links.try_send(b"next") is links.links[1])
             assert 0.3 < loop.time() - began < 5

@@ -1,4 +1,4 @@
-"""Random bytes that are fetched many at a time are handed out once."""
+"""Random bytes that are fetched in blocks are handed out only once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ if child:
 
 
 def test_a_child_gets_others_than_its_parent() -> None:
-    """As in a Celery worker, which is forked from a process that may have made calls."""
+    """A child gets other bytes than its parent.
+
+    A Celery worker, for example, is forked from a process that may have made calls.
+    """
     block = subprocess.run([sys.executable, "-c", FORKING], check=True, capture_output=True).stdout
     taken = {block[at : at + NONCE_BYTES] for at in range(0, len(block), NONCE_BYTES)}
     assert len(taken) == 2 * (PIECES - 1)

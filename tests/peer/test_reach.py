@@ -1,4 +1,4 @@
-"""Trying a relay, and what `rmb-peer --check` and `rmb ping` say of it."""
+"""Trying a relay, and the reports of `rmb-peer --check` and `rmb ping`."""
 
 from __future__ import annotations
 

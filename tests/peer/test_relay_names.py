@@ -1,4 +1,4 @@
-"""Addresses of websockets: one relay, whatever its scheme, its case and its path."""
+"""Addresses of websockets name one relay, whatever the scheme, case and path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Twins of a relay's registry over HTTP: what answers, what does not, and what lies."""
+"""Twins of a relay's registry over HTTP: servers that answer, do not answer, or lie."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHOWN = {
 
 
 class Registry(http.server.ThreadingHTTPServer):
-    """Answers everything in one way; `asked` has the paths."""
+    """Answers every request in one way; `asked` has the paths."""
 
     def __init__(self, status: int, kind: str, body: bytes, keep: bool) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -64,7 +64,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.close_connection = not self.server.keep
 
     def log_message(self, *_: Any) -> None:
-        """Says nothing."""
+        """Log nothing."""
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ TIMEOUT_S = 60.0
 
 
 class Line:
-    """A websocket to the other session, without one."""
+    """Stands in for a websocket to the other session."""
 
     is_full = False
 

@@ -1,4 +1,4 @@
-"""The cache of twins, and the sources file and chain; the relay's registry is `test_rest_twins`."""
+"""The cache of twins, and the sources file and chain; `test_rest_twins` tests the registry."""
 
 from __future__ import annotations
 
@@ -112,7 +112,10 @@ async def test_an_old_answer_is_used_while_the_source_is_away() -> None:
 
 
 async def test_a_twin_that_was_not_there_may_be_there_now() -> None:
-    """Its messages wait for the source; they are not refused as those of nobody."""
+    """A twin that did not exist may exist now: while the source is unavailable, its look-up fails.
+
+    Its messages then wait for the source, and are not refused as those of an unknown twin.
+    """
     source, clock = Source(), Clock()
     cache = TwinCache(source, clock=clock)
     assert await cache.get(7) is None
@@ -232,7 +235,7 @@ async def test_a_file_is_read_again_when_it_changed(
     assert (await source.by_id(7)).relays == ("c.example",)  # type: ignore[union-attr]
     assert await source.by_id(9) is not None
     assert await source.by_id(8) is None
-    # A version that is wrong, or just being written, changes nothing; nor does a missing file.
+    # A file that is invalid or still being written changes nothing; nor does a missing file.
     replace("id,account,pk,relays\n7,x\n")
     clock.now_s += LOOK_S
     assert await source.by_id(9) is not None
@@ -279,7 +282,7 @@ OURS = twin(301)
 
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Devchain]:
-    """A node with 300 twins made up by it, and one of ours."""
+    """Start a node with 300 twins that it generates, and one of this test's."""
     with running_devchain(tmp_path_factory.mktemp("chain"), made_up_twins=300) as node:
         node.put_twin(OURS, "a.example_b.example")
         yield node

@@ -1,4 +1,4 @@
-"""What was sent is kept until a relay has it, and goes out again when its link ends."""
+"""Sent messages are kept until a relay has them, and are sent again when their link ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FAR = time.time() + 3600
 
 
 class Lane:
-    """A link that writes down what it is given."""
+    """A link that records what it is given."""
 
     def __init__(self) -> None:
         self.connected = True
@@ -32,7 +32,7 @@ class Lane:
 
 
 class Lanes:
-    """Two of them; the first that takes a message gets it."""
+    """Two links; the first that accepts a message gets it."""
 
     def __init__(self) -> None:
         self.links = (Lane(), Lane())
@@ -43,7 +43,7 @@ class Lanes:
 
 
 class World:
-    """A window, and what it told."""
+    """A window, and the events that it reported."""
 
     def __init__(self) -> None:
         self.lanes = Lanes()
@@ -74,7 +74,7 @@ class World:
         self.window.changed(lane)
 
     def answer_pings(self) -> None:
-        """Answers those that were sent so far."""
+        """Answer the pings that were sent so far."""
         for number in range(1, self.pings + 1):
             self.window.pong(f"ping-{number}")
 
@@ -119,7 +119,7 @@ async def test_what_a_lost_link_did_not_confirm_goes_over_the_other_in_order(
 ) -> None:
     for number in range(5):
         world.window.send(b"m%d" % number, FAR, number)
-    world.window.settle(2)  # its answer is here
+    world.window.settle(2)  # its answer has arrived
     world.lose(world.first)
     assert world.second.got == [b"m0", b"m1", b"m3", b"m4"]
     assert world.window.resent == 4

@@ -1,4 +1,4 @@
-"""`rmb` itself: verbs, output and exit codes, without a relay."""
+"""The `rmb` command: verbs, output and exit codes, without a relay."""
 
 from __future__ import annotations
 
@@ -257,7 +257,10 @@ def test_an_interrupt_while_it_starts_is_no_traceback(module: str) -> None:
 
 @pytest.mark.parametrize("arguments", ["keys --new", "keys --new --json", "keys --json"])
 def test_a_full_disk_is_one_line(arguments: str) -> None:
-    """Whether a result was to be written, or an error: there is no secret in the last one."""
+    """A failed write is reported in one line, whether of a result or of an error.
+
+    The error has no secret in its text.
+    """
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [sys.executable, "-m", "peer.cli.command", *arguments.split()],

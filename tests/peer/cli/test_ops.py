@@ -1,4 +1,4 @@
-"""`rmb ops` against a small server, and what it refuses to send."""
+"""`rmb ops` against a small server, and the requests that it refuses to send."""
 
 from __future__ import annotations
 

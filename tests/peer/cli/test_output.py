@@ -1,4 +1,4 @@
-"""Lines that are drawn again and again, and payloads for programs."""
+"""Lines that are redrawn in place, and payloads for programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Captured = pytest.CaptureFixture[str]
 
 
 def become_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Standard error, as it is captured, is a terminal, and each drawing is shown."""
+    """Make the captured standard error look like a terminal, and show every redraw."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setattr(output, "REDRAW_S", 0.0)
 

@@ -1,4 +1,4 @@
-"""Where `rmb` takes its values from, and what is wrong with them."""
+"""Sources of the values that `rmb` uses, and the errors for wrong ones."""
 
 from __future__ import annotations
 

@@ -24,20 +24,20 @@ MakeClient = Callable[..., Client]
 
 @pytest.fixture(scope="package")
 def twins_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The twins that the relays know, as a relay exports them."""
+    """Write the twins that the relays know, in the form that a relay exports."""
     path = tmp_path_factory.mktemp("twins") / "twins.csv"
     path.write_text(all_twins_csv())
     return path
 
 
 def secret_of(twin: Twin) -> str:
-    """TEST KEY: the secret text of a test twin."""
+    """TEST KEY: Return the secret text of a test twin."""
     return f"0x{twin.mini_secret.hex()}"
 
 
 @pytest.fixture
 def make_client(relay: RelayProcess, twins_file: Path) -> MakeClient:  # noqa: F811
-    """Make a client of a twin at the shared relay; arguments as `Client`."""
+    """Make a client of a twin at the shared relay; arguments as for `Client`."""
 
     def make(twin: Twin, **options: object) -> Client:
         options = {"relays": [relay.url], "twins": twins_file, "timeout": 10.0, **options}

@@ -1,4 +1,4 @@
-"""Calls between clients through a real relay: answers, errors, notices, and who serves."""
+"""Calls between clients through a real relay: answers, errors, notices, and services."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ async def test_a_handler_ends_with_its_request(make_client: MakeClient) -> None:
 async def test_a_twin_that_has_published_no_key_is_understood(
     make_client: MakeClient, twins_file: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody can open what it seals, so it seals nothing."""
+    """A twin without a published key does not seal its calls, as no receiver could open them."""
     alice, bob = fresh_twins(2)
     pk = f"0x{alice.encryption_key.public.hex()}"
     twins = tmp_path / "twins.csv"
@@ -278,7 +278,10 @@ async def test_a_twin_that_has_published_no_key_is_understood(
 
 
 async def test_a_message_no_relay_takes_is_not_sent(make_client: MakeClient) -> None:
-    """It would end the session, and again when it is resent."""
+    """A message too large for the relays is not sent.
+
+    It would end the session, and end it again when it is resent.
+    """
     alice, bob = fresh_twins(2)
     async with make_client(bob, sid=None, handlers={"calc.add": add}), make_client(alice) as client:
         with pytest.raises(ValueError, match="the relays take at most"):
@@ -289,7 +292,10 @@ async def test_a_message_no_relay_takes_is_not_sent(make_client: MakeClient) -> 
 async def test_calls_that_wait_for_room_when_the_client_is_closed(
     make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They fail like all others; nobody has cancelled them."""
+    """Calls that wait for capacity when the client closes fail like all others.
+
+    They raise `CallError`; they are not cancelled.
+    """
     monkeypatch.setattr(session, "MAX_CALLS", 1)
     alice, bob = fresh_twins(2)
     async with make_client(bob, sid=None, handlers={"never": never}), make_client(alice) as client:

@@ -1,4 +1,4 @@
-"""How a client ends its modules."""
+"""How a client stops its modules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.world import fresh_twins
 
 
 class Noted(Module):
-    """Notes when it begins and ends."""
+    """A module that records when it starts and stops."""
 
     def __init__(self, prefix: str, notes: list[str], fails: str = "") -> None:
         super().__init__(prefix)
@@ -69,7 +69,10 @@ async def test_modules_are_stopped_also_when_the_end_is_cancelled(
 async def test_nothing_goes_on_after_an_end_that_is_cancelled(
     make_client: MakeClient, turns: int
 ) -> None:
-    """The relay answers no close frame; who waits for it is cancelled after some turns."""
+    """Nothing keeps running if closing is cancelled after some turns of the loop.
+
+    The relay does not answer the close frame that the client waits for.
+    """
     (alice,) = fresh_twins(1)
     ending, ended = asyncio.Event(), asyncio.Event()
 
@@ -101,7 +104,10 @@ async def test_nothing_goes_on_after_an_end_that_is_cancelled(
 
 
 async def test_a_handler_at_work_ends_before_its_client(make_client: MakeClient) -> None:
-    """Its modules are there for so long, and who asks meanwhile is answered."""
+    """A running handler ends before its client, and requests in the meantime are answered.
+
+    The client's modules stay available until then.
+    """
     alice, bob = fresh_twins(2)
     notes: list[str] = []
     began, ending, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -133,7 +139,7 @@ async def test_a_handler_at_work_ends_before_its_client(make_client: MakeClient)
 
 
 async def test_what_has_come_is_carried_out_before_the_end(make_client: MakeClient) -> None:
-    """Nobody has looked at it yet, and the relay has it no more."""
+    """Messages that arrived are handled before the client ends, as the relay has removed them."""
     alice, bob = fresh_twins(2)
     handled: list[str] = []
     sealer = Sealer((alice.id, None), alice.signing_key, None, os.urandom)

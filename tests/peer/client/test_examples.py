@@ -1,4 +1,4 @@
-"""The programs of `docs/howto/python-client.md`, run beside the relay of `make run`."""
+"""The programs of `docs/howto/python-client.md`, run with the relay of `make run`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.waiting import eventually
 PAGE = (ROOT / "docs/howto/python-client.md").read_text()
 TIMEOUT_S = 60
 
-# A program, and what is said to be its output.
+# Each program, with its documented output.
 EXAMPLES = {
     found["name"]: (found["code"], found["output"])
     for found in re.finditer(
@@ -48,7 +48,7 @@ WORK = "import tasks; print(tasks.add.apply(args=(2, 3)).get())"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where the programs are; beside them the data of a relay, and bob at work."""
+    """Write the programs into a folder; start a relay with its data there, and bob."""
     path = tmp_path_factory.mktemp("examples")
     for name, (code, _) in EXAMPLES.items():
         (path / f"{name}.py").write_text(code)

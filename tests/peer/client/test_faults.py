@@ -1,4 +1,4 @@
-"""What clients do when connections break, relays go, messages repeat and keys change."""
+"""Clients when connections break, relays stop, messages repeat and keys change."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_calls_survive_the_loss_of_the_connection(
             await eventually(lambda: len(handled) == 20)
             proxy.reset_all()
             await eventually(lambda: not client.connected)
-            # Begun while there is no relay.
+            # Started while there is no relay.
             calls += [asyncio.create_task(client.call(bob.id, "slow", n)) for n in range(20, 40)]
             go.set()
             assert [reply.json() for reply in await asyncio.gather(*calls)] == list(range(40))
@@ -113,14 +113,14 @@ async def test_what_a_broken_connection_swallowed_is_sent_again(
 
 
 async def test_another_relay_takes_over(make_client: MakeClient, relay: RelayProcess) -> None:
-    """Two ways to one relay: the first is cut, and stays so."""
+    """If the first of two routes to one relay is cut for good, the second is used."""
     alice, bob = fresh_twins(2)
     async with (
         tcp_proxy(("127.0.0.1", relay.port)) as first,
         tcp_proxy(("127.0.0.1", relay.port)) as second,
         make_client(bob, sid=None, handlers={"echo": echo}),
     ):
-        # Two sessions of one sid at one relay would push each other out.
+        # Two sessions of one sid at one relay would replace each other.
         second.refusing = True
         urls = [f"ws://127.0.0.1:{each.port}" for each in (first, second)]
         async with make_client(alice, relays=urls, timeout=30) as client:
@@ -193,7 +193,7 @@ async def test_a_repeat_is_carried_out_once_and_answered_alike(
         await raw.send_bytes(message)
         first = await raw.receive_bytes()
         await raw.send_bytes(message)
-        # It is not carried out again, but its answer may have been lost.
+        # The request is not executed again, but its answer may have been lost.
         assert await raw.receive_bytes() == first
         assert server.counters["repeated"] == 1
         await raw.send_bytes(again)
@@ -284,7 +284,10 @@ async def test_requests_that_cannot_be_used_are_answered_with_their_code(
 async def test_no_more_errors_wait_than_other_messages(
     make_client: MakeClient, relay: RelayProcess
 ) -> None:
-    """Anybody can cause them, and the relay takes none for the moment."""
+    """The number of waiting errors is bounded like that of other messages.
+
+    Any client can cause errors, and the relay accepts none at the moment.
+    """
     bob, mallory = fresh_twins(2)
     forged, count = sealer_of(mallory), WINDOW_MESSAGES + 10
     async with tcp_proxy(("127.0.0.1", relay.port)) as proxy:
@@ -306,7 +309,7 @@ async def test_no_more_errors_wait_than_other_messages(
 async def test_a_message_for_somebody_else_is_dropped(
     make_client: MakeClient, relay: RelayProcess
 ) -> None:
-    """What only a relay could do: bring what another twin was sent, or another session."""
+    """Messages for another twin or another session, which only a relay could bring, are dropped."""
     alice, bob, carol = fresh_twins(3)
     async with make_client(bob, sid=None, handlers={"echo": echo}) as server:
         session = server._open
@@ -325,7 +328,7 @@ async def test_a_message_for_somebody_else_is_dropped(
 
 
 async def test_twins_that_change_their_keys(relay: RelayProcess) -> None:
-    """Each side has the other's former encryption key in memory when the call is made."""
+    """A call succeeds although each side has the other's former encryption key in its cache."""
     alice, bob = fresh_twins(2)
     of_alice, of_bob = Twins(alice, bob), Twins(alice, bob)
     new_alice = Identity(alice.signing_key, Identity.from_secret("0x" + "51" * 32).encryption)
@@ -335,14 +338,14 @@ async def test_twins_that_change_their_keys(relay: RelayProcess) -> None:
         Client(secret_of(alice), [relay.url], of_alice) as client,
     ):
         assert (await client.call(bob.id, "echo", b"1")).payload == b"1"
-        # Bob comes back with another key; Alice's memory has the old one.
+        # Bob returns with another key; Alice's cache has the old one.
         await old.__aexit__(None, None, None)
         for twins in (of_alice, of_bob):
             twins.by_number[bob.id] = twins.by_number[bob.id]._replace(pk=new_bob.pk)
         async with Client(new_bob, [relay.url], of_bob, sid=None, handlers={"echo": echo}):
             assert (await client.call(bob.id, "echo", b"2")).payload == b"2"
             assert of_alice.asked[bob.id] == 2
-            # And Alice with another one, of which Bob does not know.
+            # Alice changes her key as well, and Bob does not know of it.
             for twins in (of_alice, of_bob):
                 twins.by_number[alice.id] = twins.by_number[alice.id]._replace(pk=new_alice.pk)
             async with Client(new_alice, [relay.url], of_alice) as changed:
@@ -451,9 +454,9 @@ async def test_the_turn_of_a_call_that_is_cancelled_is_the_next_ones(
         await came.wait()
         second = asyncio.create_task(client.call(bob.id, "hold"))
         third = asyncio.create_task(client.call(bob.id, "echo", b"x"))
-        await asyncio.sleep(0)  # both wait for room
+        await asyncio.sleep(0)  # both wait for capacity
         first.cancel()
-        await asyncio.sleep(0)  # the second one has its turn, and does not know it yet
+        await asyncio.sleep(0)  # the second one has been chosen, but does not run yet
         second.cancel()
         assert (await asyncio.wait_for(third, 10)).payload == b"x"
 

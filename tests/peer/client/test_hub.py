@@ -1,4 +1,4 @@
-"""Clients of many twins over one connection, at a relay made for the test."""
+"""Clients of many twins over one connection, at a fake relay."""
 
 from __future__ import annotations
 

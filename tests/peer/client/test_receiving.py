@@ -1,4 +1,4 @@
-"""Messages of twins that are not in memory: they wait, and none is lost."""
+"""Messages from twins that are not in the cache: they wait, and none is lost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OWN, OTHER = identities.twin(1), identities.twin(2)
 
 
 class Owner:
-    """Takes requests and nothing else."""
+    """Accepts requests and does nothing with them."""
 
     busy = False
 
@@ -30,7 +30,7 @@ class Owner:
 
 
 async def test_a_burst_of_a_twin_that_is_looked_up() -> None:
-    """A service that was away: the relay has thousands of messages for it."""
+    """A service that was disconnected gets thousands of messages of one twin, and loses none."""
     source, owner = SlowTwins(), Owner()
     own = Address(OWN.id)
     sealer = Sealer(own, OWN.signing_key, OWN.encryption_key, os.urandom)

@@ -1,4 +1,4 @@
-"""What a client still sends when it has sent as much as it may."""
+"""What a client still sends when its window is full."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ async def echo(request: Request) -> bytes:
 async def test_who_has_sent_as_much_as_it_may_still_answers(
     make_client: MakeClient, relay: RelayProcess
 ) -> None:
-    """Otherwise two that ask each other much wait for each other."""
+    """A client with a full window still answers.
+
+    Otherwise two clients that send each other many requests would wait for each other.
+    """
     alice, bob = fresh_twins(2)
     async with tcp_proxy(("127.0.0.1", relay.port)) as proxy:
         url = f"ws://127.0.0.1:{proxy.port}"

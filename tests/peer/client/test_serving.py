@@ -1,4 +1,4 @@
-"""How many requests a client takes before it reads nothing more."""
+"""The number of requests that a client accepts before it stops reading."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LARGE = 16 << 20
 
 
 async def respond(request: Request, outcome: Response | CommandError) -> None:
-    """The answers are not looked at."""
+    """Discard the answers."""
 
 
 @pytest.mark.parametrize("part", ["payload", "tags", "schema", "command"])
@@ -36,7 +36,7 @@ async def test_what_is_beside_the_payload_counts(part: str) -> None:
     while not service.full and taken < 2 * MAX_REQUEST_BYTES // LARGE:
         assert service.take(large)
         taken += 1
-        text.encode()  # as who shows it does: from now on the text takes more
+        text.encode()  # as displaying it does: the text takes more memory from now on
     if part == "command":
         assert not service.full, "they are small"
     else:

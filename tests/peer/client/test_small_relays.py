@@ -1,4 +1,4 @@
-"""Relays that take smaller messages than a client sends: it is told at once, others go on."""
+"""Relays that accept smaller messages than a client sends: its call fails, others continue."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_what_is_too_large_for_the_relay_fails_at_once(
             assert isinstance(told.value, RelayError)
             assert LIMIT_BYTES < told.value.size_bytes == told.value.limit_bytes + 1
             assert (await client.call(bob.id, "size", b"small")).json() == 5
-            # Now it is known, and costs no session.
+            # The limit is known now, and a large message ends no session.
             sessions = client._open.links.links[0].sessions
             with pytest.raises(TooLargeError):
                 await client.notify(bob.id, "size", LARGE)
@@ -71,7 +71,7 @@ async def test_flush_tells_of_what_nobody_waits_for(
         await client.notify(bob.id, "size", LARGE)
         with pytest.raises(TooLargeError):
             await client.flush()
-        await client.flush()  # of what came since
+        await client.flush()  # of messages that came since
 
 
 async def test_rmb_call_does_not_say_that_the_relay_has_it(
@@ -95,7 +95,7 @@ async def test_an_answer_that_is_too_large_for_the_relay_is_an_error(
         make_client(bob, sid=None, handlers={"large": lambda request: LARGE}, **where),
         make_client(alice, **where) as client,
     ):
-        for _ in "12":  # the second one is known to be
+        for _ in "12":  # the second one is known to be too large
             with pytest.raises(RemoteError, match=r"message of \d+ bytes") as told:
                 await client.call(bob.id, "large")
             assert told.value.code == 500

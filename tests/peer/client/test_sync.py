@@ -1,4 +1,4 @@
-"""The blocking client: threads, forks, Django and Celery."""
+"""The blocking client with threads, forks, Django and Celery."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def make(relay: RelayProcess, twins_file: Path, twin: Twin, **options: object) -
 
 
 def blocking_add(request: Request) -> int:
-    time.sleep(0.001)  # in a thread: nobody else waits
+    time.sleep(0.001)  # in a thread: nothing else waits
     return sum(request.json())
 
 
@@ -62,7 +62,7 @@ def test_calls_notices_and_handlers(relay: RelayProcess, twins_file: Path) -> No
 
 
 def test_a_handler_that_is_interrupted_ends_nothing(relay: RelayProcess, twins_file: Path) -> None:
-    """It is none of Ctrl-C: that comes to the main thread only."""
+    """A `KeyboardInterrupt` from a handler ends nothing: Ctrl-C reaches the main thread only."""
     alice, bob = fresh_twins(2)
 
     def handler(request: Request) -> None:
@@ -327,7 +327,7 @@ def test_in_celery_tasks(
 
 
 def run_python(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run a program of its own to its end."""
+    """Run a Python program in a process of its own and wait for it."""
     return subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""The blocking client when it is interrupted, closed, or waited for by many."""
+"""The blocking client when it is interrupted, closed, or awaited by many threads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AWAY = "ws://127.0.0.1:1"
 
 
 class SlowTwins(Twins):
-    """Says who the own twin is when it is told to."""
+    """Answers the look-up of the own twin only when the test allows it."""
 
     def __init__(self, *twins: Twin) -> None:
         super().__init__(*twins)
@@ -46,7 +46,7 @@ def threads_of_clients() -> list[threading.Thread]:
 
 
 class SoftLimitError(Exception):
-    """As that of Celery."""
+    """Stands in for the soft time limit error of Celery."""
 
 
 @contextmanager

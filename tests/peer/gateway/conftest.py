@@ -18,7 +18,7 @@ StartGateway = Callable[..., GatewayProcess]
 
 @pytest.fixture(scope="package")
 def data_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A relay's data folder that knows all test twins."""
+    """Return a relay's data folder that contains all test twins."""
     return make_data_folder(tmp_path_factory.mktemp("gateway-data"))
 
 
@@ -26,7 +26,7 @@ def data_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def relay(
     tmp_path_factory: pytest.TempPathFactory, data_template: Path, valkey_server: RedisServer
 ) -> Iterator[RelayProcess]:
-    """A relay nobody stops, with a Redis nobody empties."""
+    """Start a relay that no test stops, with a Redis that no test empties."""
     folder = tmp_path_factory.mktemp("gateway-relay")
     redis = start_valkey(folder)
     process = RelayProcess(folder / "relay", data_template, redis, operator_site=True)
@@ -39,7 +39,7 @@ def relay(
 
 @pytest.fixture(scope="package")
 def twins_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All test twins, as gateways read them."""
+    """Write all test twins to a file in the form that gateways read."""
     path = tmp_path_factory.mktemp("twins") / "twins.csv"
     path.write_text(twins_csv(TWINS.values()))
     return path
@@ -47,7 +47,7 @@ def twins_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def redises(tmp_path: Path) -> Iterator[Callable[[], RedisServer]]:
-    """Starts Redis servers for one test."""
+    """Start Redis servers for one test."""
     started: list[RedisServer] = []
 
     def start() -> RedisServer:
@@ -65,7 +65,7 @@ def redises(tmp_path: Path) -> Iterator[Callable[[], RedisServer]]:
 def start_gateway(
     tmp_path: Path, relay: RelayProcess, twins_file: Path, redises: Callable[[], RedisServer]
 ) -> Iterator[StartGateway]:
-    """Starts gateways of fresh twins at the relay."""
+    """Start gateways of fresh twins at the relay."""
     started: list[GatewayProcess] = []
 
     def start(

@@ -1,4 +1,4 @@
-"""The JSON of the queues: what programs write is read however they write it, or refused by name."""
+"""The JSON of the queues: gateways read any way of writing it, or refuse a field by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from peer.gateway import bodies, bounds
 from peer.gateway.bodies import BodyError, Failure
 from proto.rmb.address import Address
 
-# As published clients write them, with the fields in their order.
+# As published clients write them, with the fields in the same order.
 GO_REQUEST = (
     b'{"ver":1,"ref":"","cmd":"zos.system.version","exp":3600,"dat":"bnVsbA==","tag":"",'
     b'"dst":[29],"con":null,"ret":"d3c2c1c0-0000-4000-8000-000000000001","now":1795218235,'
@@ -54,7 +54,7 @@ def test_what_is_too_large_beside_its_payload_is_not_read() -> None:
 
 
 def request(**fields: Any) -> bytes:
-    """A request as a program would write it, with other fields."""
+    """Return a request as a program would write it, with some fields changed."""
     whole = {"cmd": "a.b", "dst": [7], "ret": "r", "dat": "", "exp": 5, "now": 9, **fields}
     return json.dumps(
         {name: value for name, value in whole.items() if value != "leave out"}
@@ -202,7 +202,7 @@ JSON = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])  # on a machine that does much else
+@settings(suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
 @given(
     st.dictionaries(st.sampled_from("ref cmd exp dat tag dst ret shm now err".split()), JSON),  # noqa: SIM905
 )

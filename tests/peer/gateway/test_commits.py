@@ -34,7 +34,7 @@ ENTRY = bytes(1024 * 1024)
 
 @pytest.fixture
 async def writing(valkey: RedisServer) -> AsyncIterator[Commits]:
-    """The writing half, connected."""
+    """Start the writing half of a gateway, connected to Redis."""
     found = Commits(valkey.url)
     found.start()
     await found.pipe.wait_usable()
@@ -43,7 +43,7 @@ async def writing(valkey: RedisServer) -> AsyncIterator[Commits]:
 
 
 async def test_entries_that_wait_for_redis_are_counted(valkey: RedisServer) -> None:
-    """Above the bound nothing more is taken from relays: it would be in memory only."""
+    """Above the bound nothing more is accepted from relays: it would be in memory only."""
     room = asyncio.Event()
     writing = Commits(valkey.url, room.set)  # not connected yet
     writes = QueueWrites(writing, Counter())
@@ -114,7 +114,7 @@ async def test_answers_that_nobody_takes_do_not_stay_for_ever(
 async def test_a_list_that_redis_refuses_for_good_costs_its_own_entries_only(
     tmp_path: Path, start: Callable[[Path], RedisServer], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By its user's rights, or since it is no list."""
+    """A list that Redis refuses, for permissions or its type, loses only its own entries."""
     redis = start(tmp_path)
     writing, counters = Commits(redis.url), Counter[str]()
     writes = QueueWrites(writing, counters)
@@ -141,7 +141,7 @@ async def test_a_list_that_redis_refuses_for_good_costs_its_own_entries_only(
 async def test_no_list_pays_for_what_redis_refuses_of_the_gateway_itself(
     valkey: RedisServer, writing: Commits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rights of its user are being changed."""
+    """While the permissions of the gateway's user change, no list loses entries."""
     monkeypatch.setattr(commits, "REFUSED_RETRY_S", 0.05)
     counters = Counter[str]()
     writes = QueueWrites(writing, counters)
@@ -161,7 +161,7 @@ async def test_no_list_pays_for_what_redis_refuses_of_the_gateway_itself(
 async def test_requests_that_nobody_takes_go_when_they_have_expired(
     tmp_path: Path, start: Callable[[Path], RedisServer]
 ) -> None:
-    """But no request goes before its own time, whichever process brought it."""
+    """Unserved requests are removed once expired, never earlier, whichever process wrote them."""
     redis = start(tmp_path)
     redis.run("HSET", "msgbus.hash", "field", "of somebody else")
     for life_s, least_s, most_s in ((600, 590, 600), (20, 590, 600), (10**9, 3500, 3600)):
@@ -182,7 +182,10 @@ async def test_requests_that_nobody_takes_go_when_they_have_expired(
 async def test_requests_give_way_when_redis_has_no_room(
     valkey: RedisServer, writing: Commits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Anybody can send them, and what is behind them would wait for as long as they do."""
+    """Requests are given up while Redis is out of memory.
+
+    Any twin can send them, and later writes would wait for as long as they do.
+    """
     monkeypatch.setattr(commits, "REFUSED_RETRY_S", 0.05)
     monkeypatch.setattr(commits, "ROOM_S", 0.2)
     writes, given_up = QueueWrites(writing, Counter()), list[Why]()
@@ -203,7 +206,10 @@ async def test_requests_give_way_when_redis_has_no_room(
 async def test_what_redis_refused_until_it_expired_is_left_out(
     valkey: RedisServer, writing: Commits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise one batch that is too large for ever keeps all others from being written."""
+    """A write that Redis refused until it expired is skipped.
+
+    Otherwise one batch that stays too large would block all others for ever.
+    """
     monkeypatch.setattr(commits, "REFUSED_RETRY_S", 0.05)
     valkey.run("CONFIG", "SET", "maxmemory", "1")
     try:
@@ -223,7 +229,7 @@ async def test_one_that_redis_has_no_room_for_holds_up_nothing_else(
     valkey: RedisServer, writing: Commits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commits, "REFUSED_RETRY_S", 0.01)
-    # A kernel that takes 12 MiB in one turn, as it may: Redis reads at the same time.
+    # A kernel that accepts 12 MiB in one turn, which is possible as Redis reads at the same time.
     monkeypatch.setattr(RedisPipe, "flushed", True)
     until, done = time.time() + 60, asyncio.Event()
 
@@ -254,7 +260,7 @@ async def test_one_that_redis_has_no_room_for_holds_up_nothing_else(
 async def test_what_was_written_is_on_record_although_redis_has_no_room(
     tmp_path: Path, start: Callable[[Path], RedisServer]
 ) -> None:
-    """Of the first batch that is refused: those after it wait until Redis takes it."""
+    """A full Redis still records the first batch that it refuses; those after it wait."""
     redis = start(tmp_path)
     writing = Commits(redis.url)
     writing.start()
@@ -303,7 +309,10 @@ async def test_a_redis_that_never_answers_is_left_and_nothing_is_written_twice(
     start: Callable[[Path], RedisServer],
     lost: Direction,
 ) -> None:
-    """What was written on the connection that is given up may be carried out much later."""
+    """A Redis that never answers is disconnected, and nothing is written twice.
+
+    Data written on the abandoned connection may be executed much later.
+    """
     monkeypatch.setattr(commits, "ANSWER_S", 0.5)
     redis = start(tmp_path)
     async with tcp_proxy(("127.0.0.1", redis.port)) as proxy:
@@ -326,7 +335,10 @@ async def test_a_redis_that_never_answers_is_left_and_nothing_is_written_twice(
 
 
 async def test_who_is_fenced_off_goes_on(valkey: RedisServer, writing: Commits) -> None:
-    """A second gateway at the same lists is a mistake, but none that costs an entry."""
+    """A gateway that is fenced off recovers.
+
+    A second gateway on the same lists is a mistake, but loses no entry.
+    """
     other = Commits(valkey.url)
     other.start()
     await other.pipe.wait_usable()
@@ -341,7 +353,10 @@ async def test_who_is_fenced_off_goes_on(valkey: RedisServer, writing: Commits) 
 async def test_a_delivered_request_is_in_redis_when_its_module_goes_on(
     valkey: RedisServer, writing: Commits
 ) -> None:
-    """Only then may an upload be taken down as announced: a kill comes at any moment."""
+    """A delivered request is in Redis before its module continues.
+
+    Only then may an upload be recorded as announced: a kill may come at any moment.
+    """
     context = module_context(writing)
     valkey.run("CLIENT", "PAUSE", 60_000, "WRITE")
     delivered = asyncio.create_task(context.deliver(a_request("reports.new")))
@@ -359,7 +374,10 @@ async def test_a_delivered_request_is_in_redis_when_its_module_goes_on(
 async def test_no_module_delivers_into_the_keys_of_the_gateway(
     valkey: RedisServer, writing: Commits, name: str
 ) -> None:
-    """What another twin names for the arrival of its upload comes here."""
+    """No module delivers into the gateway's own keys.
+
+    The command comes from another twin, which names it for the arrival of its upload.
+    """
     valkey.run("HSET", "msgbus.processing", "field", "value")
     with pytest.raises(ValueError, match="no service"):
         await module_context(writing).deliver(a_request(name))
@@ -372,7 +390,7 @@ async def test_no_module_delivers_into_the_keys_of_the_gateway(
 
 
 def module_context(writing: Commits) -> ModuleContext:
-    """Of a module that calls nobody."""
+    """Return the context of a module that makes no calls."""
     store = ModuleStore(writing, "test")
     calls = Calls(None, None, None)  # type: ignore[arg-type]
     return ModuleContext(1, store, calls, QueueWrites(writing, Counter()), lambda request: False)
@@ -386,7 +404,7 @@ def a_request(name: str) -> Request:
 async def test_dead_letters_of_a_redis_that_does_not_answer(
     valkey: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever looks at them is told, and does not wait for ever."""
+    """Reading dead letters from a Redis that does not answer fails, and does not wait for ever."""
     monkeypatch.setattr(dead_letters, "TIMEOUT_S", 0.3)
     valkey.pause()
     try:

@@ -1,4 +1,4 @@
-"""What becomes of the requests that modules work on, or get, while the gateway ends."""
+"""Requests that modules work on, or receive, while the gateway stops."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OWN, OTHER = identities.twin(1), identities.twin(2)
 
 
 class Counting(Module):
-    """Answers `count.*`, and notes what happens in which order."""
+    """A module that answers `count.*`, and records what happens in which order."""
 
     def __init__(self) -> None:
         super().__init__("count", unknown=self.count)
@@ -58,7 +58,7 @@ class Counting(Module):
 
 
 class World:
-    """A gateway with one module; no relay takes what it sends."""
+    """A gateway with one module; no relay accepts what it sends."""
 
     def __init__(self, redis: RedisServer) -> None:
         self.redis = redis
@@ -82,17 +82,17 @@ class World:
         self.task = asyncio.create_task(self.gateway.run(self.stop))
 
     def ask(self, uid: str, command: str = "count.it") -> None:
-        """A relay brings a request."""
+        """Bring a request to the gateway, as a relay does."""
         own, now = known(OWN)._replace(pk=None), int(time.time())
         self.gateway._received(self.sealer.request(uid, (OWN.id, None), command, b"", own, now, 60))
 
     def answers(self) -> dict[str, str]:
-        """What was sent, by uid: the text of an error, or nothing."""
+        """Return what was sent, by uid: the text of an error, or an empty string."""
         sent = [each.data for each in self.gateway._unconfirmed._messages.values()]
         return {each.uid: each.error.message for each in map(pb.Envelope.FromString, sent)}
 
     async def ends(self) -> None:
-        """Have it end, and wait for that."""
+        """Stop the gateway and wait for its end."""
         self.stop.set()
         self.module.stop.set()
         await asyncio.wait_for(self.task, 20)
@@ -110,7 +110,7 @@ async def world(valkey: RedisServer) -> AsyncIterator[World]:
 async def test_a_handler_at_work_ends_before_its_module_does(world: World) -> None:
     world.ask("1")
     await eventually(lambda: world.module.notes)
-    world.ask("2")  # nobody has looked at it
+    world.ask("2")  # it has not been opened yet
     world.stop.set()
     await eventually(lambda: len(world.module.notes) == 2)
     world.module.go_on.set()
@@ -133,7 +133,7 @@ async def test_who_asked_for_more_than_there_is_time_for_is_told(
 async def test_who_asks_when_the_time_of_the_handlers_is_over_is_told(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its handler has not had its first step."""
+    """A request whose handler has not started when the handlers' time is over gets an error."""
     handlers = world.gateway._handlers
     aclose = handlers.aclose
 
@@ -171,14 +171,17 @@ async def test_a_request_whose_sender_is_looked_up_is_carried_out(world: World) 
     world.ask("1")
     await eventually(lambda: world.gateway._incoming.waiting)
     world.stop.set()
-    await asyncio.sleep(0)  # it has begun to end
+    await asyncio.sleep(0)  # stopping has begun
     world.twins.answering.set()
     await world.ends()
     assert world.module.notes == ["begins 1", "ends 1", "stops"]
 
 
 async def test_nothing_begins_at_a_module_that_stops(world: World) -> None:
-    """A service gets its requests all the same: they are in Redis for it."""
+    """No handler starts at a module that stops.
+
+    A service still gets its requests: they wait for it in Redis.
+    """
     module, counters = world.module, world.gateway.counters
     module.stop.clear()
     world.stop.set()

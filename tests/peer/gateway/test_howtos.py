@@ -1,4 +1,4 @@
-"""The examples of the how-tos about modules and uploads, run as they stand there."""
+"""The examples of the how-tos about modules and uploads, run unchanged."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from tests.support.world import fresh_twins
 
 HOWTO = Path(__file__).parents[3] / "docs" / "howto"
 OTHER = "102"
-"""The twin that the pages ask; it has another number here."""
+"""Number of the twin that the pages call; it has another number here."""
 
 
 class Page:
-    """One page, whose files are in a folder and whose commands can be run there."""
+    """A page, with its files in a folder where its commands can be run."""
 
     def __init__(
         self, name: str, folder: Path, relay: RelayProcess, twins: Path, asker: Twin, asked: Twin
@@ -49,17 +49,17 @@ class Page:
                 (folder / found[1]).write_text(code + "\n")
 
     def variables(self, twin: Twin) -> dict[str, str]:
-        """Who and where, for a program of a twin."""
+        """Return the environment of a twin's program: its secret, the relay and the twins."""
         secret = f"0x{twin.mini_secret.hex()}"
         return {**environment(), **self._places, "RMB_SECRET": secret}
 
     def commands(self, start: str) -> list[list[str]]:
-        """The command lines that begin with something, without comments."""
+        """Return the command lines that begin with `start`, without comments."""
         lines = re.findall(rf"^    ({re.escape(start)}.*)$", self.text, re.MULTILINE)
         return [shlex.split(line) for line in lines]
 
     async def rmb(self, arguments: list[str]) -> str:
-        """Runs one of the `rmb` lines as the asker; returns what it wrote."""
+        """Run one of the `rmb` lines as the asking twin and return its output."""
         done = await asyncio.to_thread(
             run_program, CLI, self.folder, *arguments, more=self.variables(self.asker)
         )
@@ -67,7 +67,7 @@ class Page:
         return done.stdout.decode().strip()
 
     def start(self, module: str, *arguments: str) -> Program:
-        """Starts a program as the twin that is asked, with the page's files importable."""
+        """Start a program as the twin that is called, with the page's files importable."""
         more = self.variables(self.asked)
         more["PYTHONPATH"] += f":{self.folder}"
         return Program(module, self.folder, *arguments, more=more)
@@ -142,7 +142,7 @@ async def test_uploads(page: Callable[[str], Page], redises: Callable[[], RedisS
         folder = uploads.folder / "uploads" / str(uploads.asker.id)
         assert {path.name for path in folder.iterdir()} == {"report.pdf", "july.pdf", "python.pdf"}
         assert {path.read_bytes() for path in folder.iterdir()} == {report.read_bytes()}
-        # The command that the second line names.
+        # The command that the second line of the page names.
         await eventually(lambda: redis.run("LLEN", "msgbus.reports.new"))
         entry = json.loads(redis.run("RPOP", "msgbus.reports.new"))
         call = json.loads(base64.b64decode(entry["dat"]))
@@ -155,7 +155,7 @@ async def test_uploads(page: Callable[[str], Page], redises: Callable[[], RedisS
 async def test_a_program_uploads(
     page: Callable[[str], Page], redises: Callable[[], RedisServer], tmp_path: Path
 ) -> None:
-    """With the JSON of the page, but for the path."""
+    """A program uploads a file with the JSON of the page, except for the path."""
     uploads, redis = page("upload.md"), redises()
     pushed = re.search(r"LPUSH msgbus.system.local '(\{.*?\})'", uploads.text, re.DOTALL)
     assert pushed
@@ -192,13 +192,13 @@ async def test_a_program_uploads(
 
 
 def places(page: Page) -> list[str]:
-    """Options that say where the relay and the twins are."""
+    """Return the options for the relay and the twins."""
     variables = page.variables(page.asked)
     return ["--relay", variables["RMB_RELAY"], "--twins", variables["RMB_TWINS"]]
 
 
 def fields_of_arrival(text: str) -> list[str]:
-    """The names of the fields that the page shows for a file that has arrived."""
+    """Return the names of the fields that the page shows for a file that has arrived."""
     shown = re.search(r"^    (\{\"id\": .*?\})$", text, re.MULTILINE | re.DOTALL)
     assert shown
     return re.findall(r"\"(\w+)\": ", shown[1])

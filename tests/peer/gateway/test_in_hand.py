@@ -1,4 +1,4 @@
-"""What is taken from the system lists: no more than can be sent, once each, whatever is in it."""
+"""Entries taken from the system lists: as many as can be sent, once each, whatever they contain."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OWN, OTHER = identities.twin(1), identities.twin(2)
 
 
 class Unspeakable(Exception):
-    """Says nothing of itself."""
+    """An exception whose text cannot be read."""
 
     def __str__(self) -> str:
         raise RuntimeError("no")
@@ -52,7 +52,7 @@ ODD: dict[str, BaseException | Response] = {
 
 
 def odd(request: Request) -> Any:
-    """Ends in the way its command names."""
+    """Return or raise what the command's name selects."""
     found = ODD[request.command.removeprefix("plain.")]
     if isinstance(found, BaseException):
         raise found
@@ -60,7 +60,7 @@ def odd(request: Request) -> Any:
 
 
 def plain_module() -> Module:
-    """Handlers that are plain functions."""
+    """Return a module whose handlers are plain functions."""
 
     def fail(request: Request) -> Any:
         raise CommandError(400, "no")
@@ -75,7 +75,7 @@ def plain_module() -> Module:
 
 
 class Stopping(Module):
-    """Fails when it is stopped, on demand."""
+    """A module that fails, on demand, when it is stopped."""
 
     stopped = False
     fails = False
@@ -87,7 +87,7 @@ class Stopping(Module):
 
 
 class Running:
-    """A gateway in this process, whose relay is not there."""
+    """A gateway in this process, whose relay does not exist."""
 
     def __init__(self, redis: RedisServer) -> None:
         self.redis = redis
@@ -111,7 +111,7 @@ class Running:
         self.task: asyncio.Task[None] | None = None
 
     def holding(self) -> Module:
-        """Commands that take until a test says so."""
+        """Return a module with commands that wait until a test releases them."""
         module = Module("hold")
 
         async def hold(request: object) -> bytes:
@@ -154,7 +154,7 @@ async def running(valkey: RedisServer) -> AsyncIterator[Running]:
 
 
 async def test_no_more_is_taken_than_can_be_in_hand(running: Running) -> None:
-    """The relays are away: what programs write stays in Redis, not in memory."""
+    """While the relays are unavailable, what programs write stays in Redis, not in memory."""
     running.cache.put(known(OTHER))
     await running.start()
     running.ask(2 * MAX_IN_HAND)
@@ -199,7 +199,7 @@ async def test_modules_refuse_more_bytes_than_they_can_have(
 async def test_modules_refuse_more_text_than_they_can_have(
     running: Running, monkeypatch: pytest.MonkeyPatch, field: str
 ) -> None:
-    """Another twin may make it as large as a payload."""
+    """Modules refuse more text than their bound; another twin may make it as large as a payload."""
     monkeypatch.setattr(handlers, "MAX_HANDLERS_BYTES", 3 * MB)
     running.cache.put(known(OTHER))
     await running.start()
@@ -228,7 +228,7 @@ def test_what_a_request_takes_in_memory() -> None:
 
 
 async def test_a_sweep_leaves_a_read_under_way_alone(running: Running) -> None:
-    """Its reply may come late; whoever takes it up meanwhile sends it twice."""
+    """A sweep skips a read in progress, whose entry would be sent twice if its reply is late."""
     running.cache.put(known(OTHER))
     await running.start()
     (local, _) = running.gateway._queues
@@ -274,7 +274,10 @@ async def test_a_sweep_that_redis_refuses_is_made_later(
 
 
 async def test_errors_for_others_are_bounded(running: Running) -> None:
-    """Anybody can send what does not open, and no relay takes the answers."""
+    """Errors for other twins are bounded.
+
+    Any client can send messages that cannot be opened, and no relay accepts the answers.
+    """
     running.twins.answering.set()
     running.cache.put(known(OTHER))
     await running.start()
@@ -291,7 +294,10 @@ async def test_errors_for_others_are_bounded(running: Running) -> None:
 
 
 async def test_every_request_of_a_burst_to_a_module_is_answered(running: Running) -> None:
-    """The pongs that would make room for its answers come behind it."""
+    """Every request of a burst to a module is answered.
+
+    The pongs that would free space for its answers come after the burst.
+    """
     running.cache.put(known(OTHER))
     await running.start()
     gateway, sealer = running.gateway, Sealer((OTHER.id, None), OTHER.signing_key, None, os.urandom)
@@ -317,7 +323,7 @@ async def test_answers_of_modules_wait_for_room(
     for number in range(3):
         uid, plain = str(number), known(OWN)._replace(pk=None)
         gateway._received(sealer.request(uid, (OWN.id, None), "calc.double", b"1", plain, now, 60))
-    await eventually(lambda: gateway.counters["dropped:errors"] == 1)  # has nobody to answer it
+    await eventually(lambda: gateway.counters["dropped:errors"] == 1)  # one stays unanswered
     await eventually(lambda: running.calls == 2)
     await asyncio.sleep(0)
     assert gateway.gauges()["unconfirmed"] == WINDOW_MESSAGES
@@ -328,7 +334,7 @@ async def test_answers_of_modules_wait_for_room(
 
 
 async def test_a_plain_function_may_be_a_handler(running: Running) -> None:
-    """What it raises is its answer, and the message behind it is taken."""
+    """A plain function may be a handler; what it raises is its answer, and reading continues."""
     running.cache.put(known(OTHER))
     await running.start()
     gateway, sealer = running.gateway, Sealer((OTHER.id, None), OTHER.signing_key, None, os.urandom)
@@ -388,7 +394,10 @@ async def test_receivers_that_are_named_twice_are_kept_twice(running: Running) -
 
 
 async def test_a_large_request_to_many_twins_is_written_in_portions(running: Running) -> None:
-    """All of it at once may be more than Redis ever takes, and nothing else would be written."""
+    """A large request to many twins is written in portions.
+
+    All of it at once may be more than Redis accepts, and would block every other write.
+    """
     receivers = [identities.twin(number) for number in range(2, 34)]
     for each in receivers:
         running.cache.put(known(each))
@@ -412,7 +421,7 @@ async def test_a_large_request_to_many_twins_is_written_in_portions(running: Run
 
 
 async def test_a_request_without_a_time_lives_from_when_it_was_taken(running: Running) -> None:
-    """And not anew with each start."""
+    """A request without a time lives from when it was read; a restart does not renew its life."""
     body = request_body("out.age", [OTHER.id], "ret", exp=5, now=0)
     for age_s in (queues.MAX_FIELD_AGE_S + 10, 1):
         field = f"{time.time_ns() // 1000 - age_s * 1_000_000:016x}-{age_s}"
@@ -427,7 +436,7 @@ async def test_a_request_without_a_time_lives_from_when_it_was_taken(running: Ru
 async def test_a_request_that_expires_while_its_twin_is_looked_up(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The node that is asked answers, but late."""
+    """A request that expires during a late look-up of its twin gets an error."""
     await running.start()
     running.ask(exp=5)
     await eventually(lambda: OTHER.id in running.cache._asking)
@@ -467,7 +476,10 @@ async def test_a_module_that_fails_does_not_keep_the_others_from_their_end(
 
 
 async def test_a_gateway_that_is_still_beginning_ends_in_order(running: Running) -> None:
-    """More was left than can be under way, and its relay is not there."""
+    """A gateway that is still starting stops cleanly.
+
+    More was left to send than its window holds, and its relay is unavailable.
+    """
     running.cache.put(known(OTHER))
     body = queues.REQUEST + json.dumps(request_body("out.age", [OTHER.id], "ret")).encode()
     fields = queues.Fields()

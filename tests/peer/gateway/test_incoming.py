@@ -65,13 +65,13 @@ class World:
         )
 
     def sent(self, data: bytes, deadline: int) -> None:
-        """What nobody here looks at."""
+        """Ignore the message."""
 
     def flood(self, flooded: bool) -> None:
         self.flooded = flooded
 
     def served(self) -> list[bytes]:
-        """Payloads in the order of the requests."""
+        """Return the payloads in the order of the requests."""
         found = self.redis.run("LRANGE", "msgbus.out.age", 0, -1)
         return [json.loads(each)["dat"] for each in reversed(found)]
 
@@ -86,7 +86,10 @@ async def world(valkey: RedisServer) -> AsyncIterator[World]:
 
 
 async def test_what_waits_for_a_twin_is_not_lost(world: World) -> None:
-    """A gateway that was away: the relay has thousands of messages of a twin not looked up yet."""
+    """Thousands of messages of a twin that is not looked up yet wait, and none is lost.
+
+    A gateway that was disconnected gets so many from the relay.
+    """
     world.commits.start()
     count = MAX_MESSAGES + 2500
     sealer = Sealer(Address(OTHER.id), OTHER.signing_key, OTHER.encryption_key, os.urandom)
@@ -105,7 +108,7 @@ async def test_what_waits_for_a_twin_is_not_lost(world: World) -> None:
 
 
 async def test_a_stop_waits_for_look_ups(world: World) -> None:
-    """No relay has these messages still."""
+    """Stopping waits for look-ups, because no relay has these messages any more."""
     world.commits.start()
     for each in requests(OTHER, OWN, 100):
         world.incoming.receive(each)
@@ -180,7 +183,10 @@ async def test_unknown_senders_hold_nobody_up_while_twins_are_away(world: World)
 async def test_an_answer_is_kept_while_redis_does_not_tell_who_asked(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The request was sent by a former process; only Redis knows whose it was."""
+    """An answer is kept while Redis does not answer which program made the request.
+
+    A former process sent the request; only Redis has the data.
+    """
     world.commits.start()
     await world.commits.pipe.wait_usable()
     world.twins.put(known(OTHER))
@@ -198,7 +204,7 @@ async def test_an_answer_is_kept_while_redis_does_not_tell_who_asked(
 
 
 async def test_what_has_come_is_written_at_the_end(world: World) -> None:
-    """The relay has let go of it."""
+    """Messages that arrived are written at the end, because the relay has removed them."""
     world.commits.start()
     await world.commits.pipe.wait_usable()
     world.twins.put(known(OTHER))
@@ -212,7 +218,7 @@ async def test_what_has_come_is_written_at_the_end(world: World) -> None:
 async def test_who_asks_is_told_when_redis_does_not_take_the_request(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There is no room, or its list is none."""
+    """A sender gets an error when Redis is out of memory or the key of the queue is not a list."""
     monkeypatch.setattr(commits, "REFUSED_RETRY_S", 0.05)
     monkeypatch.setattr(commits, "ROOM_S", 0.2)
     world.commits.start()
@@ -235,7 +241,7 @@ async def test_who_asks_is_told_when_redis_does_not_take_the_request(
 
 
 async def test_what_its_signature_fits_as_well_is_a_repeat(world: World) -> None:
-    """Its uid ends a byte earlier, and its tags begin there."""
+    """A message with the same signature is a repeat, even with one byte moved from uid to tags."""
     world.commits.start()
     world.twins.put(known(OTHER))
     sealer = Sealer(Address(OTHER.id), OTHER.signing_key, OTHER.encryption_key, os.urandom)
@@ -254,7 +260,10 @@ async def test_what_its_signature_fits_as_well_is_a_repeat(world: World) -> None
 async def test_what_is_for_another_session_is_dropped(
     world: World, destination: tuple[int, str | None]
 ) -> None:
-    """A relay has brought it to the wrong place; its own session may answer it as well."""
+    """A message for another session, misrouted by a relay, is dropped.
+
+    The session that it is meant for may answer it as well.
+    """
     world.twins.put(known(OTHER))
     sealer = Sealer(Address(OTHER.id), OTHER.signing_key, OTHER.encryption_key, os.urandom)
     data = sealer.request("a", destination, "out.age", b"", known(OWN), int(time.time()), 60)

@@ -1,4 +1,4 @@
-"""Gateways that are killed at every step: what a system list gave them arrives, and once."""
+"""Gateways killed at every step: what they took from a system list arrives, exactly once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SENDING = [
     "peer.gateway.outgoing:Outgoing.settled",
 ]
 AT_ONCE = ["peer.unconfirmed:Unconfirmed.pong", "peer.gateway.outgoing:Outgoing._remove"]
-"""One pong settles all messages, and they are removed in one step."""
+"""Steps that run once: one pong settles all messages, and they are removed in one step."""
 NUMBERED = [*(f"{step}:{when}:2" for step in SENDING for when in ("before", "after"))]
 NUMBERED += [f"{step}:{when}:1" for step in AT_ONCE for when in ("before", "after")]
 
@@ -39,7 +39,7 @@ def entries(redis: RedisServer, queue: str) -> list[bytes]:
 
 
 async def until_settled(gateway: GatewayProcess) -> None:
-    """Nothing is in hand any more."""
+    """Wait until no request is in progress."""
     await eventually(lambda: not gateway.redis.run("EXISTS", "msgbus.processing"))
 
 
@@ -112,7 +112,7 @@ PARTS = [
     "peer.unconfirmed:Unconfirmed.send:before:60",
     "peer.unconfirmed:Unconfirmed.send:before:110",
 ]
-"""Where a request is in two parts: to twins that were looked up first, and to the others."""
+"""Steps at which a request is in two parts: to twins looked up first, and to the others."""
 
 
 ABSENT = AWAY[: LOOK_UPS + 20]
@@ -122,7 +122,10 @@ ABSENT = AWAY[: LOOK_UPS + 20]
 async def test_no_part_of_a_request_to_many_is_lost_or_made_twice(
     start_gateway: StartGateway, relay: RelayProcess, fault: str
 ) -> None:
-    """All but two receivers are away: the relay's Redis has what was sent to them."""
+    """No part of a request to many twins is lost or made twice.
+
+    All but two receivers are absent: the relay's Redis has the messages for them.
+    """
     first, second = fresh_twins(2)
     here = start_gateway(fault)
     there = [start_gateway(twin=each) for each in (first, second)]
@@ -136,13 +139,13 @@ async def test_no_part_of_a_request_to_many_is_lost_or_made_twice(
     taken = [entries(each.redis, "msgbus.kill.test") for each in there]
     assert [len(each) for each in taken] == [1, 1]
     (uid,) = {json.loads(entry)["ref"] for each in taken for entry in each}
-    # The same bytes may be there twice: their receiver knows them by the signature.
+    # The same bytes may be there twice: their receiver recognises them by the signature.
     made = [len(waiting(relay, twin, uid)) for twin in ABSENT]
     assert made == [1] * len(ABSENT)
 
 
 def waiting(relay: RelayProcess, twin: int, uid: str) -> set[bytes]:
-    """The messages of one request that wait for a twin at the relay."""
+    """Return the messages of one request that wait for a twin at the relay."""
     found: list[tuple[bytes, dict[bytes, bytes]]] = relay.redis.run(
         "XRANGE", f"stream:{twin}", "-", "+"
     )
@@ -177,7 +180,7 @@ async def test_what_expired_meanwhile_is_answered(start_gateway: StartGateway, s
     ret = program.ask("kill.test", [there.twin], ref="late", exp=6)
     await here.died()
     assert here.redis.run("HLEN", "msgbus.processing") == 1
-    # Its second life begins when the request is over.
+    # The gateway starts again after the request has expired.
     await eventually(lambda: time.time() > began_s + 7)
     here.start()
     answer = await program.answer(ret)

@@ -1,6 +1,6 @@
-"""A gateway that is killed with much in hand: what its lists gave it arrives, and once.
+"""A gateway killed with many entries in progress: what its lists gave it arrives, exactly once.
 
-`test_kills` kills at every step, for which it changes methods; compiled ones cannot be changed.
+`test_kills` kills at every step by changing methods; compiled ones cannot be changed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.support.waiting import eventually
 
 MESSAGES = 500
 KILLS = (10, 150, 300)
-"""How many requests have arrived then; all others are somewhere on their way."""
+"""Numbers of arrived requests at which the gateway is killed; all others are in progress."""
 
 
 async def test_a_sender_that_is_killed_again_and_again(start_gateway: StartGateway) -> None:

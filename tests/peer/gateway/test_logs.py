@@ -1,4 +1,4 @@
-"""Log lines: text and JSON, from a process of their own."""
+"""Log lines, in text and JSON, from a separate process."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from tests.support.world import UNKNOWN_TWIN, fresh_twins
 
 
 class Database:
-    """One database of a server, as `tests.support.gateway_process` uses a server."""
+    """One database of a server, used as `tests.support.gateway_process` uses a server."""
 
     def __init__(self, server: RedisServer, number: int) -> None:
         self._server = server
@@ -41,7 +41,7 @@ class Database:
 
 
 class ManyFile:
-    """A file of twins, each with a database; programs use them."""
+    """A file of twins, each with a database that programs use."""
 
     def __init__(self, folder: Path, relay: RelayProcess, twins: Path, server: RedisServer) -> None:
         self.path = folder / "twins.toml"
@@ -52,7 +52,7 @@ class ManyFile:
         )
 
     def write(self, *twins: Twin, more: str = "") -> None:
-        """Write an entry for each; the database is that of its number in the file."""
+        """Write an entry for each twin; its database has the twin's position in the file."""
         text = self._top
         for number, who in enumerate(twins, 1):
             secret = write_secret(self._folder, who).name
@@ -61,7 +61,7 @@ class ManyFile:
         self.path.write_text(text + more)
 
     def database(self, number: int) -> RedisServer:
-        """That of the twin with a number in the file."""
+        """Return the database of the twin at a position in the file."""
         return cast(RedisServer, Database(self._server, number))
 
 
@@ -74,7 +74,7 @@ def file(
 
 @pytest.fixture
 def start_many(tmp_path: Path) -> Iterator[Callable[..., Program]]:
-    """Starts `rmb-peer --many`."""
+    """Start `rmb-peer --many`."""
     started: list[Program] = []
 
     def start(path: Path, *arguments: str) -> Program:
@@ -90,7 +90,7 @@ def start_many(tmp_path: Path) -> Iterator[Callable[..., Program]]:
 async def test_three_twins_of_one_redis(
     file: ManyFile, relay: RelayProcess, start_many: Callable[..., Program]
 ) -> None:
-    """A twin that cannot begin harms no other, and what SIGHUP reads again is served."""
+    """A twin that cannot start does not affect others, and twins that SIGHUP reads are served."""
     twins = fresh_twins(3)
     await asyncio.to_thread(file.write, *twins[:2], UNKNOWN_TWIN)
     address = f"127.0.0.1:{free_port()}"

@@ -1,4 +1,4 @@
-"""The file of `rmb-peer --many`: what it takes, and how it refuses."""
+"""The file of `rmb-peer --many`: what it accepts, and its errors."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_what_is_counted_is_what_is_shown() -> None:
 
 
 def test_every_counter_begins_at_0() -> None:
-    """One that is not there until something happens hides its first rise."""
+    """Every counter starts at 0: one that appears only with its first event hides that increase."""
     source = "".join(path.read_text() for path in Path(app.__file__).parent.glob("*.py"))
     counted = set(re.findall(r'counters\["([^"]+)"\] \+= ', source))
     assert len(counted) > 10

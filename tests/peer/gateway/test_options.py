@@ -1,4 +1,4 @@
-"""The command line of `rmb-peer`: what it takes, and how it refuses."""
+"""The command line of `rmb-peer`: what it accepts, and its errors."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_secret_need_not_stand_in_the_process_list(
     in_file = parse([]).identity
     assert named and in_variable and in_file
     assert {each.account for each in (named, in_variable, in_file)} == {twin(7).account}
-    # What is on the command line comes first.
+    # The command line takes precedence.
     assert (identity := parse(["-m", WORDS]).identity) and identity.pk.hex() == WORDS_PK
 
 

@@ -1,4 +1,4 @@
-"""Relays and Redis that go away: gateways wait, take the other relay, resume, and lose nothing."""
+"""Relays and Redis become unavailable: gateways wait, switch relays, resume, and lose nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def served(redis: RedisServer) -> list[dict[str, object]]:
 async def test_a_relay_that_is_killed_loses_nothing(
     start_gateway: StartGateway, relay: RelayProcess, data_template: Path, tmp_path: Path
 ) -> None:
-    """The receiver is at both relays, which share a Redis; the sender changes over."""
+    """A killed relay loses nothing: the sender switches to the other relay of the same Redis."""
     redis = start_valkey(tmp_path, append_fsync="no")
     first = RelayProcess(tmp_path / "first", data_template, redis).start()
     second = RelayProcess(tmp_path / "second", data_template, redis).start()
@@ -136,12 +136,12 @@ SETTINGS: dict[str, tuple[tuple[str | int, ...], tuple[str | int, ...]]] = {
     ),
     "OOM": (("CONFIG", "SET", "maxmemory", 1), ("CONFIG", "SET", "maxmemory", 0)),
 }
-"""What makes a Redis refuse, and what ends it."""
+"""Commands that make a Redis refuse writes, and commands that end it."""
 
 
 @contextmanager
 def refusing(redis: RedisServer, why: str) -> Iterator[None]:
-    """A Redis that refuses everything with an error that begins so."""
+    """Make a Redis refuse everything with an error that begins with `why`."""
     if why != "BUSY":
         begin, end = SETTINGS[why]
         redis.run(*begin)
@@ -154,7 +154,7 @@ def refusing(redis: RedisServer, why: str) -> Iterator[None]:
         connection.send_command("EVAL", "while true do end", 0)
         yield
         redis.run("SCRIPT", "KILL")
-        # Redis answers the kill before the script ends, and others with BUSY until then.
+        # Redis answers the kill before the script ends, and other clients with BUSY until then.
         with pytest.raises(ResponseError, match="killed by user"):
             connection.read_response()
 
@@ -163,7 +163,7 @@ def refusing(redis: RedisServer, why: str) -> Iterator[None]:
 async def test_a_redis_that_refuses_for_a_while_is_as_one_that_is_away(
     start_gateway: StartGateway, why: str
 ) -> None:
-    """Neither what a relay brings nor what a service answers pays for it."""
+    """A Redis that refuses for a while loses no requests of relays and no answers of services."""
     here, there = start_gateway(), start_gateway()
     await here.connected()
     await there.connected()
@@ -186,7 +186,10 @@ async def test_a_redis_that_refuses_for_a_while_is_as_one_that_is_away(
 async def test_what_was_sent_while_redis_had_no_room_is_not_sent_anew(
     start_gateway: StartGateway,
 ) -> None:
-    """The gateway that is started next sends the same bytes, which are known as a repeat."""
+    """A message sent while Redis was full is not sent in a new form.
+
+    The next gateway process sends the same bytes, which are recognised as a repeat.
+    """
     here, there = start_gateway(), start_gateway()
     await here.connected()
     await there.connected()
@@ -194,7 +197,7 @@ async def test_what_was_sent_while_redis_had_no_room_is_not_sent_anew(
     request = request_body("out.age", [there.twin], "ret", b"once", exp=120)
     here.redis.run("LPUSH", "later", json.dumps(request))
     with refusing(here.redis, "OOM"):
-        here.redis.run("RENAME", "later", "msgbus.system.local")  # which needs no room
+        here.redis.run("RENAME", "later", "msgbus.system.local")  # needs no memory
         await eventually(lambda: served(there.redis))
         await eventually(lambda: "redis refused a write" in here.log())
         here.stop()

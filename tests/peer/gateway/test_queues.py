@@ -1,4 +1,4 @@
-"""Reading a system list: every entry once and in order, whatever becomes of a read."""
+"""Reading a system list: every entry once and in order, whatever happens to a read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.waiting import eventually
 
 @dataclass
 class Reader:
-    """Takes what comes, and writes down who called when."""
+    """Collects entries, and counts the reads."""
 
     taken: list[bytes] = field(default_factory=list)
     reads: int = 0
@@ -128,7 +128,7 @@ async def test_a_redis_that_does_not_answer_is_connected_to_anew(
     monkeypatch.setattr(queues, "WAIT_S", 0.2)
     monkeypatch.setattr(queues, "_ANSWER_S", 0.1)
     async with running(queue):
-        # The read in Redis blocks for 20 s; nobody waits for it so long now.
+        # The read in Redis blocks for 20 s; the queue no longer waits that long for it.
         await eventually(lambda: queue.pipe.connections > 1)
         entries = push(valkey, range(1))
         await eventually(lambda: reader.taken == entries or valkey.run("HLEN", keys.PROCESSING))

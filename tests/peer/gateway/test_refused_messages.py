@@ -1,4 +1,4 @@
-"""What other twins send that can't be used, and the answers they get."""
+"""Unusable messages from other twins, and the answers to them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.world import fresh_twins
 
 
 class Stranger(NamedTuple):
-    """Another twin's client, which may do everything wrong."""
+    """Another twin's client, which can make every mistake."""
 
     client: RmbClient
     twin: Twin
@@ -36,18 +36,18 @@ class Stranger(NamedTuple):
     receiver: PeerTwin
 
     def request(self, command: str = "calc.add") -> pb.Envelope:
-        """Still to be sealed."""
+        """Return a request that is not sealed yet."""
         envelope = self.sealer.new(new_uid(os.urandom), (self.gateway.twin, None))
         envelope.request.command = command
         return envelope
 
     def sealed(self, envelope: pb.Envelope, expiration_s: int = 60) -> pb.Envelope:
-        """As it should be."""
+        """Return the envelope, sealed correctly."""
         data = self.sealer.seal(envelope, b"x", self.receiver, int(time.time()), expiration_s)
         return pb.Envelope.FromString(data)
 
     async def answer(self, envelope: pb.Envelope) -> pb.Envelope:
-        """Sends it; what comes back, its signature checked."""
+        """Send an envelope and return the answer, after checking its signature."""
         await self.client.send(envelope)
         answer = await self.client.receive()
         assert answer.uid == envelope.uid
@@ -76,7 +76,10 @@ def failure(answer: pb.Envelope) -> tuple[int, str]:
 async def test_what_is_no_message_costs_neither_the_connection_nor_the_rest(
     start_gateway: StartGateway,
 ) -> None:
-    """Codes 100 and 101: there is nobody to tell, as nobody knows who sent it."""
+    """An invalid message (codes 100 and 101) affects neither the connection nor other messages.
+
+    It is not answered, as its sender is unknown.
+    """
     own, other = fresh_twins(2)
     sealer = Sealer((other.id, None), other.signing_key, other.encryption_key, os.urandom)
     receiver = PeerTwin(own.account, own.encryption_key.public)
@@ -85,7 +88,7 @@ async def test_what_is_no_message_costs_neither_the_connection_nor_the_rest(
     async def broken(connection: ServerConnection) -> None:
         await connection.send("a text")
         await connection.send(b"\xff no envelope")
-        await connection.send(b"\x08")  # ends in the middle
+        await connection.send(b"\x08")  # truncated
         now = int(time.time())
         good = sealer.request("u", (own.id, None), "calc.add", b"x", receiver, now, 60)
         await connection.send(good)
@@ -231,15 +234,15 @@ async def test_a_changed_key_is_noticed(start_gateway: StartGateway, tmp_path: P
     async with Service(second.redis, "calc.add") as service:
         assert (await program.call("calc.add", there.id))["err"] is None
         second.stop()
-        # The twin has another encryption key from now on, in the table too.
+        # The twin has another encryption key from now on, also in the table.
         changed = "7f" * 32
         pk = EncryptionKey(bytes.fromhex(changed)).public.hex()
         path.write_text(path.read_text().replace(there.encryption_key.public.hex(), pk))
         second = start_gateway(
             twin=there, twins=path, redis=second.redis, more=("--encryption", changed)
         )
-        # The first request is sealed for the old key. Its refusal is sealed with the new one, which
-        # makes the asker look the twin up again, in a file it reads once a second.
+        # The first request is sealed for the old key. Its refusal is sealed with the new one, so
+        # the asker looks up the twin again, in a file that it reads once a second.
         failures = []
         async with asyncio.timeout(30):
             while True:

@@ -35,11 +35,11 @@ async def test_a_request_is_served_and_its_answer_comes_back(start_gateway: Star
     assert request["cmd"] == "calc.add"
     assert request["ret"] == "msgbus.system.reply"
     assert request["tag"] is None
-    # What is left of 60 s when the request is handed over: whole seconds.
+    # What is left of 60 s when the request is delivered, in whole seconds.
     assert 50 <= request["exp"] <= 60
     assert set(request) == REQUEST_FIELDS
     assert set(answer) == ANSWER_FIELDS
-    # Nothing is left in hand once the relay said that it has it, or the answer came.
+    # No request is in progress once the relay has confirmed it, or the answer came.
     for gateway in (here, there):
         await eventually(
             lambda redis=gateway.redis: not redis.run("EXISTS", "msgbus.processing"), 10
@@ -74,7 +74,10 @@ async def test_one_request_for_several_twins_has_one_uid_and_one_backlog_entry(
 
 
 async def test_a_twin_that_is_named_twice_is_asked_twice(start_gateway: StartGateway) -> None:
-    """As by the reference: a program may wait for as many answers as it has named twins."""
+    """A twin named twice is asked twice, as by the reference.
+
+    A program may wait for as many answers as it has named twins.
+    """
     here, there = start_gateway(), start_gateway()
     await asyncio.gather(here.connected(), there.connected())
     program, nobody = Program(here.redis), UNKNOWN_TWIN.id
@@ -263,7 +266,7 @@ async def test_requests_that_were_pushed_first_are_sent_first(start_gateway: Sta
     bodies = [
         request_body("in.order", [redis_first.twin], "r", b"%d" % number) for number in range(300)
     ]
-    # All of them are there before the gateway takes one.
+    # All entries are in the list before the gateway takes one.
     redis_first.stop()
     for body in bodies:
         program.push(body)

@@ -1,4 +1,4 @@
-"""Messages of one request to its receivers."""
+"""The sealed messages of one request to its receivers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REQUEST = read_request(b'{"cmd": "a.b", "dst": [7, 8, 7, 7], "ret": "r", "dat": 
 
 @pytest.mark.parametrize("key_type", KeyType)
 def test_copies_for_one_twin_are_no_repeats(key_type: KeyType) -> None:
-    """Those of plain text with a deterministic signature would be the same bytes."""
+    """Copies for one twin differ; in plain text with a deterministic signature they would not."""
     key = SigningKey.from_mini_secret(bytes(range(32)), key_type)
     seals = Seals(Sealer((1, None), key, None, bytes))
     receivers = [(7, KEYLESS), (8, None), (7, KEYLESS)]

@@ -1,4 +1,4 @@
-"""`rmb-peer` as its operator meets it: real processes, a real relay, chain and Redis."""
+"""`rmb-peer` as an operator runs it: real processes, a real relay, chain and Redis."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ StartPeer = Callable[..., Program]
 
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Devchain]:
-    """A node that knows no twin at first."""
+    """Start a node that has no twin at first."""
     with running_devchain(tmp_path_factory.mktemp("chain")) as node:
         yield node
 
 
 @pytest.fixture
 def start_peer(tmp_path: Path) -> Iterator[StartPeer]:
-    """Starts `rmb-peer` of a test twin: `start_peer(twin, redis, *options)`."""
+    """Start `rmb-peer` of a test twin: `start_peer(twin, redis, *options)`."""
     started: list[Program] = []
 
     def start(who: Twin, redis_url: str, *arguments: str) -> Program:
@@ -57,7 +57,7 @@ def start_peer(tmp_path: Path) -> Iterator[StartPeer]:
 
 
 def by_name(relay: RelayProcess) -> tuple[str, str]:
-    """The option that names the relay by a domain, as gateways want it."""
+    """Return the option that names the relay by a domain, as gateways require."""
     return "--relay", f"ws://localhost:{relay.port}"
 
 
@@ -83,7 +83,7 @@ async def test_a_start_corrects_the_twin_on_the_chain_and_serves(
     await peer.says("connected to ws://localhost")
     other = start_peer(two, second.url, *where, "--log-format", "json")
     await other.says("connected to ws://localhost")
-    # The other one is as it should be: nothing was written.
+    # The other twin's entry is correct already: nothing was written.
     assert chain.requests("author_submitAndWatchExtrinsic") == 1
     async with Service(second, "calc.echo"):
         answer = await QueueUser(first).call("calc.echo", two.id, b'"hello"')
@@ -96,7 +96,7 @@ async def test_a_start_corrects_the_twin_on_the_chain_and_serves(
     assert lines[-1]["message"] == "stopped"
     (told,) = [line for line in lines if line["message"].startswith("twin: ")]
     assert (told["twin"], told["relays"]) == (two.id, ["localhost"])
-    assert chain.call("dev_counts")["requests"]  # the node was never the worse for it
+    assert chain.call("dev_counts")["requests"]  # the node kept working throughout
 
 
 async def test_twins_of_a_relay_need_no_chain(
@@ -105,7 +105,7 @@ async def test_twins_of_a_relay_need_no_chain(
     redis62: RedisServer,
     start_peer: StartPeer,
 ) -> None:
-    """One of the gateways has the oldest Redis there may be."""
+    """Twins of a relay need no chain; one gateway uses the oldest supported Redis."""
     one, two = fresh_twins(2)
     first, second = redises(), redis62
     where = (*by_name(relay), "--twins", site(relay))

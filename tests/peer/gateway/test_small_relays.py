@@ -1,4 +1,7 @@
-"""Relays that take smaller messages than a gateway sends: its program is told, others go on."""
+"""Relays that accept smaller messages than a gateway sends: the program gets an error.
+
+Other messages are not affected.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +100,7 @@ async def test_what_modules_ask_and_answer_is_refused_at_once(
     program = Program(here.redis)
     ask = program.ask("large.ask", [there.twin])
     assert (await program.answer(ask))["err"] == {"code": 1, "message": "TooLargeError"}
-    for _ in "12":  # the second one is known to be
+    for _ in "12":  # the second one is known to be too large
         answer = await program.answer(program.ask("large.answer", [there.twin]))
         assert answer["err"]["code"] == 500
         assert re.fullmatch(

@@ -1,4 +1,4 @@
-"""The start against a real stand-in node: own twin, and its update on the chain."""
+"""Startup against a real stand-in node: the own twin, and its update on the chain."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def identity_of(who: identities.Twin) -> Identity:
 
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Devchain]:
-    """A node that knows no twin at first."""
+    """Start a node that has no twin at first."""
     with running_devchain(tmp_path_factory.mktemp("chain")) as node:
         yield node
 
@@ -116,7 +116,7 @@ async def test_who_cannot_pay_is_told(chain: Devchain, source: ChainTwins) -> No
 async def test_a_node_lost_while_it_is_written_does_not_spoil_the_start(
     chain: Devchain, source: ChainTwins, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its answer is lost; the twin itself says that the update was made."""
+    """Startup succeeds if the node's answer is lost: the twin itself shows that it was updated."""
     monkeypatch.setitem(writes._LIMITS_S, writes.Until.FINALIZED, 1.0)
     chain.put_twin(twin(31), "old.example")
     chain.set_balance(twin(31).account, RICH)

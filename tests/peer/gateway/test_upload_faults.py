@@ -49,7 +49,7 @@ SENDER_FAULTS = (
 
 
 class Receiver:
-    """A gateway with a folder."""
+    """A gateway with a folder for uploads."""
 
     def __init__(self, start: StartGateway, folder: Path, redis: RedisServer, *faults: str) -> None:
         folder.mkdir()
@@ -58,7 +58,7 @@ class Receiver:
         self.gateway: GatewayProcess = start(*faults, redis=redis, more=("--uploads", str(folder)))
 
     async def has(self, sender: int) -> None:
-        """Wait until the file is there, whole, and its command is in its list."""
+        """Wait until the whole file has arrived and its command is in its list."""
         path = self.folder / str(sender) / "file.bin"
         await eventually(lambda: path.exists(), TIMEOUT_S, f"{path} arrives")
         assert path.read_bytes() == CONTENT
@@ -118,7 +118,7 @@ async def test_senders_killed_at_every_step(
         await receiver.has(sender.twin)
         answer = await program.answer(ret, TIMEOUT_S)
         assert not answer.get("err"), answer
-        # Nothing is left to be sent at the next start.
+        # Nothing remains to be sent at the next start.
         await eventually(lambda: not redis.run("EXISTS", "msgbus.module.file"), TIMEOUT_S)
 
     for fault in SENDER_FAULTS:

@@ -36,7 +36,7 @@ TIMEOUT_S = 90.0
 
 
 def make_file(path: Path, size_bytes: int) -> str:
-    """A file whose parts differ; returns its sha256."""
+    """Write a file whose parts differ; return its SHA-256."""
     block = random.Random(1).randbytes(MB)
     digest = hashlib.sha256()
     with path.open("wb") as file:
@@ -53,7 +53,7 @@ def sha256_of(path: Path) -> str:
 
 
 class Pair:
-    """A gateway that sends, one that receives, and a program beside each."""
+    """A sending and a receiving gateway, and a program beside each."""
 
     def __init__(self, start_gateway: StartGateway, folder: Path, redis: Any) -> None:
         twins = fresh_twins(2)
@@ -135,7 +135,7 @@ async def test_two_hundred_megabytes_survive_the_kill_of_either_gateway(
         "sha256": digest,
     }
     assert call["src"] == str(pair.sender.twin)
-    # The memory of both is bounded by the window, not by the file.
+    # The window bounds the memory of both, not the file's size.
     for gateway in (pair.sender, pair.receiver):
         assert peak_bytes(gateway) < 75 * MB + 6 * SENDER_WINDOW_CHUNKS * CHUNK_BYTES
 
@@ -346,13 +346,13 @@ async def statuses(pair: Pair) -> list[dict[str, Any]]:
 
 
 async def calls_of(redis: RedisServer, command: str, count: int) -> list[dict[str, Any]]:
-    """The requests in the list of a command nobody serves."""
+    """Return the requests in the list of a command without a service."""
     await eventually(lambda: redis.run("LLEN", f"msgbus.{command}") >= count)
     return [json.loads(entry) for entry in redis.run("LRANGE", f"msgbus.{command}", 0, -1)]
 
 
 def part_bytes(folder: str) -> int:
-    """What unfinished uploads have on disk."""
+    """Return the disk space that unfinished uploads use, in bytes."""
     return sum(
         os.stat(entry.path).st_blocks * 512
         for entry in os.scandir(folder)
@@ -361,7 +361,7 @@ def part_bytes(folder: str) -> int:
 
 
 def peak_bytes(gateway: GatewayProcess) -> int:
-    """The most memory it has had, as far as the system tells."""
+    """Return a gateway's peak memory in bytes, or its current memory if the system has no peak."""
     for line in Path(f"/proc/{gateway.pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024

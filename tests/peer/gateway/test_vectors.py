@@ -1,6 +1,6 @@
-"""What released programs sent, taken by a gateway: lists get what their senders meant.
+"""Recorded messages of released programs, received by a gateway: the lists get what was meant.
 
-The times in the recordings are long gone, so the clock of the gateway is set to each of them.
+The times in the recordings are long past, so the gateway's clock is set to each of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Peers in memory: their modules talk through function calls instead of relays.
+"""Peers in memory, whose modules communicate through function calls instead of relays.
 
 A call passes the same steps as through a gateway: the handler is found by its command, runs in a
-task, and its answer or error comes back. `Memory.on_request` may look at a request, hold it, or
+task, and its answer or error comes back. `Memory.on_request` may inspect a request, hold it, or
 lose it.
 """
 
@@ -22,7 +22,7 @@ OnRequest = Callable[[Request], Awaitable[bool]]
 
 
 class MemoryStore:
-    """What a module keeps; survives the peer when the test holds on to it."""
+    """The values that a module stores; they survive the peer if the test keeps the store."""
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
@@ -43,12 +43,12 @@ class Memory:
     def __init__(self) -> None:
         self.peers: dict[int, MemoryPeer] = {}
         self.on_request: OnRequest | None = None
-        """Says whether a request goes on; it is lost otherwise."""
+        """Decides whether a request is delivered; otherwise it is lost."""
         self.on_answer: OnRequest | None = None
-        """Says whether the answer to a request goes back."""
+        """Decides whether the answer to a request is delivered."""
 
     async def carry(self, request: Request, to: int) -> Response:
-        """Asks a peer, without a limit of time."""
+        """Send a request to a peer and return its answer, without a time-out."""
         if self.on_request is not None and not await self.on_request(request):
             await asyncio.Event().wait()
         peer = self.peers.get(to)
@@ -79,14 +79,14 @@ class MemoryPeer:
         memory.peers[twin] = self
 
     async def start(self, *modules: Module) -> MemoryPeer:
-        """Have these modules."""
+        """Start these modules."""
         self.modules = Modules.of(*modules)
         for module in modules:
             await module.on_start(self)
         return self
 
     async def stop(self) -> None:
-        """End them."""
+        """Stop the modules."""
         for module in self.modules.by_prefix.values():
             await module.on_stop()
 
@@ -101,7 +101,7 @@ class MemoryPeer:
         tags: str | None = None,
         uid: str | None = None,
     ) -> Response:
-        """As Context.call; `uid` for senders that name theirs."""
+        """Call a command as `Context.call` does; `uid` is for senders that choose it themselves."""
         to = twin.twin if isinstance(twin, Address) else twin
         deadline = int(time.time() + timeout_s)
         request = Request(
@@ -120,5 +120,5 @@ class MemoryPeer:
             raise ExpiredError(f"no answer in {timeout_s} s") from None
 
     async def deliver(self, request: Request) -> None:
-        """As Context.deliver."""
+        """Deliver a request as `Context.deliver` does."""
         self.delivered.append(request)

@@ -60,7 +60,7 @@ class World:
         return self.folder / str(SENDER) / name
 
     def stages(self) -> list[str]:
-        """How far the uploads on record are."""
+        """Return the stages of the uploads on record."""
         records = (self.folder / ".incoming").glob("*.json")
         return [json.loads(record.read_bytes())["stage"] for record in records]
 
@@ -161,7 +161,7 @@ async def test_a_receiver_that_comes_back_goes_on_where_it_was(world: World) -> 
     world.memory.on_request = restart_half_way
     await world.send(data)
     assert world.arrived().read_bytes() == data
-    # Sent again: what was under way, and what had come behind a gap.
+    # The chunks in progress, and those that came after a gap, are sent again.
     assert written <= 31 + SENDER_WINDOW_CHUNKS + WINDOW_CHUNKS
 
 
@@ -196,7 +196,7 @@ async def test_the_command_is_called_after_a_crash_before_it(world: World) -> No
     await world.receiver.stop()
     world.receiver.deliver = deliver  # type: ignore[method-assign]
     await world.start()
-    # Called at least once: again as long as it is not on record that it was.
+    # The command is called at least once: again until the call is on record.
     await eventually(lambda: world.stages() == ["done"])
     await world.receiver.stop()
     await world.start()
@@ -219,7 +219,7 @@ async def test_the_same_file_once_more_is_done_at_once(world: World) -> None:
     first = await world.send(data)
     again = await world.send(data)
     assert again.id == first.id and again.resumed_bytes == len(data)
-    world.arrived().unlink()  # a service has taken it away: then it comes once more
+    world.arrived().unlink()  # a service has taken it: then it arrives once more
     await world.send(data)
     assert world.arrived().read_bytes() == data
 
@@ -287,7 +287,7 @@ async def test_a_peer_without_a_folder_takes_nothing(world: World) -> None:
 
 
 async def test_a_sender_that_knows_only_the_sheet(world: World) -> None:
-    """Size and nothing else; chunks without tags that bear the uid of the offer."""
+    """A sender works that gives only the size, and sends untagged chunks with the offer's uid."""
     data = content(3 * CHUNK_BYTES + 7)
     call, uid = world.sender.call, "3fa85f64-5717-4562-b3fc-2c963f66afa6"
     await call(RECEIVER, "file.negotiate", json.dumps({"size": len(data)}).encode(), uid=uid)
@@ -300,7 +300,7 @@ async def test_a_sender_that_knows_only_the_sheet(world: World) -> None:
 
 @pytest.mark.parametrize("numbered", [False, True])
 async def test_a_close_waits_for_the_chunks_before_it(world: World, numbered: bool) -> None:
-    """The reference sends all of it without waiting for answers."""
+    """A close waits for the chunks before it, as the reference sends all without waiting."""
     chunks = WINDOW_CHUNKS if numbered else 2 * WINDOW_CHUNKS
     data = content(chunks * CHUNK_BYTES - 7)
     call, uid = world.sender.call, "3fa85f6457174562b3fc2c963f66afa6"
@@ -343,7 +343,7 @@ async def test_no_chunk_takes_the_place_of_one_there_was_no_room_for(world: Worl
     await call(RECEIVER, "file.negotiate", json.dumps({"size": len(data)}).encode(), uid="a")
     sent = [write(index) for index in range(MAX_PENDING_WRITES + 1)]
     await sent[0]
-    sent.append(write(len(sent)))  # now there is room
+    sent.append(write(len(sent)))  # now there is space for it
     answers = await asyncio.gather(*sent, return_exceptions=True)
     codes = [each.code for each in answers if isinstance(each, RemoteError)]
     assert codes == [FileCode.BUSY, FileCode.BUSY]

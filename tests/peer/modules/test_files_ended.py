@@ -27,7 +27,7 @@ async def test_a_sweep_that_waits_for_a_command_can_be_cancelled(tmp_path: Path)
             await asyncio.Event().wait()
         finally:
             cancelled.set()
-            await asyncio.Event().wait()  # it takes its time
+            await asyncio.Event().wait()  # the call takes long
 
     folder = UploadFolder(tmp_path)
     ended = Ended(folder, deliver, LOG, lambda: KEEP_S + 1)
@@ -45,7 +45,7 @@ async def test_a_sweep_that_waits_for_a_command_can_be_cancelled(tmp_path: Path)
 
 async def test_two_that_forget_the_same_upload(tmp_path: Path) -> None:
     async def deliver(request: Request) -> None:
-        """Nobody serves it."""
+        """Do nothing: no program serves the command."""
 
     folder = UploadFolder(tmp_path)
     ended = Ended(folder, deliver, LOG, lambda: KEEP_S + 1)

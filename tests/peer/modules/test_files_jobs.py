@@ -1,4 +1,4 @@
-"""Uploads that local programs ask for: what they are told, and what is kept over a kill."""
+"""Uploads requested by local programs: their answers, and what survives a kill."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 async def ask(
     world: World, name: str, fields: Any = None, left_s: float = 30, twin: int = RECEIVER
 ) -> Any:
-    """Asks the sending peer as a local program does."""
+    """Call the sending peer as a local program does."""
     handler = world.sender.modules.find_local(f"file.{name}")
     assert handler is not None
     payload = b"" if fields is None else json.dumps(fields).encode()
@@ -55,7 +55,7 @@ async def state(world: World, id: str, wanted: str) -> dict[str, Any]:
 
 
 async def restart(world: World, changed: bytes | None = None) -> None:
-    """A kill and a new start: only the store is left; the file may be changed in between."""
+    """Kill and restart the sender: only the store survives; the file may be changed in between."""
     store = world.sender.store
     values = dict(store.values)
     await world.sender.stop()
@@ -94,7 +94,7 @@ async def test_a_job_goes_on_after_a_kill(world: World) -> None:
     id = await ask(world, "upload", {"path": str(world.source), "name": "a.bin"})
     await blocked.wait()
     await restart(world)
-    # The id that the program was given leads to it at once, before anything is sent.
+    # The program's id leads to the upload at once, before anything is sent.
     assert (await ask(world, "status", {"id": id}))["state"] == "sending"
     await state(world, id, "done")
     assert world.arrived().read_bytes() == world.source.read_bytes()
@@ -162,7 +162,10 @@ async def test_requests_that_make_no_sense(world: World, fields: Any) -> None:
 
 
 async def test_the_code_says_whose_fault_it_is(world: World, tmp_path: Path) -> None:
-    """503 is the receiver's disk, and tried again by programs."""
+    """The error code says whose fault a failure is.
+
+    503 would mean the receiver's disk, and programs would retry.
+    """
     world.source.write_bytes(b"x")
     found = []
     for path, twin in (("/missing", RECEIVER), (tmp_path, RECEIVER), (world.source, 4711)):
@@ -190,7 +193,7 @@ async def test_one_file_to_two_twins_is_two_uploads(world: World, tmp_path: Path
     world.source.write_bytes(content(CHUNK_BYTES))
     fields = {"path": str(world.source)}
     ids = {await ask(world, "upload", fields, twin=twin) for twin in (RECEIVER, other)}
-    (id,) = ids  # receivers make it of the file
+    (id,) = ids  # receivers derive the id from the file
     for twin in (RECEIVER, other):
         assert (await ask(world, "status", {"id": id}, twin=twin))["twin"] == twin
     assert (await ask(world, "cancel", {"id": id}))["twin"] == RECEIVER
@@ -212,7 +215,10 @@ async def test_a_start_that_fails_leaves_the_folder_free(world: World) -> None:
 
 
 async def half_sent(world: World) -> str:
-    """A job that was accepted; the next start has its store, and the file is the test's."""
+    """Start a job and return its id once the first chunk is held back.
+
+    The next start has its store, and the test may change its file.
+    """
     blocked = asyncio.Event()
 
     async def nothing_is_written(request: Request) -> bool:

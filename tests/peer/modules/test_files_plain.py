@@ -20,7 +20,7 @@ from tests.peer.modules.test_files_jobs import ask, restart, state
 
 
 class Reference(Module):
-    """Appends what comes to a file named after the uid of its offer, and answers only errors."""
+    """Appends chunks to a file named after its offer's uid, and answers only with errors."""
 
     def __init__(self) -> None:
         super().__init__("file")

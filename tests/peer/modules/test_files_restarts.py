@@ -1,4 +1,4 @@
-"""What a receiver of uploads makes of what it finds at its start."""
+"""How a receiver of uploads handles what it finds in its folder at its start."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def the(world: World, suffix: str) -> Path:
 
 
 def backdate(world: World, offered: float, written: float) -> None:
-    """Puts an unfinished upload of a receiver that is stopped at another time."""
+    """Change the times of an unfinished upload of a stopped receiver."""
     record = the(world, "json")
     record.write_text(json.dumps(json.loads(record.read_text()) | {"at": offered}))
     os.utime(the(world, "part"), (written, written))
@@ -99,12 +99,12 @@ async def test_an_upload_from_the_future_is_kept_for_a_day(
 
 
 class Disk:
-    """Fails in one function of the folder, for as long as it is broken."""
+    """Makes one function of the folder fail while the disk is broken."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, function: str, code: int) -> None:
         self.broken = False
         self.tried = 0
-        """Times it was asked for while it was broken."""
+        """Number of calls while it was broken."""
         works = getattr(UploadFolder, function)
 
         def fails(folder: UploadFolder, *arguments: Any) -> Any:
@@ -129,14 +129,14 @@ async def refused(asked: Awaitable[Any]) -> int:
 
 
 async def called(world: World, times: int) -> None:
-    """The command on arrival was called so often, and is not again."""
+    """Check that the command on arrival was called exactly so many times."""
     await eventually(lambda: len(world.receiver.delivered) >= times)
     await receiver_of(world)._sweep()
     assert len(world.receiver.delivered) == times
 
 
 async def stopped_while_it_moved(world: World, **fields: Any) -> str:
-    """A receiver that has all of an upload, and could not give the file its name."""
+    """Stop a receiver that has all of an upload but could not rename the file; return its id."""
     id: str = (await offer(world, cmd="photos.new", **fields))["id"]
     await write(world, id, 0, 1, 2)
     blocks = world.arrived().parent

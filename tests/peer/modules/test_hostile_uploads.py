@@ -1,4 +1,4 @@
-"""What a twin may try with uploads, and what stands in a folder: nothing leaves the folder."""
+"""Attacks with uploads by another twin, and odd entries in a folder: nothing leaves the folder."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_limits_of_size_quota_and_number(world: World) -> None:
     assert await refused(offer(world, size=size + 1)) == FileCode.TOO_LARGE
     assert await refused(offer(world, size=2**50)) == FileCode.TOO_LARGE
     await offer(world, size=size, name="first")
-    # What is promised counts, whether it came or not.
+    # The promised size counts, whether the data came or not.
     assert await refused(offer(world, size=size, name="second")) == FileCode.TOO_LARGE
     await offer(world, size=1, name="second")
     assert await refused(offer(world, size=1, name="third")) == FileCode.BUSY
@@ -120,7 +120,7 @@ async def test_limits_of_size_quota_and_number(world: World) -> None:
 
 
 class SlowDisk:
-    """Holds records up on their way to the disk."""
+    """Holds up records on their way to the disk."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.saving = threading.Semaphore(0)
@@ -150,7 +150,7 @@ async def test_offers_nobody_waits_for_any_more_count(
         asked.cancel()  # as at the deadline of the request
         await asyncio.gather(asked, return_exceptions=True)
         disk.goes_on.release()
-    # It waits for the others, and has no turn at the disk.
+    # It waits for the others, and does not get its turn at the disk.
     assert await refused(offer(world, name="third")) == FileCode.BUSY
     assert len(world.left()) == 4 and open_parts() == 2
     await world.receiver.stop()
@@ -276,7 +276,7 @@ async def test_chunks_that_are_none_of_the_file(world: World) -> None:
     assert await write(3, chunk) == FileCode.BAD_REQUEST
     assert await write(0, chunk, "0" * 32) == FileCode.UNKNOWN
     assert await write(0, chunk, "../../etc/passwd") == FileCode.BAD_REQUEST
-    # The id alone is no key: it is one for the twin that offered the file.
+    # The id alone gives no access: it belongs to the twin that offered the file.
     other = MemoryPeer(world.memory, 9)
     tags = chunk_tags(id, 0)
     assert await refused(other.call(RECEIVER, WRITE, chunk, tags=tags)) == FileCode.UNKNOWN
@@ -400,7 +400,7 @@ async def test_bytes_that_changed_on_disk_are_found(world: World) -> None:
     with part.open("r+b") as file:
         file.write(b"damage")
     await world.start(LIMITS)
-    await world.send(data)  # is told so, and sends all of it once more
+    await world.send(data)  # gets an error, and sends all of it again
     assert world.arrived().read_bytes() == data
 
 

@@ -1,4 +1,4 @@
-"""Modules of users: their handlers, how they are found, and what goes wrong with them."""
+"""Modules of users: their handlers, how these are found, and their failures."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def test_a_module_named_by_its_place(package: str) -> None:
 
 async def test_an_installed_module(package: str) -> None:
     point = EntryPoint("calc", f"{package}:module", "rmb.peer.modules")
-    (module,) = load([f"{package}:module"], installed=[point])  # named once more
+    (module,) = load([f"{package}:module"], installed=[point])  # the same module named twice
     assert module.prefix == "calc"
     assert load([]) == []  # nothing of the kind is installed here
 
@@ -176,7 +176,7 @@ async def test_the_version() -> None:
 
 
 class Sloppy(NamedTuple):
-    """What a handler does, and what its asker is told."""
+    """What a handler returns or raises, and the error that its caller gets."""
 
     found: Any
     code: int
@@ -200,7 +200,10 @@ class Sloppy(NamedTuple):
     ],
 )
 async def test_what_can_not_be_sent_is_answered_with_an_error(sloppy: Sloppy) -> None:
-    """A relay ends the session of whoever sends more than it takes."""
+    """An answer that cannot be sent is replaced by an error.
+
+    A relay ends a session that sends a message larger than its limit.
+    """
 
     async def handler() -> Answer:
         if isinstance(sloppy.found, Exception):

@@ -1,4 +1,7 @@
-"""Connections of our client: certificates, IPv6, servers that answer late, wrong or not at all."""
+"""Connections of this project's client: certificates, IPv6, and servers that fail to answer.
+
+Servers answer late, wrongly or not at all.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ def trusting(certificate: Certificate) -> ssl.SSLContext:
 async def use(
     server: MuxServer, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
 ) -> None:
-    """Send something there and back."""
+    """Send data there and back."""
     scheme = "wss" if server.has_tls else "ws"
     async with (
         asyncio.timeout(TIMEOUT_S),
@@ -95,7 +98,7 @@ async def test_client_certificates(certificates: dict[str, Certificate]) -> None
 
 
 async def test_a_verification_of_ones_own(certificates: dict[str, Certificate]) -> None:
-    """What the context accepts is accepted: here, this certificate alone under any name."""
+    """The client accepts what its TLS context accepts: here, this certificate under any name."""
     tls = trusting(certificates["other"])
     tls.check_hostname = False
     async with mux_server(echo, certificates["other"]) as server:
@@ -155,7 +158,7 @@ async def test_an_error_does_not_repeat_the_query() -> None:
 
 
 def answering(answer: bytes) -> ConnectionHandler:
-    """A server that answers every request so, and reads on."""
+    """Return a handler that answers every request with these bytes, and reads on."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

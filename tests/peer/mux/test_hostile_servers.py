@@ -1,4 +1,4 @@
-"""Servers that break the protocol towards our client, over sockets."""
+"""Servers that break the protocol towards this project's client, over sockets."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_violations(server: Running, sent: str, violation: Violation) -> N
 
 
 class FullWire:
-    """A websocket whose other side takes nothing."""
+    """A websocket whose other side accepts nothing."""
 
     is_full = True
 
@@ -91,7 +91,7 @@ def close_s(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def fill(stream: MuxStream) -> None:
-    """Write more than kernels take."""
+    """Write more than the kernels' buffers hold."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(0.5):
             while True:
@@ -101,7 +101,7 @@ async def fill(stream: MuxStream) -> None:
 @pytest.mark.parametrize("closes", [False, True])
 @pytest.mark.usefixtures("close_s")
 async def test_a_server_that_reads_nothing(closes: bool) -> None:
-    """It keeps nobody waiting, whether the client ends the connection or the server does."""
+    """A server that does not read delays nothing, whichever side ends the connection."""
     is_full = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
