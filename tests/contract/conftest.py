@@ -1,4 +1,4 @@
-"""A real server and SimRedis, asked the same."""
+"""A real server and SimRedis, which get the same commands."""
 
 from __future__ import annotations
 

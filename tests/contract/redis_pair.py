@@ -1,4 +1,4 @@
-"""Connections to SimRedis and to a real server that are asked the same."""
+"""Connections to SimRedis and to a real server that get the same commands."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Argv = tuple[Any, ...]
 TEXTS_THAT_DIFFER = (
     "ERR invalid expire time in",
     "ERR wrong number of arguments for",
-    # Of two reasons, a command refused while queueing and a full memory, either may be told.
+    # If a command was refused while queueing and memory is full, either reason may be reported.
     "EXECABORT Transaction discarded because of",
 )
-"""Beginnings of error texts whose rest differs between the two real servers as well."""
+"""Beginnings of error texts whose rest differs even between the two real servers."""
 
 
 class RealConnection:
@@ -44,7 +44,7 @@ class RealConnection:
 
 
 class ModelConnection:
-    """A connection to SimRedis, without loop and network."""
+    """A connection to SimRedis, without event loop and network."""
 
     def __init__(self, server: SimRedis) -> None:
         self.reader = hiredis.Reader(replyError=_Error)
@@ -68,11 +68,11 @@ class ModelConnection:
 
 
 class _Error(str):
-    """An error reply, comparable by its text."""
+    """An error reply that compares by its text."""
 
 
 class Pair:
-    """The same connections to both servers; `ask` compares the replies."""
+    """Equal connections to both servers; `ask` compares the replies."""
 
     def __init__(self, server: redis_servers.RedisServer) -> None:
         server.run("FLUSHALL")
@@ -96,7 +96,7 @@ class Pair:
         return self.same(argv, model.ask(*argv), real.ask(*argv))
 
     def ask_masked(self, *argv: Any, on: int = 0) -> tuple[Any, Any]:
-        """Ask both and return both replies: for what may differ."""
+        """Send a command to both servers, and return both replies, which may differ."""
         model, real = self[on]
         return model.ask(*argv), real.ask(*argv)
 

@@ -1,4 +1,4 @@
-"""What queues are charged and which sessions are remembered, by SimRedis and by real servers."""
+"""What queues are charged and which sessions are remembered, in SimRedis and in real servers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_queues_are_charged_and_what_was_charged_is_given_back(pair: Pair, full:
 
 
 def test_sessions_that_signed_in_are_remembered_the_latest_of_them(pair: Pair) -> None:
-    """Also where all of them did within one second."""
+    """The latest sessions are remembered, even if all of them signed in within one second."""
     for number in range(7):
         pair.ask("HSET", "relay:known:7", f"7:{number}", str(100 + number // 3))
     for text in ("7:x", "7:y", "7:z"):

@@ -1,7 +1,7 @@
-"""SimRedis answers as real servers do: the same bytes in, the same replies out.
+"""SimRedis answers like real servers: equal input gives equal replies.
 
-What may differ is masked by name (times, ids of clients, memory figures); everything else,
-error texts included, is compared with Redis 6.2 and with the bundled Valkey.
+What may differ is masked by name (times, ids of clients, memory figures). Everything else,
+including error texts, is compared with Redis 6.2 and with the bundled Valkey.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def test_a_transaction_is_applied_as_a_whole(pair: Pair) -> None:
     pair.ask("SET", "k", "1")
     pair.ask("GET", "k")
     pair.ask("GET", "k", on=1)
-    pair.ask("INCRBY", "k", "x")  # fails alone, when it is run
+    pair.ask("INCRBY", "k", "x")  # only this command fails, when it is run
     pair.ask("PUBLISH", "nobody", "x")
     pair.ask("EXEC")
     pair.ask("GET", "k", on=1)
@@ -300,7 +300,7 @@ def _script(name: str, folder: Path = LUA) -> bytes:
 
 
 DIRECTORY = ("relay:sessions", "relay:unused")
-FAR_EPOCH = 2**52  # above any clock: what is answered does not depend on the time
+FAR_EPOCH = 2**52  # above any clock, so that answers do not depend on the time
 
 
 @pytest.mark.parametrize("full", [False, True], ids=["memory", "out of memory"])
@@ -348,7 +348,7 @@ def test_a_first_claim_takes_the_servers_time_as_its_epoch(pair: Pair) -> None:
 
 
 def test_a_foreign_value_stops_no_claim(valkey: RedisServer) -> None:
-    """Of what is remembered of one twin: those of others are in the same request."""
+    """A foreign value in one twin's record of sessions does not affect claims of other twins."""
     valkey.run("SET", "relay:known:7", "not a hash")
     claims = ("7", "1", "r", "8", "1", "r")
     replies = valkey.run("EVAL", _script("claim"), 2, *DIRECTORY, "b", 100, 1000, *claims)
@@ -365,7 +365,7 @@ def test_the_fullest_queues_are_named(pair: Pair, many: int) -> None:
             pair.ask("XADD", stream, f"1-{entry + 1}", "_", "x")
     fullest = _script("fullest")
     model, real = pair.ask_masked("EVAL", fullest, 4, *streams, str(many), str(2**40))
-    for reply in (model, real):  # what a queue takes differs from server to server
+    for reply in (model, real):  # the size of a queue differs between servers
         assert [reply[0], *reply[1::3]] == [6, *(name.encode() for name in streams[many:])]
         assert reply[2::3] == list(range(many, 4))
         assert all(size_bytes > 0 for size_bytes in reply[3::3])
@@ -374,7 +374,10 @@ def test_the_fullest_queues_are_named(pair: Pair, many: int) -> None:
 
 
 def test_queues_get_their_time_to_live(pair: Pair) -> None:
-    """Those without one, and held ones whose is half over; empty ones that are not held go."""
+    """Queues without a time to live get one, and held queues whose time is half over a new one.
+
+    Empty queues that are not held are removed.
+    """
     left = {"stream:1": None, "stream:2": 40, "stream:3": 40, "stream:4": 60, "stream:5": None}
     for stream, seconds in left.items():
         pair.ask("XADD", stream, "1-1", "_", "x")
@@ -481,7 +484,7 @@ def test_random_commands_get_the_same_replies(
     queueing: dict[int, bool] = {}
     try:
         for on, argv in commands:
-            # A subscriber may only (un)subscribe and ping; CONFIG and pub/sub stay out of MULTI.
+            # A subscriber may only (un)subscribe and ping; MULTI gets no CONFIG and pub/sub.
             subscribed = bool(pair[on][0].connection.channels)
             if subscribed and argv[0] not in ("SUBSCRIBE", "UNSUBSCRIBE", "PING"):
                 continue

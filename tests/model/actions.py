@@ -1,4 +1,4 @@
-"""What can happen in a simulated world, one method per thing, for random and for chosen runs."""
+"""Everything that can happen in a simulated world, one method each, for random and chosen runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEYS: tuple[SessionKey, ...] = ((1, None), (2, None), (2, ""), (3, "a"))
 DESTINATIONS: tuple[SessionKey, ...] = (
     *KEYS,
     (4, None),
-)  # nobody ever signs in as 4 before the end
+)  # no client signs in as 4 before the end
 PAUSES_S = (0.0, 0.0003, 0.001, 0.003, 0.01, 0.1, 0.4, 0.6, 2.0, 16.0, 35.0)
 SIZES = (0, 60, 300, 3_000, 7_000)
 MAX_CLIENTS = 9
@@ -21,7 +21,7 @@ MAX_WORKERS = 2
 
 
 class Actions:
-    """A world and the things that happen in it. Arguments pick by number, modulo what is there."""
+    """A world and the actions on it; arguments select by number, modulo the number of choices."""
 
     def __init__(self, seed: int) -> None:
         self.world = World(seed)
@@ -60,7 +60,7 @@ class Actions:
                 twin.send(destination, SIZES[size % len(SIZES)], request=request)
 
     def send_elsewhere(self, client: int, kind: int) -> None:
-        """A message that is refused, or leaves for another relay, or asks whether one is there."""
+        """Send a message that is refused or goes to a partner relay, or one with `fail-fast`."""
         if (twin := self._client(client)) is not None:
             if kind % 3 == 0:
                 twin.send(KEYS[kind % len(KEYS)], 10, tags="fail-fast")
@@ -98,7 +98,7 @@ class Actions:
             twin.client.start_reading()
 
     def replace(self, client: int, worker: int, returns: bool) -> None:
-        """Somebody signs in with the key of a client, who may leave just before."""
+        """Sign in with the key of another client, which may leave just before."""
         if (twin := self._client(client)) is not None:
             if returns:
                 twin.client.close()
@@ -169,7 +169,7 @@ class Actions:
 
 
 def random_run(seed: int, steps: int, faults: frozenset[str] = frozenset()) -> World:
-    """One run of a campaign: actions drawn from the seed, judged at the end."""
+    """Do one run of a campaign with actions drawn from the seed, and judge it at the end."""
     rng = random.Random(seed)
     actions = Actions(seed)
     for process in actions.world.living:

@@ -1,4 +1,4 @@
-"""What tests of the simulated world have in common."""
+"""Marks that tests of the simulated world share."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ ABANDONED = [
     pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-"""A killed worker leaves coroutines that never ran."""
+"""Marks of tests in which a killed worker leaves coroutines that never ran."""

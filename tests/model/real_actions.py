@@ -1,4 +1,4 @@
-"""The actions of `actions.draw` in a world of real processes, where they take their time."""
+"""The actions of `actions.draw` in a world of real processes, where they take real time."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from tests.support.world import ELSEWHERE_TWIN, UNKNOWN_TWIN
 PAUSES_S = (0.0, 0.0003, 0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6)
 SIZES = (0, 60, 3_000, 7_000, 60_000)
 LONGEST_MS = 700
-"""Of a fault that only takes time; longer ones show nothing that the simulation does not."""
+"""Maximum duration of a fault, in milliseconds; longer ones show no more than the simulation."""
 AT_LEAST = 4
-"""Connections there should be: kills end many at once."""
+"""Minimum number of connections to maintain: kills end many at once."""
 RECEIVE_BUFFERS = (0, 4096)
 
 
 class RealActions:
-    """One run: things happen, faults are undone after their time, `settle` judges."""
+    """One run: actions happen, faults are undone after their time, and `settle` judges."""
 
     def __init__(self, world: RealWorld, seed: int) -> None:
         self.world = world
         world.begin(RECEIVE_BUFFERS[seed % len(RECEIVE_BUFFERS)])
         one, two, three, four = map(world.twin, range(4))
         self.keys: tuple[SessionKey, ...] = ((one, None), (two, None), (two, ""), (three, "a"))
-        # Nobody signs in as the last one before the end.
+        # No client signs in as the last one before the end.
         self.destinations: tuple[SessionKey, ...] = (*self.keys, (four, None))
         self._under_way: set[asyncio.Task[None]] = set()
         self._busy: set[RealWorker] = set()  # being replaced or frozen
@@ -42,7 +42,7 @@ class RealActions:
         self._under_way.add(task)
 
     async def settle(self) -> None:
-        """Wait until every fault was undone, then judge."""
+        """Wait until every fault is undone, then judge the run."""
         await asyncio.gather(*self._under_way)
         self.free_memory()
         for worker in self.world.workers:
@@ -151,7 +151,7 @@ class RealActions:
         worker.thaw()
 
     def _occupy(self, worker: RealWorker, what: Any, *arguments: Any) -> None:
-        """One such thing at a time for each worker."""
+        """Start a fault of a worker, unless another one is under way there."""
         if worker in self._busy:
             return
         self._busy.add(worker)
@@ -176,7 +176,7 @@ class RealActions:
             place.cut_after(link.to_server if upwards else link.to_client, size_bytes)
 
     def half_open(self, worker: int, pubsub: bool, ms: int) -> None:
-        """Nothing passes any more, and at last the connection ends."""
+        """Stop all traffic of a connection, and close it later."""
         self.later(self._stall(worker, pubsub, _seconds(ms), resumes=False))
 
     def stall(self, worker: int, pubsub: bool, ms: int) -> None:
@@ -202,7 +202,10 @@ class RealActions:
             self.later(self._crash(_seconds(down_ms)))
 
     async def _crash(self, down_s: float) -> None:
-        """SIGKILL; nothing is lost, because every write is in the file before its answer."""
+        """Kill Redis with SIGKILL and restart it.
+
+        No data is lost, because every write is in the file before its answer.
+        """
         self.world.oracle.redis_crashed(0)
         await asyncio.to_thread(self.world.server.kill)
         await asyncio.sleep(down_s)
@@ -238,7 +241,7 @@ def _seconds(ms: int) -> float:
 async def real_run(
     world: RealWorld, seed: int, steps: int, faults: frozenset[str] = frozenset()
 ) -> None:
-    """One run: actions drawn from the seed, judged at the end."""
+    """Do one run with actions drawn from the seed, and judge it at the end."""
     rng = random.Random(seed)
     actions = RealActions(world, seed)
     for worker in range(2):

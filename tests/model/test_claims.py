@@ -1,4 +1,4 @@
-"""Clients that are gone before their key was claimed for them, in simulated time."""
+"""Clients that are gone before their key was claimed, in simulated time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_redials_while_redis_is_away_leave_nothing_behind(world: World) -> None:
 def test_claims_that_redis_refuses_end_with_their_clients(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And are told of once, however many there are."""
+    """Refused claims end with their clients, and are logged once, however many there are."""
     here = world.workers[0]
     worker = here.worker
     assert worker is not None
@@ -99,7 +99,7 @@ def test_claims_of_one_turn_are_one_request(world: World) -> None:
 
 
 def test_a_client_that_ends_while_its_claim_is_unanswered(world: World) -> None:
-    """Redis may have carried it out: the entry is released when it has said so."""
+    """The entry is released after the answer, since Redis may have carried out the claim."""
     here = world.workers[0]
     twin = world.connect(here, B)
     world.run_until(lambda: world.holder(B) is not None, 1)
@@ -114,7 +114,7 @@ def test_a_client_that_ends_while_its_claim_is_unanswered(world: World) -> None:
 
 @pytest.mark.parametrize("seed", range(40, 50))
 def test_a_run_is_judged_by_readers_that_come_after_all_claims(seed: int) -> None:
-    """Not by one whose key a client of before, who is gone, claims after it."""
+    """The judging reader does not lose its key to a late claim for an earlier client that left."""
     world = World(seed)
     first, second = world.workers
     world.connect_live(first, A).send(B)

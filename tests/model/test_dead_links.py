@@ -1,4 +1,4 @@
-"""Connections to Redis that are dead without anybody telling, in simulated time."""
+"""Connections to Redis that are dead without either side being notified, in simulated time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_pubsub_connection_where_nothing_happens(world: World) -> None:
 
 
 def test_a_redis_that_stands_still_is_waited_for(world: World) -> None:
-    """It is not ready, and its connections stay."""
+    """The worker is not ready while Redis is suspended, and its connections are kept."""
     here, _ = world.living
     sender, receiver = world.connect_live(here, A), world.connect_live(here, B)
     worker = here.worker

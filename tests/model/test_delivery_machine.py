@@ -1,8 +1,8 @@
-"""The delivery promises, against whatever hypothesis can think of.
+"""The delivery promises, tested with runs that hypothesis generates.
 
 Two workers (production code) with up to nine clients, a foreign writer and one Redis run in
-simulated time; rules send, close, kill, cut and crash; the oracle judges as it happens, and at the
-end every queue is read empty and everything sent must have an end. `RMB_MODEL_EXAMPLES` sets the
+simulated time. Rules send, close, kill, cut and crash; the oracle judges each event. At the end
+every queue is read empty, and each message must have an outcome. `RMB_MODEL_EXAMPLES` sets the
 number of runs (`make fuzz` does a large campaign).
 """
 
@@ -29,13 +29,13 @@ MILLISECONDS = st.sampled_from((0, 5, 50, 300, 700, 3_000, 40_000))
 
 @pytest.fixture(autouse=True)
 def abandoned_worlds() -> Iterator[None]:
-    """A killed worker leaves coroutines that never ran: collected here, where that is expected."""
+    """Collect coroutines that killed workers left unstarted, where their warnings are expected."""
     yield
     gc.collect()
 
 
 class DeliveryMachine(RuleBasedStateMachine):
-    """The actions of `Actions` as rules; `teardown` heals the world and judges the run."""
+    """The actions of `Actions` as rules; `teardown` repairs the world and judges the run."""
 
     @initialize(seed=st.integers(0, 2**16))
     def begin(self, seed: int) -> None:

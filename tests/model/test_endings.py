@@ -1,4 +1,4 @@
-"""How sessions end whose client has not acknowledged all that was written, in simulated time."""
+"""Ends of sessions whose client has not acknowledged all that was written, in simulated time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def world() -> Iterator[World]:
 
 
 def behind(world: World) -> Twin:
-    """A receiver that has stopped reading with much in its kernel's and the relay's buffers."""
+    """Return a receiver that has stopped reading, with full buffers in its kernel and the relay."""
     here, there = world.living
     sender, receiver = world.connect_live(there, A), world.connect_live(here, B)
     receiver.client.stop_reading()
@@ -65,7 +65,7 @@ def test_what_a_slow_reader_reads_while_its_socket_closes_does_not_come_again(
 
 
 def test_a_session_that_is_over_is_freed_without_the_collector(world: World) -> None:
-    """Else all those of a rush of clients stay until it looks through everything there is."""
+    """Ended sessions form no cycle: else those of a rush would stay until a full collection."""
     here, there = world.living
     sender, receiver = world.connect_live(there, A), world.connect_live(here, B)
     sender.send(B)
@@ -83,7 +83,7 @@ def test_a_session_that_is_over_is_freed_without_the_collector(world: World) -> 
 
 
 def test_a_newcomer_does_not_wait_for_a_slow_reader(world: World) -> None:
-    """Also where the reader's session had ended before, and waited for its socket."""
+    """A newcomer gets messages even if the reader's session had ended and waited for its socket."""
     receiver = behind(world)
     here, there = world.living
     assert here.worker is not None
@@ -97,7 +97,11 @@ def test_a_newcomer_does_not_wait_for_a_slow_reader(world: World) -> None:
 def test_what_redis_refuses_to_release_is_released_later(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or it would be signed in for as long as its worker lives, and a guest's mail never leave."""
+    """A refused release is retried.
+
+    Otherwise the session would stay signed in as long as its worker lives, and a guest's messages
+    would never leave.
+    """
     here, there = world.living
     sender = world.connect_live(there, A)
     guest_key = (GUEST_TWIN, None)

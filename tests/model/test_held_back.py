@@ -1,4 +1,4 @@
-"""Connections that are not read for a while, in simulated time: they are read again."""
+"""Connections that are not read for a while are read again later, in simulated time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def world() -> Iterator[World]:
 
 
 def test_a_sender_whose_own_socket_is_full_when_redis_is_back(world: World) -> None:
-    """One large message fills a socket that nobody has found full yet."""
+    """A sender is read again, although one large message had filled its socket unnoticed."""
     here = world.workers[0]
     sender, receiver = world.connect_live(here, A), world.connect_live(here, B)
     sender.client.stop_reading()
@@ -53,7 +53,7 @@ def test_a_sender_whose_own_socket_is_full_when_redis_is_back(world: World) -> N
 
 
 def test_a_sender_held_back_while_redis_was_out_of_memory(world: World) -> None:
-    """What waits is refused, which makes room as well as storing it does."""
+    """Refusing the messages that wait makes room, as storing them does."""
     here = world.workers[0]
     sender = world.connect_live(here, A)
     sender.send(B)
@@ -69,7 +69,7 @@ def test_a_sender_held_back_while_redis_was_out_of_memory(world: World) -> None:
 
 
 def test_a_sender_that_does_not_read_its_refusals(world: World) -> None:
-    """They fill its socket as all that is written to it."""
+    """Refusals count towards a full socket like everything that is written to it."""
     here = world.workers[0]
     sender = world.connect_live(here, A)
     sender.client.stop_reading()
@@ -86,7 +86,7 @@ def test_a_sender_that_does_not_read_its_refusals(world: World) -> None:
 
 
 def test_a_sender_of_large_pings_behind_a_batch(world: World) -> None:
-    """Their pongs bring back what was in them, and wait for Redis in the worker's memory."""
+    """Pongs repeat the contents of pings, and count while they wait in memory for Redis."""
     here = world.workers[0]
     sender = world.connect_live(here, A)
     world.redis_loop.freeze_for(5)
@@ -104,7 +104,7 @@ def test_a_sender_of_large_pings_behind_a_batch(world: World) -> None:
 def test_small_messages_count_for_what_they_cost(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of one with a few bytes nearly all is what the worker keeps around it."""
+    """The overhead of a message counts: for a few bytes it is nearly all that the worker keeps."""
     monkeypatch.setattr(commit, "WAITING_BYTES", 50 * ITEM_BYTES)
     here = world.workers[0]
     sender = world.connect_live(here, A)

@@ -1,4 +1,4 @@
-"""What a session costs that sends nothing any more, in simulated time."""
+"""Costs of a session that has stopped sending, in simulated time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ pytestmark = ABANDONED
 A, B = (1, None), (2, None)
 CROWD = range(10, 40)
 MOST_BYTES = 800
-"""Of a session that rests: both halves of its connection, without queues, socket and twin."""
+"""Maximum size of an idle session, in bytes.
+
+It covers both halves of the session's connection, without queues, socket and twin.
+"""
 
 
 @pytest.fixture
@@ -32,7 +35,10 @@ def world() -> Iterator[World]:
 
 @pytest.mark.parametrize("stored", [True, False], ids=["stored", "refused"])
 def test_nothing_is_kept_of_its_last_message(world: World, stored: bool) -> None:
-    """A pong waits for the last batch, which therefore is known for as long as the session."""
+    """A session's last batch keeps no items, although the session refers to it.
+
+    The session refers to the batch because a pong waits for the last one.
+    """
     here = world.workers[0]
     sender = world.connect_live(here, A)
     world.connect_live(here, B)

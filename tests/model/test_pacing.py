@@ -1,4 +1,4 @@
-"""Connections whose messages are refused are read slower, in simulated time, and read again."""
+"""Connections whose messages are refused are read more slowly for a while, in simulated time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = ABANDONED
 A, B, C = (1, None), (2, None), (3, None)
 BOUNDS = SessionBounds(4_096, 4_000_000, idle_timeout_s=0)
 READ = 100
-"""Messages a client sends at once."""
+"""Number of messages that a client sends at once."""
 
 
 def answer(twin: Twin) -> object:
@@ -40,7 +40,7 @@ def world() -> Iterator[World]:
 def flood(world: World, twins: list[Twin], seconds: float, send: Callable[[Twin], object]) -> None:
     for _ in range(int(seconds / 0.01)):
         for twin in twins:
-            if len(twin.client.socket._inbound) < READ:  # as TCP holds a client up
+            if len(twin.client.socket._inbound) < READ:  # as TCP blocks a client
                 for _ in range(READ):
                     send(twin)
         world.run_for(0.01)
@@ -93,7 +93,7 @@ def test_others_are_read_as_before(world: World) -> None:
 
 
 def test_a_twin_whose_answers_are_refused_is_read_on(world: World) -> None:
-    """Whoever asked may not read them: that is not the twin's doing."""
+    """Refused answers do not slow the twin: it does not control whether they are read."""
     sender = world.connect_live(world.workers[0], A)
     flood(world, [sender], 1.0, answer)
     assert sender.session.messages_in >= 4 * VAIN_PER_S
@@ -101,7 +101,7 @@ def test_a_twin_whose_answers_are_refused_is_read_on(world: World) -> None:
 
 
 def test_refusals_of_one_read_are_one_write(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the order of the messages, with the pongs between them."""
+    """The refusals are in the order of the messages, with the pongs between them."""
     sender = world.connect_live(world.workers[0], A)
     reads: list[int] = []
     writes: list[int] = []

@@ -24,7 +24,7 @@ FIRST = 1_000
 
 
 class HeldTwins:
-    """Knows nobody until it is told to."""
+    """Twins that are unknown until `answer` is called."""
 
     def __init__(self, loop: SimLoop) -> None:
         self.generation = 0
@@ -49,12 +49,12 @@ class HeldTwins:
         return twin_record(twin)
 
     def answer(self) -> None:
-        """All look-ups at once, as a batch of them lands."""
+        """End all look-ups at once, as the answer to a batch does."""
         self._answer.set_result(None)
 
 
 class Looked:
-    """A sender at a worker whose look-ups are held back, and what became of its messages."""
+    """A sender at a worker whose look-ups are held back, and how its messages were routed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.world = World(
@@ -88,7 +88,7 @@ class Looked:
         monkeypatch.setattr(self.here.loop, "turn", turning)
 
     def send(self, destinations: Sequence[SessionKey]) -> str:
-        """Sends a message to each and a ping, whose uid it returns when all of them wait."""
+        """Send a message to each destination, then a ping; return its uid when all of them wait."""
         for key in destinations:
             self.sender.send(key)
         last = self.sender.ping()
@@ -99,7 +99,7 @@ class Looked:
         return last
 
     def answer(self, last: str) -> None:
-        """The twins are known; returns when the pong is here."""
+        """Answer the look-ups, and return once the pong has arrived."""
         self.twins.answer()
         self.world.run_until(lambda: last in self.sender.got, 30)
 
@@ -111,7 +111,10 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Looked]:
 
 
 def test_look_ups_that_end_together_cost_one_pass(looked: Looked) -> None:
-    """A pass for each would look at all that waits, time and again."""
+    """Look-ups that end together cause one pass.
+
+    A pass for each of them would examine all waiting messages repeatedly.
+    """
     wanted = [(FIRST + n, None) for n in range(LOOK_UPS - 1)]
     last = looked.send(wanted)
     looked.answer(last)
@@ -120,7 +123,7 @@ def test_look_ups_that_end_together_cost_one_pass(looked: Looked) -> None:
 
 
 def test_many_messages_behind_one_look_up_are_routed_by_slices(looked: Looked) -> None:
-    """All in one turn, those of everybody else would wait."""
+    """Messages are routed in slices, so that other connections do not wait for all of them."""
     wanted = [(FIRST + n % 2, None) for n in range(3 * PARKED_SLICE)]
     last = looked.send(wanted)
     looked.answer(last)
@@ -134,7 +137,7 @@ def test_many_messages_behind_one_look_up_are_routed_by_slices(looked: Looked) -
 def test_what_waited_is_refused_in_one_write_for_each_slice(
     looked: Looked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A system call for each refusal would cost more than the rest of it."""
+    """Each slice of refusals is one write: a system call for each would dominate the cost."""
     looked.twins.away = True
     last = looked.send([(FIRST, None)] * 3 * PARKED_SLICE)
     writes: list[int] = []
@@ -177,7 +180,7 @@ def test_what_comes_between_slices_waits_behind_them(looked: Looked) -> None:
 
 
 def test_what_is_around_a_small_message_counts(looked: Looked) -> None:
-    """Its envelope as it was parsed, and what holds both, are many times its bytes."""
+    """The parsed envelope and its containers count: they are many times the message's bytes."""
     count = 4 * PARKED_BYTES // ITEM_BYTES
     last = looked.send([(FIRST, None)] * count)
     sender = looked.sender.session.sender

@@ -1,8 +1,8 @@
-"""The delivery promises, against real workers and a real Valkey.
+"""The delivery promises, tested with real workers and a real Valkey.
 
-The same actions as in simulated runs, drawn from a seed; kills, cuts and pauses hit wherever the
-processes happen to be, so a failing seed need not fail again: the history printed with it tells
-what happened. `RMB_MODEL_EXAMPLES` sets the number of runs, of which these are a twentieth for each
+The actions are those of simulated runs, drawn from a seed. Kills, cuts and pauses hit wherever the
+processes happen to be, so a failing seed need not fail again; the history printed with it shows
+what happened. `RMB_MODEL_EXAMPLES` sets the number of runs, a twentieth of which is done for each
 set of faults; `RMB_MODEL_SEED` is the first seed.
 """
 
@@ -18,7 +18,7 @@ from tests.model.actions import FAULT_SETS
 from tests.model.real_actions import real_run
 from tests.support.real_world import RealWorld, real_world
 
-RUNS = max(1, int(os.environ.get("RMB_MODEL_EXAMPLES", "40")) // 20)  # of each set of faults
+RUNS = max(1, int(os.environ.get("RMB_MODEL_EXAMPLES", "40")) // 20)  # for each set of faults
 FIRST_SEED = int(os.environ.get("RMB_MODEL_SEED", "0"))
 STEPS = 60
 

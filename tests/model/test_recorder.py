@@ -1,4 +1,4 @@
-"""What the recorder is told of messages and sessions: everything that happens, once, in order."""
+"""Calls to the recorder about messages and sessions: every event, once, and in order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ A, B = (1, None), (2, None)
 
 @pytest.fixture(params=[False, True], ids=["parsed", "unparsed"])
 def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """With what the pure form does with a message, and what the compiled one does."""
+    """Return a world that handles messages with the pure or with the compiled implementation."""
     monkeypatch.setattr(compiled, "in_use", lambda: request.param)
     yield World(7, workers=1)
     gc.collect()
@@ -66,7 +66,7 @@ def test_a_refused_message_is_not_accepted(world: World) -> None:
     sender = world.connect_live(world.workers[0], A)
     uid = _sent(world, sender, (UNKNOWN_TWIN, None))
     waited, *ended = _told(world, uid)
-    assert waited == ("waits", str(UNKNOWN_TWIN))  # for the look-up that finds nothing
+    assert waited == ("waits", str(UNKNOWN_TWIN))  # it waited for a look-up that found nothing
     assert ended == [("dropped", MessageReason.UNKNOWN_TWIN)]
 
 
@@ -100,7 +100,7 @@ def test_a_message_of_another_relay(world: World) -> None:
 def _brought(
     world: World, to: tuple[int, str | None], *, trusted: bool, source: int = GUEST_TWIN
 ) -> str:
-    """Has the first worker take a message by its federation endpoint."""
+    """Let the first worker take a message at its federation endpoint."""
     process = world.workers[0]
     envelope = world.envelope((source, None), to, 10)
     body = envelope.SerializeToString()
@@ -134,7 +134,7 @@ def test_a_session(world: World) -> None:
 
 
 def test_mail_that_nobody_fetched() -> None:
-    """Told of are each message, then the reason and how many."""
+    """The recorder gets each expired message, then the reason and the number of messages."""
     world = World(7, workers=1, queue_policy=QueuePolicy(retention_s=60))
     sender = world.connect_live(world.workers[0], A)
     sent = [_sent(world, sender, B) for _ in range(40)]  # more than are read at once

@@ -1,4 +1,4 @@
-"""Redis restarts, and loses nothing or the end of what it had, in simulated time."""
+"""Restarts of Redis without loss, or with loss of its latest writes, in simulated time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def world() -> Iterator[World]:
 
 
 def test_redis_restarts_and_client_ids_start_again(world: World) -> None:
-    """CLIENT KILL is sent only where the run id is still the same: ids would hit strangers."""
+    """CLIENT KILL is sent only if the run id is unchanged: the ids could now belong to others."""
     here, there = world.living
     sender, receiver = world.connect_live(here, A), world.connect_live(there, B)
     burst(sender)
@@ -37,7 +37,7 @@ def test_redis_restarts_and_client_ids_start_again(world: World) -> None:
 
 
 def test_an_idle_worker_keeps_its_number(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It tells whether Redis went back in time: a number that ran out would look like that."""
+    """An idle worker renews its number: an expired one would look as if Redis had lost writes."""
     monkeypatch.setattr(batch, "COMMIT_TTL_S", 100)
     here, _ = world.living
     sender = world.connect_live(here, A)
@@ -70,7 +70,7 @@ def test_a_number_that_ran_out_while_redis_was_away_proves_nothing(
 
 
 def test_a_restart_that_kept_everything_is_no_loss(world: World) -> None:
-    """Its run id has changed; queued messages and the numbers of batches are there."""
+    """A new run id alone is no loss if queued messages and batch numbers are still there."""
     here, there = world.living
     burst(world.connect_live(here, A))
     world.run_for(1)
@@ -86,7 +86,7 @@ def test_a_restart_that_kept_everything_is_no_loss(world: World) -> None:
 
 
 def test_a_restart_that_lost_everything_is_seen_by_idle_workers(world: World) -> None:
-    """They have committed nothing that could be missing."""
+    """Idle workers notice a loss although none of their own commits is missing."""
     here, there = world.living
     world.write_from_outside(B)
     world.run_for(1)
@@ -104,7 +104,7 @@ def test_a_restart_that_lost_everything_is_seen_by_idle_workers(world: World) ->
 
 
 def test_redis_forgets_and_ids_go_back(world: World) -> None:
-    """Known entries are skipped by id and content only."""
+    """An entry is skipped as known only if both its id and its content match."""
     here, _ = world.living
     sender, receiver = world.connect_live(here, A), world.connect_live(here, B)
     burst(sender)

@@ -1,4 +1,4 @@
-"""A run is a function of its seed, so that one that failed can be run again and looked at."""
+"""A run depends only on its seed, so a failed run can be repeated and examined."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIMEOUT_S = 120
 
 
 def print_digests() -> None:
-    """What a few runs left in Redis, when, and by how many commands; a line for each."""
+    """Print a line for each of a few runs, with a digest of its time, commands and Redis log."""
     for seed in SEEDS:
         for name, faults in FAULT_SETS.items():
             world = random_run(seed, STEPS, faults)
@@ -27,12 +27,12 @@ def print_digests() -> None:
 
 
 def test_runs_are_the_same_in_every_process() -> None:
-    """Hashes of text, addresses of objects and the process's own memory differ between these."""
+    """Runs do not depend on hashes of text, addresses of objects or the memory of the process."""
     programs = [
         subprocess.Popen(
             [sys.executable, "-m", __name__],
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # what simulated workers log of simulated faults
+            stderr=subprocess.DEVNULL,  # logs of simulated workers about simulated faults
             text=True,
             env={**os.environ, "PYTHONHASHSEED": str(number)},
         )

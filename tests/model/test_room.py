@@ -1,4 +1,4 @@
-"""Bounds are judged by what is true when a message comes, in simulated time."""
+"""Bounds are checked against the state at the arrival of a message, in simulated time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = ABANDONED
 
 B, C = (2, None), (3, None)
 RESTS_S = (0.6, 2.0, 25.0)
-"""How long nobody sends before it is tried again."""
+"""Pauses between filling a queue and trying again, in seconds."""
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def _collected() -> Iterator[None]:
 
 
 def refused(twin: Twin) -> int:
-    """Messages of this connection that the relay refused."""
+    """Return how many messages of this connection the relay refused."""
     return int(twin.session.drops)
 
 
@@ -41,7 +41,7 @@ def test_an_outbox_account_that_was_full_takes_what_comes_later(rest_s: float) -
         burst(sender, (GUEST_TWIN, None))
         world.run_for(0.02)
     assert refused(sender) > 0
-    world.redis.run("DEL", keys.held("elsewhere.test"))  # all of it was delivered
+    world.redis.run("DEL", keys.held("elsewhere.test"))  # as if all of it was delivered
     before = refused(sender)
     world.run_for(rest_s)
     burst(sender, (GUEST_TWIN, None), 9)
@@ -57,7 +57,7 @@ def test_a_queue_that_was_full_takes_what_comes_later(rest_s: float) -> None:
         burst(sender, B)
         world.run_for(0.02)
     assert sum(map(refused, others)) > 0
-    world.redis.run("DEL", "stream:2", keys.share("2"))  # another worker's session took it
+    world.redis.run("DEL", "stream:2", keys.share("2"))  # as if a session of another worker took it
     before = sum(map(refused, others))
     world.run_for(rest_s)
     for sender in others:
@@ -68,7 +68,10 @@ def test_a_queue_that_was_full_takes_what_comes_later(rest_s: float) -> None:
 
 @pytest.mark.parametrize("rest_s", RESTS_S)
 def test_a_share_that_was_used_up_takes_what_comes_later(rest_s: float) -> None:
-    """Also where others go on filling the queue: what is known of it is then always new."""
+    """A used-up share accepts messages again, even while others fill the queue.
+
+    What the worker knows about the queue is then always fresh.
+    """
     world = World(7, workers=1, queue_policy=QueuePolicy(max_messages=80))
     greedy = world.connect_live(world.workers[0], A)
     other = world.connect_live(world.workers[0], C)
@@ -76,7 +79,7 @@ def test_a_share_that_was_used_up_takes_what_comes_later(rest_s: float) -> None:
         burst(greedy, B)
         world.run_for(0.02)
     assert refused(greedy) > 0
-    world.redis.run("HSET", keys.share("2"), "1", "1")  # most of it was moved away
+    world.redis.run("HSET", keys.share("2"), "1", "1")  # as if most of it was moved away
     before = refused(greedy)
     for _ in range(round(rest_s / 0.3)):
         world.run_for(0.3)
@@ -133,7 +136,7 @@ def test_sessions_that_find_a_queue_full_share_one_question(
 
 
 def test_an_old_answer_has_nothing_dropped_from_a_queue() -> None:
-    """The operator chose to lose the oldest of a full queue, not of one that was full once."""
+    """The oldest messages are dropped only from a queue that is full now, not from one that was."""
     policy = QueuePolicy(max_messages=400, max_bytes=4_000, drop_oldest=True)
     world = World(7, workers=1, queue_policy=policy)
     here, sender = world.workers[0], world.connect_live(world.workers[0], A)
@@ -153,7 +156,7 @@ def test_an_old_answer_has_nothing_dropped_from_a_queue() -> None:
 
 
 def test_a_queue_is_measured_after_each_time_its_oldest_are_dropped() -> None:
-    """What it measured before would have the next batches drop a tenth each, for nothing."""
+    """The queue is measured after each drop: its old size would make later batches drop more."""
     policy = QueuePolicy(max_messages=10_000, max_bytes=40_000, drop_oldest=True)
     world = World(7, workers=1, queue_policy=policy)
     sender = world.connect_live(world.workers[0], A)

@@ -1,7 +1,7 @@
 """The cases that broke earlier drafts of the delivery model, each by name.
 
-All run production workers in simulated time; `world.settle()` heals the world, reads every queue
-empty and has the oracle judge the run. Each says which rule it would catch the loss of.
+All run production workers in simulated time. `world.settle()` repairs the world, reads every queue
+empty and lets the oracle judge the run. Each docstring states the rule whose loss the test detects.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def claimed(twin: Twin) -> bool:
 
 
 def test_evict_overtakes_the_reply_of_the_claim(world: World) -> None:
-    """A newcomer remembers the highest evict it saw since SUBSCRIBE: a lower claim ends at once."""
+    """A newcomer remembers the highest evict since SUBSCRIBE: a lower claim ends at once."""
     here, there = world.living
     slow = world.connect(here, B)
     world.run_until(lambda: world.holder(B) is not None, 1)
@@ -63,7 +63,7 @@ def test_evict_overtakes_the_reply_of_the_claim(world: World) -> None:
 
 
 def test_evict_while_the_pubsub_of_the_old_holder_is_away(world: World) -> None:
-    """After a re-subscription every held epoch is compared with the directory."""
+    """After a new subscription the worker compares every held epoch with the directory."""
     here, there = world.living
     old = world.connect_live(here, B)
     assert here.pubsub_link is not None
@@ -75,7 +75,7 @@ def test_evict_while_the_pubsub_of_the_old_holder_is_away(world: World) -> None:
 
 
 def test_a_newcomer_dies_between_claim_and_reply(world: World) -> None:
-    """Whoever follows waits for its `released` no longer than the bound, and loses nothing."""
+    """The next session waits for `released` no longer than the bound, and loses nothing."""
     here, there = world.living
     sender = world.connect_live(here, A)
     world.connect(there, B)
@@ -98,7 +98,7 @@ def test_redis_loses_the_claim(world: World) -> None:
 
 
 def test_the_heartbeat_lapses_while_the_worker_lives(world: World) -> None:
-    """Others bury it; when it finds its heartbeat missing it compares all its sessions."""
+    """Other workers bury it; when it finds its heartbeat missing, it compares all its sessions."""
     here, there = world.living
     holder = world.connect_live(here, B)
     sender = world.connect_live(there, A)
@@ -136,7 +136,7 @@ def test_refused_for_memory_after_a_while_and_told_before_the_pong(world: World)
 
 
 def test_what_waits_behind_a_refused_batch_is_refused_with_it(world: World) -> None:
-    """Another relay sends again what was refused: what came after must not pass it."""
+    """Messages behind a refused batch are refused too, so a partner relay's retry keeps order."""
     here, _ = world.living
     sender = world.connect_live(here, A)
     world.redis.fill_memory()
@@ -153,7 +153,7 @@ def test_what_waits_behind_a_refused_batch_is_refused_with_it(world: World) -> N
 
 
 def test_a_batch_refused_for_memory_and_then_accepted(world: World) -> None:
-    """It keeps its number, and is offered again."""
+    """The batch keeps its number, and is sent again."""
     here, _ = world.living
     sender = world.connect_live(here, A)
     world.redis.fill_memory()
@@ -167,7 +167,7 @@ def test_a_batch_refused_for_memory_and_then_accepted(world: World) -> None:
 @pytest.mark.parametrize("size_bytes", range(0, 700, 23))
 @pytest.mark.parametrize("upwards", [True, False], ids=["request", "reply"])
 def test_the_commit_connection_is_cut_in_a_batch(size_bytes: int, upwards: bool) -> None:
-    """In doubt: the number in Redis decides, so nothing is lost or stored twice."""
+    """The number in Redis decides whether a batch was applied: nothing is lost or stored twice."""
     world = World(size_bytes)
     here, _ = world.living
     sender, receiver = world.connect_live(here, A), world.connect_live(here, B)
@@ -180,7 +180,7 @@ def test_the_commit_connection_is_cut_in_a_batch(size_bytes: int, upwards: bool)
 
 
 def test_two_cuts_in_a_row_with_the_old_connection_executed_late(world: World) -> None:
-    """Old connections are killed by id before the number is read: a late batch cannot come in."""
+    """Old connections are killed by id before the number is read: no late batch can be applied."""
     here, _ = world.living
     sender, receiver = world.connect_live(here, A), world.connect_live(here, B)
     for _ in range(2):
@@ -195,7 +195,7 @@ def test_two_cuts_in_a_row_with_the_old_connection_executed_late(world: World) -
 
 
 def test_nobody_is_taken_for_dead_after_an_outage(world: World) -> None:
-    """Every heartbeat is out of date then, and some workers come back later than others."""
+    """No worker counts as dead although all heartbeats are outdated and one worker returns late."""
     here, there = world.living
     sender, receiver = world.connect_live(here, A), world.connect_live(there, B)
     world.network.unreachable = True
@@ -215,7 +215,7 @@ def test_nobody_is_taken_for_dead_after_an_outage(world: World) -> None:
 
 
 def test_a_worker_that_died_in_an_outage_is_found(world: World) -> None:
-    """Once it had the time to come back."""
+    """The dead worker is found once it has had time to come back."""
     here, there = world.living
     world.connect_live(here, A)
     world.connect_live(there, B)
@@ -257,7 +257,7 @@ def test_clean_close_and_quick_return_while_the_removal_waits(world: World) -> N
 
 
 def test_the_old_holder_is_slower_than_the_bound(world: World) -> None:
-    """The newcomer goes on after 500 ms; a wake in the late `released` brings what is left."""
+    """The newcomer continues after 500 ms; a wake in the late `released` delivers what is left."""
     here, there = world.living
     sender, _ = world.connect_live(there, A), world.connect_live(here, B)
     world.faulty = True
@@ -269,7 +269,7 @@ def test_the_old_holder_is_slower_than_the_bound(world: World) -> None:
 
 
 def test_three_connections_in_a_row(world: World) -> None:
-    """A newcomer that ends while it waits finishes that wait before it says `released`."""
+    """A newcomer that ends while it waits finishes that wait before it sends `released`."""
     here, there = world.living
     sender = world.connect_live(there, A)
     first = world.connect_live(here, B)
@@ -285,7 +285,7 @@ def test_three_connections_in_a_row(world: World) -> None:
 
 
 def test_a_batch_is_found_applied_after_its_session_moved(world: World) -> None:
-    """If a session local at decision is not held any more, its wake is published then."""
+    """If a session that was local at the decision is no longer held, its wake is published then."""
     here, there = world.living
     sender, _ = world.connect_live(here, A), world.connect_live(here, B)
     assert here.commit_link is not None
@@ -297,7 +297,7 @@ def test_a_batch_is_found_applied_after_its_session_moved(world: World) -> None:
 
 
 def test_a_worker_is_killed_with_a_buffered_batch(world: World) -> None:
-    """Who sees the heartbeat gone kills its connection, then re-reads all held streams."""
+    """A worker that sees the heartbeat gone kills the connection, then re-reads held streams."""
     here, there = world.living
     sender, receiver = world.connect_live(here, A), world.connect_live(there, B)
     burst(sender)
@@ -309,7 +309,7 @@ def test_a_worker_is_killed_with_a_buffered_batch(world: World) -> None:
 
 
 def test_a_removal_alone_is_lost_at_a_cut(world: World) -> None:
-    """A removal is kept until it is answered."""
+    """A removal is kept until Redis answers it."""
     here, _ = world.living
     sender, receiver = world.connect_live(here, A), world.connect_live(here, B)
     burst(sender)
@@ -322,7 +322,7 @@ def test_a_removal_alone_is_lost_at_a_cut(world: World) -> None:
 
 
 def test_a_reset_with_much_in_the_transport_buffer(world: World) -> None:
-    """What was not acknowledged stays in the stream, though the dead transport's buffer reads 0."""
+    """Unacknowledged messages stay in the stream, though the dead transport's buffer reads 0."""
     here, there = world.living
     sender, receiver = world.connect_live(there, A), world.connect_live(here, B)
     receiver.client.stop_reading()
@@ -336,7 +336,7 @@ def test_a_reset_with_much_in_the_transport_buffer(world: World) -> None:
 
 
 def test_the_check_finds_what_nobody_announced(world: World) -> None:
-    """... and only that: an entry without a wake is found within 17 s, others never."""
+    """The check finds only entries without a wake, within 17 s."""
     here, _ = world.living
     receiver = world.connect_live(here, B)
     message = world.write_from_outside(B)
@@ -353,7 +353,7 @@ def test_the_check_finds_what_nobody_announced(world: World) -> None:
 
 
 def test_a_guest_that_leaves(world: World) -> None:
-    """Local wins for a guest; after its last session what is left goes to its twin's relay."""
+    """Messages go to a guest's local session; after the last one the rest goes to its own relay."""
     here, there = world.living
     guest_key = (GUEST_TWIN, None)
     sender = world.connect_live(there, A)
@@ -374,7 +374,10 @@ def test_a_guest_that_leaves(world: World) -> None:
 
 
 def _guest_with_mail(world: World, count: int) -> tuple[Twin, list[str]]:
-    """A guest that has stopped reading, and the uids of what another worker's twin sends to it."""
+    """Return a guest that has stopped reading, and the uids of the messages sent to it.
+
+    The sender is a twin at another worker.
+    """
     here, there = world.living
     sender = world.connect_live(there, A)
     guest = world.connect_live(here, (GUEST_TWIN, None))
@@ -387,7 +390,7 @@ def _guest_with_mail(world: World, count: int) -> tuple[Twin, list[str]]:
 
 @pytest.mark.parametrize("after_ms", range(2, 14))
 def test_a_guest_that_returns_while_its_mail_leaves(after_ms: int) -> None:
-    """Each message reaches it, or the outbox, and none both."""
+    """Each message reaches either the guest or the outbox, never both."""
     world = World(3)
     guest, sent = _guest_with_mail(world, 150)
     guest.client.reset()
@@ -406,7 +409,7 @@ def test_a_guest_that_returns_while_its_mail_leaves(after_ms: int) -> None:
 
 @pytest.mark.parametrize("why", ["out of memory", "full outbox"])
 def test_the_mail_of_a_guest_that_has_to_wait_is_kept(why: str) -> None:
-    """Nothing of it is dropped, nor counted as that."""
+    """None of the messages is dropped or counted as dropped."""
     world = World(1)
     guest, _ = _guest_with_mail(world, 100)
     guest.client.reset()
@@ -430,7 +433,7 @@ def test_the_mail_of_a_guest_that_has_to_wait_is_kept(why: str) -> None:
 
 
 def test_a_guest_that_leaves_twice_at_once() -> None:
-    """Its mail leaves once."""
+    """The guest's messages are moved to the outbox once."""
     world = World(1)
     guest, _ = _guest_with_mail(world, 60)
     again = world.connect(guest.process, guest.key)

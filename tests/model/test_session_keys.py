@@ -1,4 +1,4 @@
-"""What a worker remembers of session keys is bounded, and forgetting breaks no promise."""
+"""A worker remembers a bounded number of session keys, and forgetting breaks no promise."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ def test_a_flood_of_keys_is_not_remembered(world: World) -> None:
     assert worker is not None
     sender, receiver = (world.connect_live(world.workers[0], key) for key in (A, B))
     for _ in range(25):
-        _flood(
-            sender, BOUND - 10
-        )  # those that messages wait for are kept, and stay below the bound
+        _flood(sender, BOUND - 10)  # keys that messages wait for are kept, and stay below the bound
         sender.send(B)
         world.run_for(0.2)
         assert len(worker.destinations) <= 2 * BOUND
@@ -46,7 +44,7 @@ def test_a_flood_of_keys_is_not_remembered(world: World) -> None:
 
 
 def test_keys_that_messages_wait_for_are_kept(world: World) -> None:
-    """A message to a key whose twin is being looked up must not overtake those that wait."""
+    """A message to a key whose twin is being looked up does not overtake those that wait."""
     worker = world.workers[0].worker
     assert worker is not None
     sender = world.connect_live(world.workers[0], A)

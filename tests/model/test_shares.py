@@ -1,4 +1,4 @@
-"""What each source has in a queue is counted as long as it is there, and no longer."""
+"""Each source's share of a queue is counted exactly as long as its messages are there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = ABANDONED
 
 
 def test_a_share_of_what_expired_is_given_back() -> None:
-    """A source that fills a queue each hour must not be refused for what is long gone."""
+    """A source that fills a queue each hour is not refused because of messages that expired."""
     world = World(7, workers=1, queue_policy=QueuePolicy(max_messages=400, retention_s=60))
     sender = world.connect_live(world.workers[0], A)
     for _ in range(12):
@@ -30,10 +30,10 @@ def test_a_share_of_what_expired_is_given_back() -> None:
 
 
 def test_a_share_never_outlives_its_queue() -> None:
-    """By more than a sweep that gives it back takes."""
+    """A share outlives its queue at most by the time that the sweep takes to return it."""
     world = World(7, workers=1, queue_policy=QueuePolicy(retention_s=60))
     sender = world.connect_live(world.workers[0], A)
-    burst(sender)  # the queue gets its life, and that is not renewed for a minute
+    burst(sender)  # this sets the queue's time to live, which is not renewed for a minute
     world.run_for(0.2)
     for _ in range(10):
         burst(sender)
@@ -43,7 +43,7 @@ def test_a_share_never_outlives_its_queue() -> None:
 
 
 def test_a_share_of_what_several_sessions_took_is_given_back() -> None:
-    """None of them has taken so much that it would be counted."""
+    """The share is returned although no single session took enough to be counted."""
     world = World(7, workers=2, queue_policy=QueuePolicy(retention_s=60))
     here, there = world.living
     sender = world.connect_live(here, A)
@@ -53,7 +53,7 @@ def test_a_share_of_what_several_sessions_took_is_given_back() -> None:
     share = keys.share("2")
     assert int(world.redis.run("HGET", share, "1")) > 0
     oldest = [entry for entry, _ in world.redis.run("XRANGE", "stream:2", "-", "+")]
-    world.redis.run("XDEL", "stream:2", *oldest[:60])  # another session had these, and died
+    world.redis.run("XDEL", "stream:2", *oldest[:60])  # as if another session took these, and died
     world.connect_live(there, B)
     world.run_until(lambda: world.stream_length(B) == 0, 5)
     world.run_for(0.5)

@@ -1,4 +1,4 @@
-"""Clients that take little or nothing, in simulated time: what they hold, and what they cost."""
+"""Clients that read little or nothing: what they hold and what they cost, in simulated time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def world() -> Iterator[World]:
 
 
 def stuck(world: World, count: int = 100) -> tuple[Twin, Twin]:
-    """A sender, and a receiver that has stopped reading and is full."""
+    """Return a sender, and a receiver that has stopped reading and whose buffers are full."""
     here = world.workers[0]
     sender, receiver = world.connect_live(here, A), world.connect_live(here, B)
     receiver.client.stop_reading()
@@ -41,14 +41,14 @@ def stuck(world: World, count: int = 100) -> tuple[Twin, Twin]:
 
 
 def sip(world: World, twin: Twin) -> None:
-    """Reads what has arrived, some kilobytes, and no more."""
+    """Read what has arrived, some kilobytes, and no more."""
     twin.client.start_reading()
     world.run_for(0.001)
     twin.client.stop_reading()
 
 
 def test_a_large_batch_does_not_overfill_a_socket_that_is_behind(world: World) -> None:
-    """All messages are there in one turn of the loop, far more than the session may hold."""
+    """The socket stays within its bound if one turn brings far more than the session may hold."""
     sender, receiver = stuck(world)
     world.run_for(1)
     held = receiver.client.socket.buffered_bytes()
@@ -61,7 +61,7 @@ def test_a_large_batch_does_not_overfill_a_socket_that_is_behind(world: World) -
 
 
 def test_a_message_larger_than_all_room_goes_to_a_socket_that_is_behind(world: World) -> None:
-    """It need not wait until the socket is empty: large ones would come with pauses."""
+    """A large message need not wait for an empty socket, which would cause pauses between them."""
     here = world.workers[0]
     sender, receiver = world.connect_live(here, A), world.connect_live(here, B)
     receiver.client.stop_reading()
@@ -74,13 +74,16 @@ def test_a_message_larger_than_all_room_goes_to_a_socket_that_is_behind(world: W
 
 
 def test_the_stream_of_a_full_session_is_not_read_by_the_check(world: World) -> None:
-    """A thousand full queues read every few seconds are gigabytes, to find what is known."""
+    """The check skips full sessions.
+
+    Reading a thousand full queues every few seconds would take gigabytes, to find nothing new.
+    """
     stuck(world)
     commands: Counter[bytes] = Counter()
     handle = world.redis.handle
 
     def counted(connection: object, argv: list[bytes]) -> None:
-        # The sweep for old entries looks at the first one of each stream, at a time of its own.
+        # The sweep for old entries reads the first one of each stream, independently of the check.
         if argv[0].upper() == b"XRANGE" and argv[1] == b"stream:2" and argv[-2:] != SWEEP:
             commands[argv[0]] += 1
         handle(connection, argv)  # type: ignore[arg-type]
@@ -112,7 +115,10 @@ def test_a_stalled_socket_is_looked_at_about_once_a_second(world: World) -> None
 
 
 def test_a_slow_reader_is_not_closed_and_one_that_stands_still_is(world: World) -> None:
-    """It takes a few kilobytes now and then, which is less than half its room in a minute."""
+    """A client that reads a few kilobytes now and then stays open, until it stops reading.
+
+    What it reads is less than half its room in a minute.
+    """
     _, receiver = stuck(world, 200)
     for _ in range(8):
         world.run_for(20)
@@ -124,7 +130,7 @@ def test_a_slow_reader_is_not_closed_and_one_that_stands_still_is(world: World) 
 
 
 def test_a_page_is_read_for_half_the_room_and_not_for_every_message(world: World) -> None:
-    """Of a page that is read for one message all the others are read again."""
+    """A page is not read for one message only: all others in it would have to be read again."""
     _, receiver = stuck(world, 200)
     read = 0
     handle = world.redis.handle
@@ -144,7 +150,10 @@ def test_a_page_is_read_for_half_the_room_and_not_for_every_message(world: World
 
 
 def test_what_is_on_its_way_is_bounded_where_the_kernel_takes_everything() -> None:
-    """Small messages to who does not read: none waits in the relay, and each is known there."""
+    """Unacknowledged small messages to a client that does not read are bounded.
+
+    None of them waits in the relay, but the relay keeps track of each.
+    """
     world = World(7, workers=1, bounds=BOUNDS, send_queue_bytes=1 << 20)
     here = world.workers[0]
     sender, receiver = world.connect_live(here, A), world.connect_live(here, B)
@@ -164,7 +173,7 @@ def test_what_is_on_its_way_is_bounded_where_the_kernel_takes_everything() -> No
 
 
 def test_a_catch_up_of_large_messages_begins_with_a_small_page(world: World) -> None:
-    """A client that dials again and again must not have its whole queue read each time."""
+    """A client that reconnects repeatedly does not make the relay read its whole queue again."""
     here = world.workers[0]
     sender = world.connect_live(here, A)
     count = 30

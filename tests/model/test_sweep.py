@@ -1,4 +1,4 @@
-"""The look at all queues that one worker takes for all, in simulated time."""
+"""The sweep over all queues, which one worker does for all, in simulated time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def world() -> Iterator[World]:
 
 
 def stored(world: World, key: str) -> bytes | None:
-    """What other processes find in Redis."""
+    """Return the value of a key that other processes would read from Redis."""
     found = world.redis.db.peek(key.encode())
     assert found is None or isinstance(found, bytes)
     return found
@@ -60,7 +60,10 @@ def test_another_worker_goes_on_when_the_one_that_does_it_is_gone(world: World) 
 
 
 def test_the_queue_of_a_held_session_lives_on(world: World) -> None:
-    """Whoever delivers to it does not look at its time to live; without a session it goes."""
+    """The queue of a held session does not expire, and one without a session does.
+
+    Deliveries to a held session do not check the queue's time to live.
+    """
     here, there = world.workers
     sender, receiver = world.connect_live(here, A), world.connect_live(there, B)
     sender.send(B)
@@ -68,7 +71,7 @@ def test_the_queue_of_a_held_session_lives_on(world: World) -> None:
     sender.send(ABSENT)
     world.run_for(1)
     gone.client.close()
-    world.run_for(3 * RETENTION_S)  # a queue that nobody adds to lives twice as long as a message
+    world.run_for(3 * RETENTION_S)  # a queue without additions lives twice as long as a message
     assert world.redis.db.peek(keys.stream("2")) is not None
     assert world.redis.db.peek(keys.stream("3")) is None
     last = sender.send(B)

@@ -1,4 +1,4 @@
-"""What may wait of one source, and for one twin, over all queues; in simulated time."""
+"""Bounds of what may wait from one source, and for one twin, over all queues; in simulated time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def waits(world: World, name: str) -> list[int]:
 
 
 def send_each(world: World, sender: Twin, numbers: range, twin: int | None = TO) -> None:
-    """A message to each of these sessions of a twin, or to each of these twins, in small groups."""
+    """Send a message to each of these sessions of a twin, or of these twins, in small groups."""
     for number in numbers:
         sender.send((number, None) if twin is None else (twin, f"s{number}"))
         if number % 5 == 4:
@@ -120,7 +120,7 @@ def test_one_source_leaves_room_for_others_in_the_queues_of_a_twin(bound: str) -
     burst(other, (TO, None), 5)
     world.run_for(0.5)
     assert refusals(world) == before
-    world.redis.run("DEL", *world.streams())  # all of it was read
+    world.redis.run("DEL", *world.streams())  # as if all of it was read
     world.run_for(35)
     burst(greedy, (TO, "s0"), 5)
     world.run_for(0.5)
@@ -198,7 +198,7 @@ def test_a_part_of_a_queue_that_expired_is_given_back() -> None:
 
 
 def test_pairs_of_sessions_at_two_workers_are_not_charged() -> None:
-    """Their queues are empty again at once; where they are long for a moment, only then."""
+    """Queues that are soon empty again are not charged, except while they are long for a moment."""
     world = bounded(TwinBounds(messages=300))
     here, there = world.living
     receiver = world.connect_live(there, (TO, None))
@@ -254,7 +254,9 @@ def test_twins_near_a_bound_are_named_by_the_sweep() -> None:
 
 
 def test_a_burst_overruns_no_bound() -> None:
-    """What is on its way counts, and what has no room for that alone waits and is not refused."""
+    """Messages under way count; one that lacks room only because of them waits instead of being
+    refused.
+    """
     world = bounded()
     here, there = world.living
     sender = world.connect_live(here, A)

@@ -1,4 +1,4 @@
-"""Fixtures of the Django side: settings that point at a real Valkey, and heartbeats in it."""
+"""Fixtures of the Django side: settings that use a real Valkey, and heartbeats in it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AddWorker = Callable[..., str]
 
 
 def use_redis(settings: Any, url: str) -> None:
-    """Let the site's client and channel layer use this Redis."""
+    """Make the site's client and channel layer use the Redis at a URL."""
     settings.RMB = dataclasses.replace(
         settings.RMB, redis=dataclasses.replace(settings.RMB.redis, url=url)
     )
@@ -32,7 +32,7 @@ def use_redis(settings: Any, url: str) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _quick_hasher() -> Iterator[None]:
-    """The site's own hash of a password, but not the half second that guessing it shall take."""
+    """Use the site's password hash with 2 iterations instead of those that take half a second."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PBKDF2PasswordHasher, "iterations", 2)
         yield
@@ -40,20 +40,23 @@ def _quick_hasher() -> Iterator[None]:
 
 @pytest.fixture
 def site_redis(valkey: RedisServer, settings: Any) -> RedisServer:
-    """An empty Valkey that the site uses."""
+    """Make the site use an empty Valkey, and return it."""
     use_redis(settings, valkey.url)
     return valkey
 
 
 @pytest.fixture
 def no_redis(settings: Any) -> None:
-    """The site's Redis does not answer."""
+    """Make the site use a Redis that does not answer."""
     use_redis(settings, "redis://127.0.0.1:1")
 
 
 @pytest.fixture
 def add_worker(site_redis: RedisServer) -> AddWorker:
-    """Write a worker's heartbeat: `add_worker("boot", slot="0", sessions=3)`."""
+    """Return a function that writes a worker's heartbeat.
+
+    Call it as `add_worker("boot", slot="0", sessions=3)`.
+    """
 
     def add(boot_id: str, metrics: dict[str, float] | None = None, **fields: Any) -> str:
         now = time.time()
@@ -79,14 +82,14 @@ def add_worker(site_redis: RedisServer) -> AddWorker:
 
 @pytest.fixture
 def admin_client(client: Client) -> Client:
-    """Signed in as an owner."""
+    """Return a client that is signed in as an owner."""
     client.force_login(User.objects.create_superuser("admin"))
     return client
 
 
 @pytest.fixture
 def viewer(client: Client) -> Client:
-    """Signed in with the right to look, and no other."""
+    """Return a client that is signed in with view permissions only."""
     user = User.objects.create_user("viewer", is_staff=True)
     user.user_permissions.set(Permission.objects.filter(codename__startswith="view_"))
     client.force_login(user)

@@ -1,4 +1,4 @@
-"""What two do at once in PostgreSQL, where SQLite lets one of them begin after the other."""
+"""Concurrent operations in PostgreSQL, which SQLite would run one after the other."""
 
 from __future__ import annotations
 
@@ -32,14 +32,17 @@ def url(postgres_server: PostgresServer) -> str:
 
 @pytest.fixture
 def other(url: str) -> Iterator[psycopg.Connection]:
-    """A connection of somebody else."""
+    """Open a connection for a concurrent transaction."""
     with psycopg.connect(url) as connected:
         yield connected
 
 
 @pytest.fixture
 def begin(url: str, tmp_path: Path, django_db_blocker: Any) -> Iterator[Callable[..., Any]]:
-    """Call it with what another thread is to do; it returns when that is done or waits."""
+    """Return a function that runs an operation in another thread.
+
+    The function returns once the operation is done or waits for a lock.
+    """
     with (
         django_db_blocker.unblock(),
         in_database(url, tmp_path) as here,
@@ -70,7 +73,10 @@ def _there(here: Use, act: Callable[[], Any]) -> Any:
 def test_a_sign_in_while_another_was_right(
     begin: Callable[..., Any], other: psycopg.Connection
 ) -> None:
-    """From one address, or to one account: the other takes away what both count."""
+    """A sign-in counts correctly although a successful one removes the rows that both count in.
+
+    Both come from one address, or are to one account.
+    """
     keys = [throttle.key(throttle.ACCOUNT, "olga"), throttle.address_key("192.0.2.1")]
     assert throttle.take(keys) == 0
     other.execute(f"DELETE FROM {FailedTries._meta.db_table}")
@@ -84,7 +90,7 @@ def test_a_sign_in_while_another_was_right(
 def test_a_sign_in_that_was_right_beside_others(
     begin: Callable[..., Any], other: psycopg.Connection
 ) -> None:
-    """It waits for one of its keys while it holds no other: those may be waited for."""
+    """A successful sign-in that waits for one of its keys holds none of the others."""
     keys = sorted(throttle.key(rule, "olga") for rule in (throttle.ACCOUNT, throttle.BROWSER))
     assert throttle.take(keys) == 0
     table = FailedTries._meta.db_table

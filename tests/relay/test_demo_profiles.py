@@ -1,4 +1,4 @@
-"""Profiles of the demo twins: what `rmb` reads, and when there are none."""
+"""Profiles of the demo twins for `rmb`: their contents, and when none are written."""
 
 from __future__ import annotations
 

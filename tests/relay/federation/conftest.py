@@ -1,4 +1,4 @@
-"""A sender on the test's own loop, over a real Valkey, with twins in a dictionary."""
+"""A sender on the event loop of the test, with a real Valkey and twins from a dictionary."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Outgoing:
     """The outgoing path of one relay.
 
     Attributes:
-        client: of its Redis.
-        twins: the source of twins.
-        sender: once `start` was called.
+        client: Client of the relay's Redis.
+        twins: Source of twins.
+        sender: Sender of the relay; exists after a call of `start`.
     """
 
     def __init__(self, server: RedisServer, **options: Any) -> None:
@@ -47,7 +47,7 @@ class Outgoing:
         self.drains: list[asyncio.Task[bool]] = []
 
     def twin(self, number: int, *relays: str) -> int:
-        """Makes a twin known."""
+        """Add a twin to the source, and return its number."""
         self.twins.twins[number] = TwinRecord(number, bytes(32), None, relays, 1)
         return number
 
@@ -57,14 +57,14 @@ class Outgoing:
         events: DrainerEvents | None = None,
         resolver: PublicResolver | None = None,
     ) -> None:
-        """Begins to drain."""
+        """Start to drain the given shards, or all shards if none are given."""
         self.sender = Sender(self.options, self.twins, lambda: self.leave, resolver, events)
         await self.sender.start()
         for shard in shards or range(keys.OUTBOX_SHARDS):
             self.drains.append(asyncio.create_task(self.sender.drain(shard)))
 
     async def stop(self) -> list[bool]:
-        """Ends the drainers in good order; whether there is more, for each."""
+        """Stop the drainers cleanly; return for each whether messages are left."""
         self.leave = True
         drains, self.drains = self.drains, []
         more = await asyncio.gather(*drains)
@@ -82,7 +82,7 @@ class Outgoing:
         connection: str | None = None,
         **more: Any,
     ) -> str:
-        """What a worker does with one message; returns its entry id."""
+        """Put one message into the outbox, as a worker does, and return its entry id."""
         envelope = request(ASKER, (twin, connection), uid=uid, **more)
         raw = envelope.SerializeToString() if payload is None else payload
         record = self.twins.twins.get(twin)
@@ -95,7 +95,7 @@ class Outgoing:
         return entry.decode()
 
     def put_many(self, twin: int, uids: Iterable[str], **more: Any) -> None:
-        """Many messages from one sender, quickly."""
+        """Put many messages of one sender into the outbox, without a transaction for each."""
         account = account_of(self.twins.twins[twin].relays)
         pipe = self.client.pipeline(transaction=False)
         for uid in uids:
@@ -106,24 +106,24 @@ class Outgoing:
         pipe.execute()
 
     def empty(self) -> bool:
-        """Whether nothing is left in the outbox, nor counted as being there."""
+        """Return whether the outbox has no entries and its counts are gone."""
         left = sum(self.client.xlen(keys.outbox(shard)) for shard in range(keys.OUTBOX_SHARDS))
         return not left and not self.client.keys(keys.held("*"))
 
     def dead(self) -> list[dict[str, bytes]]:
-        """The dead letters."""
+        """Return the dead letters."""
         return [
             {name.decode(): value for name, value in fields.items()}
             for _, fields in self.client.xrange(keys.DEAD_LETTERS)
         ]
 
     def notices(self, session: str = "1001:s") -> list[Envelope]:
-        """What a session was told."""
+        """Return the notices in the queue of a session."""
         found = self.client.xrange(keys.stream(session))
         return [Envelope.FromString(fields[b"_"]) for _, fields in found]
 
     def partner(self, domain: str) -> dict[str, str]:
-        """The stored state of another relay."""
+        """Return the stored state of a partner relay."""
         found = self.client.hgetall(keys.partner(domain))
         return {name.decode(): value.decode() for name, value in found.items()}
 
@@ -138,7 +138,7 @@ Make = Callable[..., Outgoing]
 
 @pytest.fixture
 async def make(valkey: RedisServer) -> AsyncIterator[Make]:
-    """Makes outgoing paths over one Redis."""
+    """Return a function that creates outgoing paths over one Redis."""
     made: list[Outgoing] = []
 
     def new(**options: Any) -> Outgoing:
@@ -152,5 +152,5 @@ async def make(valkey: RedisServer) -> AsyncIterator[Make]:
 
 @pytest.fixture
 async def out(make: Make) -> Outgoing:
-    """One outgoing path, not started yet."""
+    """Return one outgoing path that is not started yet."""
     return make()

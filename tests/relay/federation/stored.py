@@ -1,4 +1,4 @@
-"""Puts into Redis what workers and drainers keep there about other relays."""
+"""Functions that write to Redis what workers and drainers store about partner relays."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ PARTNER = "b.example"
 
 
 def add_partner(server: RedisServer, domain: str = PARTNER, **fields: Any) -> None:
-    """A relay that turned up, and its state."""
+    """Add a partner relay and its state."""
     server.run("SADD", keys.PARTNERS, domain)
     for name, value in fields.items():
         server.run("HSET", keys.partner(domain), name, str(value))
 
 
 def add_pending(server: RedisServer, envelope: pb.Envelope, account: str = PARTNER) -> str:
-    """A message of the outbox with its counts; returns the id of its entry."""
+    """Add a message to the outbox, count it, and return its entry id."""
     payload = envelope.SerializeToString()
     source = envelope.source.twin
     packed = pack(1, len(payload))
@@ -37,7 +37,7 @@ def add_pending(server: RedisServer, envelope: pb.Envelope, account: str = PARTN
 def add_dead(
     server: RedisServer, envelope: pb.Envelope, why: str = "remote_4xx", **changes: Any
 ) -> str:
-    """A dead letter; returns the id of its entry. `changes` are fields; None leaves one out."""
+    """Add a dead letter, and return its entry id. `changes` are fields; None omits one."""
     tried = {"at": 1_795_218_450.5, "relay": PARTNER, "answer": "404", "ms": 12.5}
     fields = {
         outbox.ENVELOPE: envelope.SerializeToString(),
@@ -55,5 +55,5 @@ def add_dead(
 
 
 def message(source: int = 7, destination: int = 12, **fields: Any) -> pb.Envelope:
-    """A request; `fields` as for `envelopes.request`."""
+    """Return a request; `fields` are those of `envelopes.request`."""
     return envelopes.request((source, None), (destination, None), b"secret payload", **fields)

@@ -1,4 +1,4 @@
-"""What a worker knows of the outbox' accounts, against a Redis."""
+"""A worker's view of the outbox accounts, with a simulated Redis."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BOUNDS = OutboxBounds(max_messages=100, max_bytes=100_000)
 
 
 class Store:
-    """A Redis that is asked at once."""
+    """A simulated Redis that answers immediately."""
 
     def __init__(self) -> None:
         self.redis = SimRedis(lambda: 1_700_000_000.0, random.Random(1))
@@ -34,7 +34,7 @@ class Store:
         then(self.redis.run(*reader.gets()))
 
     def commit(self, charge: Charge) -> int:
-        """Runs a batch's commands; returns how many there were."""
+        """Run the commands of a batch, and return their number."""
         commands: list[bytes] = []
         handlers: list[Callable[[Any], None]] = []
         charge.encode(commands.append, handlers, self.now)

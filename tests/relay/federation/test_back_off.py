@@ -1,4 +1,7 @@
-"""A relay that failed is left alone for a while, whoever failed at it, until it is heard of."""
+"""The back-off of a relay that failed.
+
+It applies to all drainers, whichever saw the failure, until the relay is heard.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from tests.support.waiting import eventually
 
 
 def failed(out: Outgoing, domain: str, retry_in_s: float) -> float:
-    """What a drainer left that failed there just now; when the relay may be tried again."""
+    """Store the state of a relay that failed just now, and return when it may be retried."""
     now = time.time()
     state = {"failures": 5, "retry_at": now + retry_in_s, "last_failure": now}
     out.client.hset(keys.partner(domain), mapping=state)
@@ -59,6 +62,6 @@ async def test_a_clock_that_is_set_back_puts_nobody_off(out: Outgoing) -> None:
         twin = out.twin(8, other.domain)
         await out.start(0)
         put_off = out.sender.partners.get(other.domain)
-        put_off.put_off_until = time.time() + 7200  # set before the clock was
+        put_off.put_off_until = time.time() + 7200  # set before the clock was set back
         out.put(twin)
         await eventually(lambda: len(other.taken) == 1)

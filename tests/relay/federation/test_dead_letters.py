@@ -1,4 +1,7 @@
-"""`relay.federation.dead_letters` and `letters`: kept, shown, sent again, never in two places."""
+"""`relay.federation.dead_letters` and `letters`: dead letters are kept, listed and sent again.
+
+None is ever in two places.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that end otherwise than by delivery: who is told what, and what is kept."""
+"""Messages that are not delivered: the notices that their senders get, and the dead letters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FIRST = "first"
 
 
 def told(out: Outgoing) -> list[tuple[str, str]]:
-    """Uid and text of what the sender was told; each has the sender as its destination."""
+    """Return uid and text of the sender's notices; check that each is addressed to the sender."""
     for notice in out.notices():
         assert not notice.HasField("source")
         assert (notice.destination.twin, notice.destination.connection) == ASKER
@@ -122,8 +122,10 @@ async def test_a_request_under_way_ends_with_its_message(out: Outgoing) -> None:
 
 
 async def under_way(out: Outgoing, other: PartnerServer, life_s: int) -> float:
-    """Has a partner of our kind hold a batch with `FIRST` and two that live longer; returns when
-    `FIRST` expires."""
+    """Let a partner that supports batches hold a batch, and return when `FIRST` expires.
+
+    The batch has `FIRST` and two messages that live longer.
+    """
     twin = out.twin(9, other.domain)
     out.client.hset(keys.partner(other.domain), "kind", "ours")
     other.gate.clear()
@@ -139,7 +141,7 @@ async def under_way(out: Outgoing, other: PartnerServer, life_s: int) -> float:
 
 
 async def passed(moment: float) -> None:
-    """Waits until a deadline has been looked at."""
+    """Wait until the sender has handled a deadline."""
     await asyncio.sleep(moment - time.time() + 2 * SWEEP_S)
 
 
@@ -166,7 +168,7 @@ async def test_what_expires_in_a_batch_that_fails_is_told_then(out: Outgoing) ->
 
 
 async def test_what_expires_in_a_batch_without_an_answer_is_told_then(make: Make) -> None:
-    """Nor is anything tried again and again meanwhile."""
+    """The sender is notified soon after the message expires, with few requests made meanwhile."""
     out = make(timeout_s=2.0)
     async with partner(offers=True) as other:
         expires_at = await under_way(out, other, 2)
@@ -194,7 +196,7 @@ async def test_a_batch_ends_with_the_last_of_its_messages(out: Outgoing) -> None
 
 
 async def test_many_lives_in_one_backlog(out: Outgoing) -> None:
-    """Each is taken or told as expired, and none is tried without end."""
+    """Each message is either delivered or reported as expired, and none is retried endlessly."""
     async with partner(offers=True) as other:
         twins = [out.twin(9 + 8 * number, other.domain) for number in range(20)]
         out.client.hset(keys.partner(other.domain), "kind", "ours")
@@ -210,14 +212,14 @@ async def test_many_lives_in_one_backlog(out: Outgoing) -> None:
 
 
 def only_in_redis(out: Outgoing, twin: int) -> int:
-    """How many messages to a twin are known and not in memory."""
+    """Return how many messages to a twin are known but have their payload only in Redis."""
     lanes = [shard.lanes[twin] for shard in out.sender._shards if twin in shard.lanes]
     entries = [entry for lane in lanes for entry in lane.entries]
     return sum(entry.payload is None for entry in entries) + sum(len(e.notes) for e in lanes)
 
 
 async def test_expiry_while_redis_is_away_holds_nothing_up(make: Make, tmp_path: Path) -> None:
-    """The envelopes of what waits are in Redis, and needed for the notices."""
+    """Notices are sent once Redis is back: they need envelopes that only Redis has."""
     server = start_valkey(tmp_path, append_fsync="no")
     try:
         out = make(server=server)
@@ -323,7 +325,7 @@ async def test_mail_for_paused_relays_waits(out: Outgoing) -> None:
 
 
 async def test_the_oldest_redis_will_do(make: Make, redis62: RedisServer) -> None:
-    """All scripts, and the read that several shards share, on Redis 6.2."""
+    """All scripts, and the read that several shards share, work on Redis 6.2."""
     out = make(server=redis62)
     async with partner(offers=True) as other:
         twins = [out.twin(number, other.domain) for number in range(1, 9)]

@@ -1,4 +1,4 @@
-"""Relays that fail, and everything else that can: nothing is lost, and nothing doubled."""
+"""Failures of partner relays and of other parts: no message is lost and none is delivered twice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.waiting import eventually
 
 
 async def opened(out: Outgoing, other: PartnerServer, twin: int, shard: int) -> None:
-    """A first message has gone, so the relay's kind is known."""
+    """Send a first message, so that the sender knows the relay's kind."""
     out.put(twin, "opens")
     await out.start(shard)
     await eventually(out.empty)
@@ -48,7 +48,7 @@ async def test_a_relay_that_fails_gets_three_passes_and_then_a_pause(
         entry = out.put(twin, "waits")
         await eventually(lambda: out.partner(other.domain).get("failures") == "3")
         first, second, third = times
-        # How much later a busy machine may be; the pause after them is longer than that.
+        # The upper bounds allow for a busy machine; the pause after the passes is longer.
         assert 0.1 <= second - first < 2 and 0.2 <= third - second < 2
         state = out.partner(other.domain)
         assert 3.0 <= float(state["retry_at"]) - third < 6
@@ -58,7 +58,7 @@ async def test_a_relay_that_fails_gets_three_passes_and_then_a_pause(
         assert len(tries) == 3 and {each["relay"] for each in tries} == {other.domain}
         assert out.client.ttl(keys.tries(1, entry)) > 86_000
         other.answer = None
-        # It was heard: no reason to wait any longer.
+        # The relay was heard, which ends the back-off.
         out.client.hset(keys.partner(other.domain), "heard", f"{time.time():.3f}")
         await eventually(lambda: other.uids == ["opens", "waits"])
         await eventually(out.empty)
@@ -87,7 +87,7 @@ async def test_the_next_relay_is_tried_at_once_and_kept(out: Outgoing) -> None:
     async with partner() as bad, partner(offers=True) as good:
         twin = out.twin(9, bad.domain, good.domain)
         bad.status = lambda envelope: 500
-        # Its rank is better: the other one has failed long ago.
+        # This older failure gives `good` the better rank.
         out.client.zadd(keys.failures(good.domain), {"old": time.time() - 100})
         started = time.time()
         out.put(twin, "0")
@@ -155,7 +155,7 @@ async def test_an_answer_that_is_lost_doubles_nothing_between_our_kind(out: Outg
         await opened(out, other, twins[0], 1)
 
         async def answer(delivery: Delivery, writer: asyncio.StreamWriter) -> None:
-            """Takes everything, and lets the answer get lost."""
+            """Take all messages, but send no answer."""
             other.answer = None
             other.judge(delivery)
             await silence(delivery, writer)
@@ -171,25 +171,28 @@ async def test_an_answer_that_is_lost_doubles_nothing_between_our_kind(out: Outg
 
 async def test_a_dead_relay_does_not_slow_a_live_one(out: Outgoing) -> None:
     async with partner(offers=True) as live, partner(offers=True) as dead:
-        dead.gate.clear()  # it takes connections and answers nothing
+        dead.gate.clear()  # it accepts connections and answers nothing
         stuck = [out.twin(8 * number, dead.domain) for number in range(1, 101)]
         fast = out.twin(8 * 200, live.domain)
         await opened(out, live, fast, 0)
         alone = await latencies_s(out, live, fast)
         for number in range(6000):
             out.put(stuck[number % 100], f"d{number}")
-        # They were put in without letting the drainer read: one of the shard has to wait for that.
+        # The drainer could not read while they were put in, and another message waits for that.
         out.put(fast, "after them")
         await eventually(lambda: live.uids[-1] == "after them")
         beside = await latencies_s(out, live, fast)
-        # As much as the machine may do meanwhile; to wait for the dead one would be 3 s each.
+        # The margin allows for a busy machine; waiting for the dead relay would take 3 s each.
         assert statistics.median(beside) < 2 * statistics.median(alone) + 0.02
         assert max(beside) < out.options.timeout_s / 2
         assert not dead.taken
 
 
 async def test_mail_of_dead_relays_keeps_no_other_from_being_read(out: Outgoing) -> None:
-    """As much of it as one twin may have waiting for four of them."""
+    """A live relay gets its message although four dead relays have full queues.
+
+    Each dead relay has as many messages as one twin may have waiting.
+    """
     async with partner(offers=True) as live:
         fast = out.twin(8, live.domain)
         for number in range(1, 5):
@@ -207,7 +210,7 @@ async def test_mail_that_was_only_noted_goes_in_its_order(out: Outgoing) -> None
     async with partner(offers=True) as other:
         twins = [out.twin(8 * number, other.domain) for number in range(1, 5)]
         await other.stop()
-        out.client.set(keys.left(0), "?")  # all of it may have been accepted
+        out.client.set(keys.left(0), "?")  # any of the messages may have been accepted
         for number in range(500):
             out.put(twins[number % 4], f"{number}")
         await out.start(0)
@@ -230,7 +233,7 @@ async def test_mail_that_was_only_noted_goes_in_its_order(out: Outgoing) -> None
 
 
 async def latencies_s(out: Outgoing, other: PartnerServer, twin: int) -> list[float]:
-    """How long messages take that go one at a time."""
+    """Return the delivery times of 100 messages that are sent one at a time, in seconds."""
     found = []
     for _ in range(100):
         started, taken = time.monotonic(), len(other.taken)
@@ -279,7 +282,7 @@ async def test_garbage_in_place_of_statuses(out: Outgoing) -> None:
 async def test_a_relay_without_the_batch_form_may_answer_anything(
     out: Outgoing, status: int
 ) -> None:
-    """As where another program has come in the place of one of our kind."""
+    """The sender returns to single messages, as needed where another program replaced the relay."""
     async with partner(offers=True) as other:
         twin = out.twin(9, other.domain)
         await opened(out, other, twin, 1)
@@ -323,7 +326,7 @@ async def test_a_drainer_without_its_lease_sends_nothing(out: Outgoing) -> None:
         twin = out.twin(9, other.domain)
         await opened(out, other, twin, 1)
         out.client.set(keys.lease(1), "somebody else", px=60_000)
-        # Found out at the renewal at the latest, which is before the lease's own end.
+        # The drainer notices this at the next renewal at the latest, before its lease would expire.
         await eventually(lambda: out.drains[0].done())
         out.put(twin, "not ours")
         await asyncio.sleep(0.2)
@@ -334,7 +337,7 @@ async def test_a_drainer_without_its_lease_sends_nothing(out: Outgoing) -> None:
 async def test_what_a_dead_drainer_had_is_sent_as_a_repeat(out: Outgoing) -> None:
     async with partner(offers=True) as other:
         twin = out.twin(9, other.domain)
-        out.client.set(keys.left(1), "?")  # it began, and left no word
+        out.client.set(keys.left(1), "?")  # it started, and did not record how it ended
         out.put(twin, "before")
         out.put(twin, "before too")
         await out.start(1)
@@ -412,7 +415,7 @@ async def test_operators_are_heard_after_an_error_of_redis(out: Outgoing) -> Non
 async def test_operators_are_heard_when_redis_goes_away_meanwhile(
     make: Make, valkey: RedisServer
 ) -> None:
-    """The connection ends between the news that something was decided and what it was."""
+    """A decision takes effect even if the connection ends between its announcement and its read."""
     async with partner() as other, tcp_proxy(("127.0.0.1", valkey.port)) as proxy:
         out = make()
         out.options = out.options._replace(redis_url=f"redis://127.0.0.1:{proxy.port}/0")
@@ -477,7 +480,7 @@ async def test_private_addresses_are_not_asked(make: Make) -> None:
 
 
 async def test_a_relay_that_takes_no_connection_counts_however_short_that_is(make: Make) -> None:
-    """The time for a connection may be a small part of that for a request."""
+    """A connection time-out counts as a failure, although it is much shorter than a request's."""
     out = make(scheme="https", timeout_s=3.0, connect_timeout_s=0.2)
 
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""`relay.federation.figures` and `counters`: what drainers counted, as Prometheus reads it."""
+"""`relay.federation.figures` and `counters`: the drainers' counts as Prometheus reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Relays that are gone: forgotten in Redis and in the database, unless somebody decided on them."""
+"""Relays that are gone: they are forgotten in Redis and in the database, unless an operator decided
+something about them.
+"""
 
 from __future__ import annotations
 

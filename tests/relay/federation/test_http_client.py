@@ -1,4 +1,4 @@
-"""Requests to relays that answer badly: bounded, in time, and no more than what was asked for."""
+"""Requests to relays that answer badly: the client bounds the size and time of each answer."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def post(http: HttpClient, domain: str, answer_bytes: int = 0) -> Reply:
 
 @contextlib.asynccontextmanager
 async def raw_server(*parts: bytes, pause_s: float = 0.0, close: bool = True) -> AsyncIterator[str]:
-    """Answers each request with these bytes, one part after the other."""
+    """Run a server that answers each request with `parts`, one after the other."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
@@ -172,13 +172,13 @@ async def test_certificates_are_verified(tmp_path: Path) -> None:
 
 
 def at(*addresses: str) -> PublicResolver:
-    """All names have these addresses."""
+    """Return a resolver that resolves all names to these addresses."""
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in addresses]
     return PublicResolver(True, lambda *_, **__: found)
 
 
 async def test_a_silent_address_holds_the_next_one_up_for_a_moment(tmp_path: Path) -> None:
-    """And the connection to it is not left behind."""
+    """The client soon tries the next address, and closes its connection to the silent one."""
     context, certificate = _server_context(tmp_path)
     ended = asyncio.Event()
 
@@ -271,13 +271,13 @@ async def test_nothing_comes_after_the_close() -> None:
         async with client() as http:
             await post(http, other.domain)
             assert http.post_at_once(other.domain, opening(other.domain), BODY, 0.8, replies.append)
-        async with client() as http:  # by then whatever was to come has come
+        async with client() as http:  # by then any late reply would have arrived
             await post(http, other.domain)
         assert not replies
 
 
 async def test_an_answer_nobody_asked_for_ends_the_connection() -> None:
-    """Half of it must not become the head of the answer to the next request."""
+    """Half of an unexpected answer does not become the head of the next request's answer."""
     replies: list[Reply | Unanswered] = []
     accepted = b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"
     for more in (accepted, b"HTTP/1.1 202 Acc"):

@@ -1,4 +1,4 @@
-"""Reading bodies: bounds, budget and ends."""
+"""Reading request bodies: their bounds, the shared budget, and early ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ END = {"type": "http.disconnect"}
 
 
 class Events:
-    """A server that gives these parts of a body."""
+    """A server that delivers a body in these parts."""
 
     def __init__(self, parts: list[bytes], *, ends: bool = True) -> None:
         self.left = len(parts)

@@ -1,4 +1,4 @@
-"""How messages of other relays are known again."""
+"""How a relay recognises messages that it has already received from partner relays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_the_mark_is_that_of_what_was_signed() -> None:
     again = pb.Envelope.FromString(sent.SerializeToString() + b"\xba\x06\x01x")
     assert _mark(again) == known
     other = pb.Envelope.FromString(sent.SerializeToString())
-    other.destination.twin, other.destination.connection = 71, ""  # signed as the same digits
+    other.destination.twin, other.destination.connection = 71, ""  # the signed digits are the same
     assert challenge(other) == challenge(sent)
     assert _mark(other) != known
     assert _mark(signed(FAR, (7, "1"), b"payload")) != known

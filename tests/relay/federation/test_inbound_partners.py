@@ -1,4 +1,4 @@
-"""Who calls: trust as it is decided now, and addresses of trusted relays."""
+"""Identification of calling relays: current trust decisions, and addresses of trusted relays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ADDRESSES = {"good.example": "192.0.2.1", "slow.example": "192.0.2.9"}
 
 
 class Names:
-    """Name servers, of which that of `slow.example` answers when it may."""
+    """Name servers; the answer for `slow.example` waits for `answers`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.answers = asyncio.Event()
@@ -65,7 +65,10 @@ async def partners(control: SimpleNamespace, names: Names) -> AsyncIterator[Inbo
 async def test_before_names_are_looked_up_only_trust_waits_for_them(
     partners: InboundPartners, control: SimpleNamespace
 ) -> None:
-    """`partners` has not begun yet: that takes a turn of the loop."""
+    """A caller is unsettled only if some relay may be trusted.
+
+    `partners` has not begun its look-ups: that takes a turn of the loop.
+    """
     assert partners.identify("192.0.2.1", "").unsettled
     control.relays = {"good.example": frozenset({BLOCKED})}
     assert not partners.identify("192.0.2.1", "").unsettled, "nobody is trusted"
@@ -74,7 +77,7 @@ async def test_before_names_are_looked_up_only_trust_waits_for_them(
 
 
 async def test_a_network_of_ipv6_has_one_share(partners: InboundPartners) -> None:
-    """Of the signatures that may wait, the rates and the look-ups."""
+    """An IPv6 network has one share of the waiting signatures, the rates and the look-ups."""
     first, second, other = (
         partners.identify(address, "").place
         for address in ("2001:db8::1", "2001:db8::2:1", "2001:db8:0:1::1")

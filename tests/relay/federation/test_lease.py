@@ -1,4 +1,4 @@
-"""`relay.federation.lease`: who may drain a shard."""
+"""`relay.federation.lease`: which drainer may drain a shard."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ from tests.support.waiting import eventually
 async def test_a_lease_that_ran_out_is_not_had_again(
     out: Outgoing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A drainer that stood still has put messages aside: it must end, not go on without them."""
+    """A drainer does not renew an expired lease.
+
+    A drainer that was suspended has set messages aside, so it must end rather than continue without
+    them.
+    """
     monkeypatch.setattr(lease, "RENEW_S", 0.05)
     await out.start(1)
     mine = Lease(out.sender.pipe, 0)
     assert await mine.take()
     assert mine.held
-    mine._until = 0.0  # as after standing still for longer than it lasts
+    mine._until = 0.0  # as after a suspension that is longer than the lease
     assert mine._renewal is not None
     async with asyncio.timeout(60):
         await mine._renewal
@@ -31,14 +35,14 @@ async def test_a_lease_that_ran_out_is_not_had_again(
 
 
 async def test_nothing_is_sent_without_the_lease(out: Outgoing) -> None:
-    """Somebody else may be at it: it is looked at before each request, not now and then."""
+    """The drainer checks its lease before each request: another one may have taken the shard."""
     async with partner() as other:
         twin = out.twin(8, other.domain)
         await out.start(0)
         out.put(twin, "first")
         await eventually(lambda: other.uids == ["first"])
         (shard,) = out.sender._shards
-        shard.lease._until = 0.0  # as after standing still
+        shard.lease._until = 0.0  # as after a suspension
         out.put(twin, "second")
         (drain,) = out.drains
         async with asyncio.timeout(60):
@@ -50,7 +54,7 @@ async def test_nothing_is_sent_without_the_lease(out: Outgoing) -> None:
 
 @pytest.mark.parametrize("left", ["?", "{first} {second}"])
 async def test_doubts_are_handed_on_until_they_are_read(out: Outgoing, left: str) -> None:
-    """A drainer that ends before it has read all knows no better than the one before."""
+    """A drainer that ends before it has read everything passes on its predecessor's doubts."""
     first, second = (out.put(8, uid) for uid in ("first", "second"))
     left = left.format(first=first, second=second)
     out.client.set(keys.left(0), left)

@@ -1,4 +1,4 @@
-"""`relay.federation.live`: what is read of other relays' state, however broken."""
+"""`relay.federation.live`: reading the state of partner relays, even if fields are broken."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_relay_nothing_is_known_of(any_redis: RedisServer) -> None:
 def test_what_drainers_and_workers_keep(any_redis: RedisServer) -> None:
     add_partner(any_redis, retry_at=10_060.25, failures=3, kind="ours", last_error="503",
                 last_success=9_000.5, sent=12, received=7, latency_ms=4.5, heard=9_500)  # fmt: skip
-    for at in (6_400, 6_400.5, 9_999):  # the first has just left the period
+    for at in (6_400, 6_400.5, 9_999):  # the first is just outside the period
         any_redis.run("ZADD", keys.failures(PARTNER), at, f"{at}")
     state = read(any_redis)
     assert (state.failures, state.rate_per_hour, state.in_a_row) == (2, 2.0, 3)

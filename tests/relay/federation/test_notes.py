@@ -1,4 +1,4 @@
-"""`relay.federation.notes`: much mail in little memory."""
+"""`relay.federation.notes`: keeping many messages in little memory."""
 
 from __future__ import annotations
 

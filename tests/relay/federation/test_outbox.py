@@ -1,4 +1,4 @@
-"""Accounts of the outbox: one integer for two counts, and when it is full."""
+"""Accounts of the outbox: two counts packed into one integer, and the bounds of an account."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`relay.federation.ranks`: one order for all processes, healing as failures age out."""
+"""`relay.federation.ranks`: all processes use one order, and ranks recover as failures age."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ NOW = 1_795_218_450.0
 
 
 def by_name(names: list[str]) -> None:
-    """In place of chance."""
+    """Sort names instead of shuffling them."""
     names.sort()
 
 
 class Process:
-    """The ranker of one process; commands are answered at once."""
+    """The ranks of one process; commands are answered immediately."""
 
     def __init__(self, server: RedisServer) -> None:
         self._client = server.client()
@@ -36,7 +36,7 @@ class Process:
 
 
 def _parts(command: bytes) -> Iterable[bytes]:
-    """The arguments of an encoded command."""
+    """Yield the arguments of an encoded command."""
     count, _, rest = command.removeprefix(b"*").partition(b"\r\n")
     for _ in range(int(count)):
         size, _, rest = rest.removeprefix(b"$").partition(b"\r\n")

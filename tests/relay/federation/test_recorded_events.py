@@ -1,4 +1,7 @@
-"""What drainers record for analytics shows in the metrics: all of it, once, and after a restart."""
+"""Counts of the events that drainers record for analytics.
+
+The metrics include all events, each once, also after a restart.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from tests.support.waiting import eventually
 WRITTEN = 'relay_analytics_events_total{kind="federated_out"}'
 PRESSURE = 'relay_analytics_lost_total{reason="pressure"}'
 SELDOM = Rhythm(flush_s=3600)
-"""Written at the end of the drainer only, when it has already told of all that was before."""
+"""A rhythm that writes only when the drainer ends, after it has reported all earlier events."""
 
 
 def journal(folder: Path, rhythm: Rhythm) -> Journal:
@@ -36,7 +39,7 @@ async def test_what_drainers_wrote_and_lost(out: Outgoing, tmp_path: Path) -> No
         assert found[WRITTEN] == 1 and found[PRESSURE] == 0
 
         pressed = journal(tmp_path, SELDOM)
-        for number in range((MAX_BUFFERS + 1) * BUFFER_RECORDS):  # nobody writes yet
+        for number in range((MAX_BUFFERS + 1) * BUFFER_RECORDS):  # no thread writes yet
             pressed.put(Kind.DROPPED, number, number, 1, 2)
         out.put(twin, "second")
         await out.start(events=DrainerEvents(pressed))

@@ -1,4 +1,4 @@
-"""Addresses requests may go to: public ones, and the very one that was judged."""
+"""Which addresses requests may go to: only public ones, and exactly the one that was checked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.relay.federation.conftest import Outgoing
 from tests.support.partner_server import partner
 from tests.support.waiting import eventually
 
-# Names of networks: an address of each is tried.
+# Networks; the test tries one address of each.
 PRIVATE = [
     "127.0.0.0/8",
     "10.0.0.0/8",
@@ -51,15 +51,15 @@ PRIVATE = [
     "64:ff9b::7f00:0/104",  # NAT64 of 127.0.0.0/8
     "2001:0::/32",  # Teredo
     "2606:4700::5efe:7f00:0/104",  # ISATAP of 127.0.0.0/8
-    "2606:4700::200:5efe:808:0/112",  # ISATAP, with an address given by an authority
-    "64:ff9b:1::/48",  # NAT64 with a prefix of the network's own
+    "2606:4700::200:5efe:808:0/112",  # ISATAP, with a globally unique address
+    "64:ff9b:1::/48",  # NAT64 with a local prefix
     "::127.0.0.0/104",  # IPv4-compatible
     "::ffff:0:127.0.0.0/104",  # IPv4-translated
     "192.0.0.0/24",
     "192.88.99.0/24",
     "3fff::/20",
     "5f00::/16",
-    "4000::/3",  # not given to anybody
+    "4000::/3",  # unassigned
 ]
 
 
@@ -79,7 +79,7 @@ def test_public_addresses_are_not(address: str) -> None:
 
 
 def answering(*addresses: str) -> Any:
-    """A name server that gives these addresses in turn, one for each question."""
+    """Return a name server that gives these addresses in turn, one entry for each query."""
     questions = iter(addresses)
 
     def look_up(host: str, port: int, **_: Any) -> list[Any]:
@@ -135,7 +135,7 @@ async def test_only_the_public_addresses_of_a_name_are_used() -> None:
 
 
 async def test_a_name_is_asked_once_for_a_connection() -> None:
-    """Rebinding: a second question would get another address; there is none."""
+    """The resolver makes no second query, so a name cannot be rebound to another address."""
     async with partner() as other:
         http = client(PublicResolver(True, answering("127.0.0.1")))
         for _ in range(3):
@@ -172,10 +172,10 @@ async def test_a_name_that_no_host_can_have() -> None:
 
 
 class NameServers:
-    """Name servers that say nothing of the names of `silent` until `answers` is set.
+    """Name servers that do not answer for the names in `silent` until `answers` is set.
 
     Attributes:
-        asked: for which names, in order.
+        asked: Names that were looked up, in order.
     """
 
     def __init__(self, *silent: str) -> None:
@@ -192,14 +192,14 @@ class NameServers:
 
 @pytest.fixture
 def servers() -> Iterator[NameServers]:
-    """Those of names `0.slow` to `99.slow` are silent."""
+    """Return name servers that do not answer for the names `0.slow` to `99.slow`."""
     found = NameServers(*(f"{number}.slow" for number in range(100)))
     yield found
     found.answers.set()
 
 
 async def begin(resolver: PublicResolver, names: Iterable[tuple[str, int]]) -> None:
-    """Has names looked up for twins, and does not wait for an answer."""
+    """Start look-ups of names for twins, without waiting for an answer."""
     for name, twin in names:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.001):

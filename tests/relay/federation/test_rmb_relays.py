@@ -28,7 +28,7 @@ def run(*arguments: str) -> str:
 
 @pytest.fixture
 def met(site_redis: RedisServer) -> RedisServer:
-    """Two relays that turned up in traffic; one of them failed lately."""
+    """Add two relays that occurred in traffic, one of which failed recently."""
     for domain, sent in ((DOMAIN, 5), ("c.example", 9)):
         site_redis.run("SADD", keys.PARTNERS, domain)
         site_redis.run("HSET", keys.partner(domain), "sent", sent, "latency_ms", "2.5")
@@ -81,7 +81,7 @@ def test_a_decision_about_a_relay_before_its_first_message(met: RedisServer) -> 
     with pytest.raises(CommandError, match="--unknown"):
         run("block", "d.test")
     assert "d.test is blocked" in run("block", "d.test", "--unknown")
-    assert "d.test is not blocked any more" in run("unblock", "D.test.")  # entered above
+    assert "d.test is not blocked any more" in run("unblock", "D.test.")  # added above
 
 
 def test_decisions_for_programs(met: RedisServer) -> None:

@@ -1,4 +1,4 @@
-"""Messages on their way to other relays that work: both forms, order, and what is left behind."""
+"""Messages to partner relays that work: both request forms, order, and what a drainer leaves."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_a_relay_that_forgot_the_batch_form_gets_single_ones(out: Outgoing
         await eventually(lambda: len(other.taken) == 2)
         await eventually(out.empty)
         assert out.partner(other.domain)["kind"] == "ours"
-        other.offers = False  # an older release is back
+        other.offers = False  # as after a downgrade to an older release
         for number in range(2, 20):
             out.put(twin, f"{number}")
         await eventually(lambda: len(other.taken) == 20)

@@ -1,4 +1,4 @@
-"""`relay.federation.services`: what the database says is what `relay:control` says."""
+"""`relay.federation.services`: `relay:control` says the same as the database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`relay.federation.shard` with very many twins at once."""
+"""`relay.federation.shard` with a very large number of twins at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.relay.federation.conftest import Outgoing
 
 
 async def test_many_twins_whose_messages_wait_cost_no_more_each(out: Outgoing) -> None:
-    """A relay that is away, and messages for more twins than lanes are kept without."""
+    """Time per twin does not grow when a relay is unavailable and its twins exceed `MAX_LANES`."""
     await out.start(1)
     shard = Shard(out.sender, 0)
     started = time.monotonic()
@@ -18,7 +18,7 @@ async def test_many_twins_whose_messages_wait_cost_no_more_each(out: Outgoing) -
         lane = shard._new_lane(twin)
         lane.entries.append(Entry(b"1-1", 0.0, 1e12, b"x", "1", "away.example", False))
         lane.stage = Stage.WAITING
-    # Looking through all lanes for each new one took minutes.
+    # Searching all lanes for each new lane would take minutes.
     assert time.monotonic() - started < 10
     assert len(shard.lanes) == 3 * MAX_LANES - 1
     for lane in shard.lanes.values():

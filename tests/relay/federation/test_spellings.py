@@ -1,4 +1,4 @@
-"""One relay under any spelling: decisions, look-ups, and what older releases left behind."""
+"""One relay under any spelling: decisions, look-ups, and data that older releases stored."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_letters_of_an_older_release_are_found(site_redis: RedisServer) -> None:
 
 
 def test_workers_read_decisions_of_an_older_release() -> None:
-    """While relays of both releases run, either may publish."""
+    """Workers merge decisions of both releases: while relays of both run, either may publish."""
 
     worker = SimpleNamespace(
         wall_s=lambda: 0.0,

@@ -1,4 +1,4 @@
-"""The task that drains a shard, and what it does for its successor."""
+"""The task that drains a shard, and how it starts its successor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.waiting import eventually
 
 @pytest.fixture
 def refused(out: Outgoing, monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
-    """Tasks that could not be handed over: Redis has no memory for them, say."""
+    """Refuse all tasks, as if Redis had no memory for them, and return those that were refused."""
     refused: list[tuple[object, ...]] = []
 
     def start(*task: object) -> bool:
@@ -34,7 +34,10 @@ def refused(out: Outgoing, monkeypatch: pytest.MonkeyPatch) -> list[tuple[object
 async def test_it_goes_on_where_no_successor_can_be_started(
     out: Outgoing, refused: list[tuple[object, ...]]
 ) -> None:
-    """What fills Redis may be the outbox itself: nothing else would ever make room."""
+    """A drainer without a successor continues.
+
+    The outbox itself may be what fills Redis, and then only a drainer can make room.
+    """
     async with partner() as other:
         other.status = lambda envelope: 503
         out.put(out.twin(9, other.domain), "waits")

@@ -1,4 +1,4 @@
-"""Rates of relays from looks at their totals."""
+"""Message rates of relays, computed from samples of their totals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checking signatures in real child processes, and in the loop."""
+"""Signature checks in child processes and on the event loop."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_a_process_that_hangs_is_replaced() -> None:
 
 
 async def test_a_process_that_just_ended_is_not_asked() -> None:
-    """Between the end of its socket and the moment its keeper hears of it."""
+    """A check is not sent after the socket closed, even before the keeper learns of it."""
     own, other = socket.socketpair()
     with other:
         loop = asyncio.get_running_loop()

@@ -13,7 +13,7 @@ from relay.queues import keys
 
 
 class Tasks:
-    """Stands for the broker: notes what is started, and can fail or hang."""
+    """A stand-in for the broker that records what is started, and can fail or hang."""
 
     def __init__(self) -> None:
         self.started: queue.Queue[int] = queue.Queue()

@@ -1,4 +1,4 @@
-"""What is looked at every few seconds."""
+"""The periodic checks of the federation: undrained shards, and the reference relay's outbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings of the monitor in the audit log: each once, and few entries for many findings."""
+"""Findings of the monitor in the audit log: each is counted once, and entries are few."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOW = time.time()
 
 
 def entries() -> dict[tuple[str, str], int]:
-    """Counts by reason and origin."""
+    """Return the counts of findings by reason and origin."""
     rows = AuditEntry.objects.filter(action="lattice.finding").order_by("number")
     found: dict[tuple[str, str], int] = {}
     for row in rows:
@@ -99,7 +99,7 @@ def test_a_reader_that_dies_counts_nothing_twice(
     with monkeypatch.context() as patch:
         patch.setattr(FindingsRead, "save", break_off)
         with pytest.raises(OperationalError):
-            follow(NOW + WINDOW_S)  # its entry was written, in the same transaction
+            follow(NOW + WINDOW_S)  # its entry was written, in the transaction that failed
     assert entries() == {}
     follow(NOW + WINDOW_S)
     follow(NOW + 3 * WINDOW_S)
@@ -115,7 +115,7 @@ def test_two_readers_at_once(site_redis: RedisServer, monkeypatch: pytest.Monkey
     def xrange(*given: Any, **more: Any) -> Any:
         read.append(redis.xrange(*given, **more))
         if len(read) == 1:
-            follow(NOW)  # another one, between reading and writing
+            follow(NOW)  # another reader, between the read and the write
         return read[0]
 
     with monkeypatch.context() as patch:
@@ -132,7 +132,7 @@ def test_redis_lost_the_stream(site_redis: RedisServer) -> None:
     site_redis.run("FLUSHALL")
     follow(NOW)
     row = b'{"reason": "hash", "origin": "b"}'
-    for number in (1, 2, 3):  # its clock was set back: ids are below those that were read
+    for number in (1, 2, 3):  # the clock was set back: ids are lower than those already read
         site_redis.run("XADD", state.FINDINGS, f"{number}-0", state.FINDING_FIELD, row)
         follow(NOW)
     site_redis.run("XADD", state.FINDINGS, "4-0", state.FINDING_FIELD, b"malformed")

@@ -1,4 +1,4 @@
-"""What a process of the lattice is told of the site's settings."""
+"""Settings of the site that processes of the lattice get."""
 
 from __future__ import annotations
 

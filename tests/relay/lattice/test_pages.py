@@ -1,4 +1,4 @@
-"""What operators see of the lattice: names, pages of hosts and actors, orders, filters, forms."""
+"""The operator's pages of the lattice: names, hosts and actors, orders, filters and forms."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def operator(site_redis: RedisServer, sign_in: Callable[[str], Client]) -> Clien
 
 @pytest.fixture
 def lattice(site_redis: RedisServer) -> None:
-    """One host with two actors and a provider, calls, findings and processes."""
+    """Set up one host with two actors and a provider, calls, findings and processes."""
     labels = {"region": "north"}
     saw(site_redis, Seen.HOSTS, HostRow(HOST, "quiet-tree", "C", "0.82.0", 90_000, labels, 2, 1, 9))
     saw(

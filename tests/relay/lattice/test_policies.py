@@ -1,4 +1,4 @@
-"""Policies of the bridge: the services."""
+"""Services for the policies of the bridge."""
 
 from __future__ import annotations
 

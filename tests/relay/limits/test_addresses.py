@@ -1,4 +1,4 @@
-"""Bans of addresses: the services and the command."""
+"""Bans of addresses: the services, and the command."""
 
 from __future__ import annotations
 

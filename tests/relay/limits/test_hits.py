@@ -1,4 +1,4 @@
-"""Who runs into limits most, as operators see it; and the limit of all twins."""
+"""The twins and addresses that hit limits most, as operators see them; the limit of all twins."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOBODY = Actor("nobody", Face.REST, "", frozenset())
 
 @pytest.fixture
 def refused(site_redis: RedisServer) -> RedisServer:
-    """Refusals of now, of half an hour ago, and of so long ago that nobody asks."""
+    """Add refusals of now, of half an hour ago, and of 90 minutes ago, too old to be shown."""
     minute = int(time.time()) // 60
     for ago, twin, count in ((0, "7", 3), (30, "7", 4), (30, "8", 5), (90, "9", 100)):
         site_redis.run("ZINCRBY", keys.hits("twin", minute - ago), count, twin)
@@ -117,7 +117,7 @@ def test_a_misspelt_twin_is_refused(site_redis: RedisServer, words: tuple[str, .
     if "clear" not in words:
         run(*words, "--unknown")
         assert TwinLimit.objects.get().twin == 66
-        run(*words)  # known by the decision
+        run(*words)  # the decision made the twin known
 
 
 def test_rmb_ban(refused: RedisServer) -> None:
@@ -148,7 +148,7 @@ def test_without_redis() -> None:
 
 
 def test_lists_say_how_much_they_leave_out(refused: RedisServer) -> None:
-    """Twin 8 is banned, twin 7 has a limit of its own."""
+    """A shortened list reports its total; twin 8 is banned and twin 7 has a limit here."""
     over = timezone.now() - timedelta(minutes=1)
     TwinLimit.objects.bulk_create(
         [

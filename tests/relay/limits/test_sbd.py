@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 KEY = path_of_key(bytes(range(32)))
 OTHER = path_of_key(b"\xfb" * 32)
 DASH = path_of_key(b"\xf8" + bytes(31))
-"""Begins as options of commands do."""
+"""A key that begins with a dash, like an option of a command."""
 
 
 def test_a_ban_and_a_limit_of_a_key(site_redis: RedisServer) -> None:

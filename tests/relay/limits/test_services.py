@@ -1,4 +1,4 @@
-"""`relay.limits.services`: what the database says is what `relay:control` says."""
+"""`relay.limits.services`: `relay:control` says the same as the database."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_ban_that_was_made_longer_is_not_lifted(
     lift = services.audit.change
 
     def slow(actor: Actor, action: str, *, target: object) -> Any:
-        """Somebody is faster."""
+        """Extend the ban before it is lifted."""
         if action == "ban.lift" and target == 7:
             services.ban(7, "more spam", now + timedelta(days=1), actor=SYSTEM)
         return lift(actor, action, target=target)

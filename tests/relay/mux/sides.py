@@ -1,4 +1,4 @@
-"""A client and the relay's side of one connection, joined in memory."""
+"""A client and the relay's side of one connection, connected in memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_MESSAGE_BYTES = 100_000
 
 
 class Wire:
-    """A websocket of the relay's server, whose client takes `room` bytes."""
+    """A websocket of the relay's server that records what it sends."""
 
     remote = "127.0.0.1:5"
 
@@ -54,7 +54,7 @@ class Wire:
 
 
 class Session:
-    """What a session is told."""
+    """A session that records its calls."""
 
     def __init__(self, socket: StreamSocket) -> None:
         self.socket = socket
@@ -75,13 +75,13 @@ class Session:
 
 
 class Gate:
-    """An admission that lets anybody in whose token is a number."""
+    """An admission that admits clients whose token is a number."""
 
     def __init__(self) -> None:
         self.refused: list[str] = []
 
     def admit_connection(self, address: str) -> None:
-        """Let any connection in."""
+        """Admit any connection."""
 
     def note_refusal(self, refusal: Refusal, address: str) -> None:
         self.refused.append(str(refusal.reason))
@@ -94,7 +94,7 @@ class Gate:
 
 
 class Workers:
-    """A worker, as far as the server of streams needs one."""
+    """The parts of a worker that the stream server uses."""
 
     boot_id = "boot"
 
@@ -121,12 +121,12 @@ class Workers:
 
 
 class Pair:
-    """Both sides.
+    """Both sides of a connection.
 
     Attributes:
-        client: the machine of the side that dialled.
-        wire: between them.
-        worker: of the relay.
+        client: Protocol machine of the side that connects.
+        wire: Websocket between the sides.
+        worker: Worker of the relay.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -150,7 +150,7 @@ class Pair:
         return self.server.counts
 
     async def settle(self) -> None:
-        """Carry messages until both sides are quiet."""
+        """Carry messages until both sides are idle."""
         for _ in range(200):
             forth = self.client.mux.data_to_send(self.client.now)
             if forth and not self.wire.is_paused:
@@ -165,7 +165,7 @@ class Pair:
         raise AssertionError("the sides do not come to rest")
 
     async def sign_in(self, token: bytes = b"1") -> tuple[int, Session]:
-        """Sign in on a new stream; returns its id and the session."""
+        """Sign in on a new stream; return its id and the session."""
         stream_id = self.client.mux.open_stream(self.client.now)
         self.client.mux.write(stream_id, framed([token]))
         await self.settle()
@@ -174,5 +174,5 @@ class Pair:
         return stream_id, self.worker.sessions[-1]
 
     def read(self, stream_id: int, size: int = STREAM_BYTES) -> list[bytes]:
-        """Whole messages that the client reads of a stream."""
+        """Return the whole messages that the client reads from a stream."""
         return MessageReader(MAX_MESSAGE_BYTES).receive_data(self.client.mux.read(stream_id, size))

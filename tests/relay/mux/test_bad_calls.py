@@ -1,4 +1,4 @@
-"""Callers of our handlers that send what is no call, or vanish, over sockets."""
+"""Callers over sockets that send malformed calls to handlers, or vanish."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def server() -> AsyncIterator[MuxServer]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def session(server: MuxServer) -> AsyncIterator[MuxSession]:
-    """A connection that serves calls on, whatever one of them was."""
+    """Return a connection, and check afterwards that it still serves calls."""
     async with asyncio.timeout(TIMEOUT_S), connect(f"ws://127.0.0.1:{server.port}/") as session:
         ours = await server.session()
         yield session
@@ -107,7 +107,7 @@ async def test_what_is_no_call(session: MuxSession, sent: bytes, code: int) -> N
 
 
 async def test_a_message_without_end_is_not_read_on(session: MuxSession) -> None:
-    """Its caller is stopped while it sends."""
+    """The server stops a caller while it sends an endless message."""
     async with session.open() as stream:
         with pytest.raises(StreamFailedError, match="writing: peer"):
             await stream.write(b'{"method":"' + b"a" * (8 * WINDOW))
@@ -125,12 +125,12 @@ async def test_a_bad_message_behind_good_ones(session: MuxSession) -> None:
 
 
 async def test_half_a_character_is_sent_back(session: MuxSession) -> None:
-    """JavaScript has such texts, and writes them escaped."""
+    """A lone surrogate is echoed; JavaScript allows such texts and escapes them."""
     assert await RpcPeer(session).call("echo", {"text": "\ud800"}) == {"text": "\ud800"}
 
 
 async def test_bytes_that_break_off(session: MuxSession) -> None:
-    """A raw handler that fails does not end as if that was all."""
+    """A raw handler that fails ends its stream with an error, not like a complete answer."""
     with pytest.raises(RpcStreamError):
         async with RpcPeer(session).raw("broken") as call:
             async for _ in call:
@@ -140,7 +140,7 @@ async def test_bytes_that_break_off(session: MuxSession) -> None:
 @pytest.mark.parametrize("method", ["wait", "gather"])
 @pytest.mark.parametrize("count", [1, 100])
 async def test_callers_that_vanish(server: MuxServer, method: str, count: int) -> None:
-    """Their handlers are cancelled."""
+    """The handlers of callers that vanish are cancelled."""
     client = await raw_mux(server.server)
     session = await server.session()
     request = b'{"method":"%s"}' % method.encode()

@@ -1,6 +1,6 @@
-"""Clients of our server of streams that break the protocol, over sockets.
+"""Clients of the stream server that break the protocol, over sockets.
 
-Each test has a bystander on a connection of its own, which notices nothing.
+Each test also has a bystander on another connection, which is not affected.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def server() -> AsyncIterator[MuxServer]:
 
 
 class Hostile:
-    """A client, and our side of its connection."""
+    """A client, and the server's side of its connection."""
 
     def __init__(self, client: RawMux, session: MuxSession) -> None:
         self.client = client
@@ -60,7 +60,7 @@ class Hostile:
         return self
 
     async def still_echoes(self, stream_id: int = 6) -> None:
-        """Use a further stream of this connection."""
+        """Use another stream of this connection, and check that it works."""
         prefix = varint.encode(stream_id)
         mine = frames.ack(prefix, WINDOW).hex()
         data = frames.data(prefix, b"on we go").hex()
@@ -72,7 +72,7 @@ class Hostile:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def hostile(server: MuxServer) -> AsyncIterator[Hostile]:
-    """A connection, beside one that goes on and on."""
+    """Open a connection beside another one, and check that the other one keeps working."""
     async with (
         connect(f"ws://127.0.0.1:{server.port}/") as bystander,
         bystander.open() as stream,
@@ -167,17 +167,17 @@ async def test_frames_behind_a_violation_do_nothing(hostile: Hostile) -> None:
 
 
 async def test_more_bytes_than_granted(hostile: Hostile) -> None:
-    """The stream fails at both halves, the others go on."""
+    """Both halves of the stream fail; other streams continue."""
     client = (await hostile.opened()).client
     data = frames.data(b"\0", bytes(WINDOW)).hex()
     client.send(data, "00000061", "00000300")
     assert await client.read(2) == ["0000020100", "0000020000"]
     await hostile.still_echoes()
-    assert hostile.mux.counts.failed[FailReason.OVERFLOW] == 2  # halves
+    assert hostile.mux.counts.failed[FailReason.OVERFLOW] == 2  # both halves of the stream
 
 
 async def test_ids_in_longer_forms(hostile: Hostile) -> None:
-    """They are the same id, and are answered in the shortest form."""
+    """Longer forms name the same id, and answers use the shortest form."""
     client = hostile.client
     client.send("4000000100100000")
     assert await client.read(1) == [ACCEPT]
@@ -197,14 +197,14 @@ async def test_an_id_that_was_used(hostile: Hostile) -> None:
 
 
 async def test_an_id_that_begins_otherwise(hostile: Hostile) -> None:
-    """It is burned, as in the reference: a later opening is ignored too."""
+    """The id counts as used, as in the reference: a later opening is ignored too."""
     hostile.client.send("00000061", GRANT, "02000300", "02000100100000")
     await hostile.still_echoes()
     assert (hostile.mux.counts.ignored, hostile.mux.counts.accepted) == (4, 1)
 
 
 async def test_misused_ends(hostile: Hostile) -> None:
-    """The confirmation of an end that was never sent fails our writing half."""
+    """Confirming an end that was never sent fails the server's writing half."""
     client = (await hostile.opened()).client
     client.send("00000301")
     assert (await client.read(1)) == ["0000020000"]
@@ -218,9 +218,9 @@ async def test_misused_ends(hostile: Hostile) -> None:
     ids=["credit", "no credit", "no bytes", "ends of a dead stream", "malformed for a dead stream"],
 )
 async def test_floods_of_small_frames(hostile: Hostile, sent: str) -> None:
-    """They cost no memory, and get no answer."""
+    """Floods of small frames use no memory, and get no answer."""
     client = hostile.client
-    client.send(GRANT, "02000061")  # the second burns its id
+    client.send(GRANT, "02000061")  # the second uses up its id
     assert await client.read(1) == [ACCEPT]
     for _ in range(FLOOD // 1000):
         client.send(*[sent] * 1000)
@@ -230,7 +230,7 @@ async def test_floods_of_small_frames(hostile: Hostile, sent: str) -> None:
 
 
 async def test_a_flood_of_openings(hostile: Hostile) -> None:
-    """A few are accepted, all others are refused, and use nothing."""
+    """The allowed number of openings is accepted; the others are refused and use no memory."""
     client = hostile.client
     ids = [varint.encode(2 * number) for number in range(1000)]
     client.send(*(frames.ack(each, WINDOW).hex() for each in ids))
@@ -252,9 +252,9 @@ async def test_a_window_of_single_bytes(hostile: Hostile) -> None:
 
 
 async def test_a_client_that_does_not_read(tmp_path: Path) -> None:
-    """What would have to be answered is not read while it takes no answers."""
+    """The server stops reading requests while the client reads no answers."""
     ids = [varint.encode(2 * number) for number in range(FLOOD)]
-    # A Unix socket, whose kernel holds little.
+    # A Unix socket has small kernel buffers.
     async with mux_server(None, bounds=BOUNDS, path=str(tmp_path / "s")) as server:
         client = await raw_mux(server.server)
         session = await server.session()
@@ -267,7 +267,7 @@ async def test_a_client_that_does_not_read(tmp_path: Path) -> None:
 
 
 async def settled(figure: Callable[[], int]) -> int:
-    """Return a figure that has not changed for a while."""
+    """Return a figure once it has not changed for a while."""
     same, last = 0, -1
     while same < 10:
         await asyncio.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Sessions on the streams of one connection: positions, room, bounds, ends."""
+"""Sessions on the streams of one connection: positions, room, bounds and ends."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_a_message_has_arrived_when_all_of_it_was_read() -> None:
 
 
 async def _acknowledge(pair: Pair) -> None:
-    """Have the client acknowledge what it has read, however little."""
+    """Let the client acknowledge what it has read, even small amounts."""
     for stream in pair.client.mux:
         stream.grant()
     await pair.settle()

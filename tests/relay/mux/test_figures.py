@@ -1,4 +1,4 @@
-"""What a worker counts of streams for `/metrics`: by reason and code, whatever clients send."""
+"""A worker's counts of streams for `/metrics`, by reason and code."""
 
 from __future__ import annotations
 

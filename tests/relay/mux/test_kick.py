@@ -1,4 +1,4 @@
-"""Kicks of connections: who is meant, what is written down, and what a worker does."""
+"""Kicks of connections: the services, the command, the audit log, and the worker's part."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_a_worker_ends_its_sessions_and_then_the_connection() -> None:
     await asyncio.sleep(2 * LINGER_S)
     assert pair.wire.closed == (4003, "kicked")
     assert late.ended is not None
-    assert pair.counts.ended == {}  # that comes with the end of the websocket
+    assert pair.counts.ended == {}  # counted when the websocket ends
     pair.relay.closed(4003, None)
     assert pair.counts.ended == {"kicked": 1}
     assert list(pair.server.connections) == [neighbour] and other.closed is None

@@ -1,4 +1,4 @@
-"""Connections as operators list them: the service, REST, the console and `rmb_sessions`."""
+"""Lists of connections for operators: the service, REST, the console and `rmb_sessions`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONSOLE = "/console/connections/"
 
 @pytest.fixture
 def server(site_redis: RedisServer, add_worker: AddWorker) -> RedisServer:
-    """Two workers; the first has a connection with three streams."""
+    """Publish connections of two workers; the first has a connection with three streams."""
     add_worker("boot", host="alpha", slot="2")
     streams = [
         StreamFigures(0, "7:x", "open", 0, 4096, 0),
@@ -72,7 +72,7 @@ def test_one_with_its_streams(server: RedisServer) -> None:
 
 @pytest.mark.parametrize("text", ["{", "null", "7", '"x"', '[[1], 7, ["x"], {}]', "[[" * 5000])
 def test_a_report_that_is_none(server: RedisServer, text: str) -> None:
-    """Of another release, or of somebody else."""
+    """A malformed report, from another release or program, counts as empty."""
     for name in (keys.connections("boot"), keys.streams("boot")):
         server.run("SET", name, text)
     assert listed() == ["other/3"]

@@ -1,4 +1,4 @@
-"""What a worker publishes of its connections: bounded, and what waits first."""
+"""What a worker publishes about its connections: bounded, and with waiting streams first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GRANT = 1000
 
 
 class Redis:
-    """The part of a worker that a report needs: the commands it was given."""
+    """The parts of a worker that a report uses; it records the commands."""
 
     boot_id = "boot"
 
@@ -33,7 +33,7 @@ class Redis:
 
 
 def connect(pair: Pair, streams: int) -> Connection:
-    """One more connection, whose client has opened streams."""
+    """Open another connection, whose client has opened streams."""
     wire: Any = Wire()
     connection = pair.server.open(wire, "127.0.0.1", "client/1")
     connection.messages_received(
@@ -46,7 +46,7 @@ async def test_the_figures_of_a_connection() -> None:
     connection = connect(Pair(), streams=3)
     connection.sockets[2].session_text = "7:x"
     connection.sockets[2].accept()  # 4 bytes are written
-    connection.messages_received([frames.data(varint.encode(4), b"\x05to")])  # of a token
+    connection.messages_received([frames.data(varint.encode(4), b"\x05to")])  # a part of a token
     figures, streams = describe(connection, 2)
     assert figures == ConnectionFigures(
         number=2, address="127.0.0.1:5", user_agent="client/1",
@@ -54,13 +54,13 @@ async def test_the_figures_of_a_connection() -> None:
         unsent_bytes=0, stalls=0, bytes_in=3, bytes_out=0,
     )  # fmt: skip
     assert streams == [
-        StreamFigures(2, "7:x", "open", GRANT, 4, 0),  # what waits first
+        StreamFigures(2, "7:x", "open", GRANT, 4, 0),  # the stream with waiting bytes is first
         StreamFigures(0, "", "signing_in", GRANT, 0, 0),
     ]
 
 
 async def test_a_report_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each connection gets its share of the streams; what small ones leave, large ones get."""
+    """Each connection gets a share of the streams; large ones get what small ones do not use."""
     monkeypatch.setattr(report, "MAX_CONNECTIONS", 3)
     monkeypatch.setattr(report, "MAX_STREAMS", 10)
     redis = Redis()

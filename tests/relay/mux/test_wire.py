@@ -1,4 +1,4 @@
-"""A session of streams on a websocket of the relay's server."""
+"""A stream session on a websocket of the relay's server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.relay.mux.sides import STREAM_BYTES, Wire
 
 class StartedWire(Wire):
     def start(self, receiver: Any) -> None:
-        """Hand messages over by hand."""
+        """Do nothing: the test passes messages on itself."""
 
 
 async def test_a_client_that_does_not_read_is_not_read() -> None:

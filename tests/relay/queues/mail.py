@@ -1,4 +1,4 @@
-"""Mail in queues, as other parts of the relay would have put it there."""
+"""Messages in queues, stored as other parts of the relay store them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ TO: SessionKey = (7, None)
 def put(
     server: RedisServer, key: str, envelope: pb.Envelope | bytes, entry: str = "*", **fields: str
 ) -> str:
-    """Add one entry to a queue; its id."""
+    """Add one entry to a queue, and return its id."""
     payload = envelope if isinstance(envelope, bytes) else envelope.SerializeToString()
     rest = [part for pair in fields.items() for part in pair]
     return server.run("XADD", f"stream:{key}", entry, "_", payload, *rest).decode()
 
 
 def fill(server: RedisServer, key: str, count: int, prefix: str = "m") -> list[str]:
-    """Add requests of twin 3 with the uids `m0`, `m1`, ...; those uids."""
+    """Add requests of twin 3 with the uids `m0`, `m1`, ..., and return the uids."""
     uids = [f"{prefix}{number}" for number in range(count)]
     with Redis(port=server.port) as client, client.pipeline(transaction=False) as pipe:
         for uid in uids:
@@ -32,6 +32,6 @@ def fill(server: RedisServer, key: str, count: int, prefix: str = "m") -> list[s
 
 
 def uids(server: RedisServer, key: str) -> list[str]:
-    """Of what is in a queue, in its order."""
+    """Return the uids of the messages in a queue, in order."""
     entries = server.run("XRANGE", f"stream:{key}", "-", "+")
     return [pb.Envelope.FromString(fields[b"_"]).uid for _, fields in entries]

@@ -1,4 +1,4 @@
-"""How long messages wait, by what is known of their queues."""
+"""Estimates of how long messages wait, from what is known about their queues."""
 
 from __future__ import annotations
 

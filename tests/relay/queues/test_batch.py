@@ -1,4 +1,4 @@
-"""A batch with messages of sessions here and of other relays, as Redis and the worker see it."""
+"""A batch with messages of local sessions and of partner relays, as Redis and the worker see it."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ ORIGINS = [HERE, _Origin(b"one"), None, _Origin(b"two", gone=True), _Origin(b"")
 
 
 def dropped(destination: Destination, count: int) -> None:
-    """Nothing is."""
+    """Ignore the call: this batch drops nothing."""
 
 
 def told(name: str, held: Held, at: float) -> None:
-    """Nothing is charged that anybody wants to know of."""
+    """Ignore the call: these tests do not check what is charged."""
 
 
 def _encoded(origins: list[_Origin | None]) -> tuple[Batch, list[list[bytes]]]:
@@ -59,7 +59,7 @@ def test_messages_of_other_relays_go_by_one_script() -> None:
     batch, commands = _encoded(ORIGINS)
     added = [command[-1] for command in commands if command[0] == b"XADD"]
     assert added == [_message(n) for n in (0, 2, 5)]
-    # The other script charges what waits.
+    # The other script charges the messages that wait.
     script, _ = [command for command in commands if command[0] == b"EVAL"]
     assert script[2:6] == [b"3", b"federation:taken:", b"stream:8", b"stream:8"]
     assert script[-4:] == [b"one", _message(1), b"", _message(4)], (

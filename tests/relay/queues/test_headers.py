@@ -1,4 +1,4 @@
-"""Headers of queued messages: all of them, in order, bad ones too, and no payload ever."""
+"""Headers of queued messages: all in order, malformed ones included, and never a payload."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_what_is_told_of_a_message(any_redis: RedisServer, client: Redis) -> Non
     (header,) = headers.read(client, "7:x")
     assert header.entry == entry and abs(header.at - time.time()) < 5
     assert header.size_bytes == envelope.ByteSize()
-    assert 5000 <= header.payload_bytes <= 5003  # with its length
+    assert 5000 <= header.payload_bytes <= 5003  # including the length field
     assert (header.source, header.source_twin, header.destination) == ("3:", 3, "7:x")
     assert (header.uid, header.kind, header.command) == ("u", "request", "test.cmd")
     assert (header.deadline, header.expired, header.tags_bytes) == (now + 300, False, 3)
@@ -53,7 +53,7 @@ def test_bad_entries_are_listed_as_such(any_redis: RedisServer, client: Redis) -
     put(any_redis, "7", b"\xff\xff\xff")
     any_redis.run("XADD", "stream:7", "*", "other", "field")
     put(any_redis, "7", request((3, None), TO, uid="u" * headers.HEADER_BYTES))
-    put(any_redis, "7", b"\x0a\x02\xff\xfe")  # a uid that is no text
+    put(any_redis, "7", b"\x0a\x02\xff\xfe")  # a uid that is not valid UTF-8
     put(any_redis, "7", request((3, None), TO, uid="good"), more="fields")
     found = headers.read(client, "7")
     assert [each.problem for each in found] == [
@@ -67,7 +67,7 @@ def test_the_payload_does_not_leave_redis(any_redis: RedisServer, client: Redis)
     envelope = request((3, None), TO, secret, uid="u")
     ciphered = request((3, None), TO, uid="c")
     ciphered.cipher = secret
-    # Another encoder may write the fields in another order, and one of them twice.
+    # Another encoder may write the fields in another order, or a field twice.
     shuffled = envelope.SerializeToString() + ciphered.SerializeToString()
     for each in (envelope, ciphered, shuffled):
         put(any_redis, "7", each)
@@ -100,7 +100,7 @@ def test_large_messages_end_a_page_early(any_redis: RedisServer, client: Redis) 
     max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_any_bytes(valkey: RedisServer, data: bytes, cut: int) -> None:
-    """Whatever is in a queue is listed: the script refuses no more than a parser would."""
+    """Any entry of a queue is listed: the script accepts every envelope that a parser accepts."""
     envelope = request((3, "s"), TO, b"pay", uid="u").SerializeToString()
     value = envelope[:cut] + data
     valkey.run("DEL", "stream:7")
@@ -113,5 +113,5 @@ def test_any_bytes(valkey: RedisServer, data: bytes, cut: int) -> None:
     except Exception:
         assert header.problem
     else:
-        # Groups, which the wire format has and no envelope uses, are all it does not know.
+        # The script only lacks groups, which the wire format has but no envelope uses.
         assert header.problem or header.uid == parsed.uid

@@ -1,4 +1,4 @@
-"""Moving a queue: order, deadlines, bounds, connected sessions, and a mover that is killed."""
+"""Moving a queue: order, deadlines, bounds, connected sessions, and a killed mover."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_behind_what_is_there_and_in_order(any_redis: RedisServer, client: Redis
 
 
 def test_what_comes_meanwhile_stays(any_redis: RedisServer, client: Redis) -> None:
-    """The last entry is looked up first; a busy sender must not keep the mover for ever."""
+    """The mover stops at the entry that was last when it began, so a busy sender cannot keep it."""
     fill(any_redis, "7", 3)
 
     class Busy(Redis):
@@ -59,7 +59,7 @@ def test_what_comes_meanwhile_stays(any_redis: RedisServer, client: Redis) -> No
 def test_deadlines_are_kept(any_redis: RedisServer, client: Redis) -> None:
     now = time.time()
     waited = f"{int((now - 10) * 1000)}-0"
-    # Explicit ids: a second that ends between two of these lines would be another case.
+    # The ids are explicit, so that no second ends between two of these lines.
     first, second, third = (f"{int(now * 1000) + each}-0" for each in range(3))
     dead = request((3, None), TO, uid="dead", timestamp=int(now) - 12, expiration=5)
     put(any_redis, "7", dead, waited)
@@ -80,7 +80,7 @@ def test_deadlines_are_kept(any_redis: RedisServer, client: Redis) -> None:
     assert moving.move(client, "7", "7:new", POLICY) == Moved(2, 2, 0, 2, "")
     assert uids(any_redis, "7") == ["dead", "about to"]
     found = headers.read(client, "7:new", now=now + 61)
-    # Judged in the new queue as it would have been in the old one.
+    # The new queue applies the same deadlines as the old one.
     assert [(each.uid, each.expired) for each in found] == [
         ("late on arrival", False), ("lives", True),
     ]  # fmt: skip
@@ -160,7 +160,7 @@ def test_what_is_charged_follows(any_redis: RedisServer, client: Redis) -> None:
 
 
 def test_a_batch_sent_twice_moves_once(any_redis: RedisServer, client: Redis) -> None:
-    """The client library sends a command again when its answer was lost."""
+    """A repeated command changes nothing; the client library repeats one whose answer was lost."""
     mail = fill(any_redis, "7", 5)
     chosen = headers.read(client, "7")
     for moved in (5, 0):

@@ -1,4 +1,4 @@
-"""Queues as operators see and change them: pages, rules for deleting, audit, export."""
+"""Queues as operators see and change them: pages, rules for deletion, audit, and export."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOBODY = Actor("nobody", Face.REST, "", frozenset())
 
 @pytest.fixture
 def server(site_redis: RedisServer) -> RedisServer:
-    """Twin 7 exists, twin 8 is banned, twin 9 is no more; all have mail."""
+    """Add messages for twin 7, which exists, 8, which is banned, and 9, which was removed."""
     for twin in (7, 8):
         Twin.objects.create(id=twin, account=make_twin(twin).account)
     TwinLimit.objects.create(twin=8, banned=True)
@@ -51,7 +51,7 @@ def test_list(server: RedisServer) -> None:
     server.run("XADD", "stream:none-of-ours", "*", "a", "b")
     server.run("XADD", b"stream:7:\xff", "*", "a", "b")
     server.run("XADD", "stream:6", "1-1", "a", "b")
-    server.run("XDEL", "stream:6", "1-1")  # an empty one is no queue with mail
+    server.run("XDEL", "stream:6", "1-1")  # an empty stream is not listed as a queue
     assert listed() == ["7", "7:", "7:x", "8", "8:y", "9"]
     assert listed(order="-messages", limit=2) == ["9", "8"]
     assert listed(twin=7) == ["7", "7:", "7:x"]
@@ -111,7 +111,7 @@ def test_bad_questions(server: RedisServer) -> None:
 def test_a_list_of_twenty_thousand_queues(
     site_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Redis is asked about many queues at a time."""
+    """The list queries Redis about many queues in one request."""
     with site_redis.client().pipeline(transaction=False) as pipe:
         for twin in range(1, 20_001):
             pipe.xadd(f"stream:{twin}", {"_": b"m"})
@@ -164,7 +164,7 @@ def test_purge_of_a_whole_twin(server: RedisServer) -> None:
     assert services.purge_twin(8, actor=ACTOR) == 5
     assert services.purge("9", actor=ACTOR) == 5
     assert services.purge_twin(9, actor=ACTOR) == 0
-    assert AuditEntry.objects.count() == 2  # nothing deleted, nothing written down
+    assert AuditEntry.objects.count() == 2  # where nothing is deleted, nothing is recorded
     assert listed() == ["7", "7:", "7:x"]
 
 
@@ -186,7 +186,7 @@ def test_move(server: RedisServer) -> None:
 def test_a_long_move_lets_other_changes_in(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only its first page is in a transaction with its entry; what came of it is another entry."""
+    """Only the first page shares a transaction with its audit entry; another entry has the rest."""
     mail = fill(server, "7", 600)
     held = []
     run = moving._run

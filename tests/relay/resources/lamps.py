@@ -1,4 +1,4 @@
-"""A resource of the tests: lamps in a dictionary, declared with every part that there is."""
+"""A resource for tests: lamps in a dictionary, with every part that a declaration can have."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Lamp:
 
 LAMPS: dict[str, Lamp] = {}
 DONE: list[tuple[str, str]] = []
-"""Names of actors, and what they did."""
+"""Actions that were carried out: name of the actor, and what it did."""
 
 
 def lamps(room: str = "", lit: bool | None = None, since: datetime | None = None) -> list[Lamp]:
@@ -171,7 +171,7 @@ router = rest.router_of([RESOURCE])
 
 
 class Command(ResourceCommand):
-    """The lamps."""
+    """The command for lamps."""
 
     help = "List lamps, and switch them."
     resources = (RESOURCE,)

@@ -1,4 +1,4 @@
-"""Wrong declarations end the import of their module, with a text that names the part."""
+"""Wrong declarations make the import of their module fail, with a text that names the part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every face of a resource comes from its declaration alone."""
+"""REST, console, command and reference of a resource, all derived from its declaration."""
 
 from __future__ import annotations
 

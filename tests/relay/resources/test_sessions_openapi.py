@@ -1,6 +1,6 @@
-"""The declared sessions have the REST operations that they had when they were written by hand.
+"""The declared sessions have the same REST operations as the earlier hand-written ones.
 
-`sessions_openapi.json` is their part of the OpenAPI document of that time.
+`sessions_openapi.json` is the part of the earlier OpenAPI document that describes them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NOW = {"paths": DOCUMENT["paths"], "schemas": DOCUMENT["components"]["schemas"]}
 
 
 def told(value: Any, key: str = "") -> Any:
-    """What programs rely on: no words, and no order where none is meant."""
+    """Return what programs rely on: no descriptions, and no order that has no meaning."""
     if isinstance(value, dict):
         return {
             name: told(each, name)
@@ -36,7 +36,7 @@ def told(value: Any, key: str = "") -> Any:
 
 
 def silent(recorded: Any, now: Any, path: str = "") -> list[str]:
-    """Where a description is gone, or was moved away from the parameter or field."""
+    """Return the paths whose description is missing, or has left its parameter or field."""
     if not isinstance(recorded, dict) or not isinstance(now, dict):
         return []
     described = any("description" in each for each in (recorded, *recorded.get("anyOf", ())))

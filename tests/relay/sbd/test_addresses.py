@@ -1,4 +1,4 @@
-"""Who shares a limit, what its connections are told, and what workers tell each other."""
+"""Which connections share a limit, the limits they are told, and what workers share about them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPTIONS = SbdOptions(byte_nanos=1_000)
 
 
 class Told:
-    """A connection that keeps what it was told."""
+    """A connection that records the limits it is told."""
 
     def __init__(self) -> None:
         self.limits: list[int] = []
@@ -72,7 +72,7 @@ async def test_however_many_come_the_others_are_told_in_one_round(
 
 
 class Workers:
-    """Two workers that hear each other at once."""
+    """Two workers that receive each other's messages immediately."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sharing, "TELL_S", 0.0)

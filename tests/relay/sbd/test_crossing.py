@@ -1,4 +1,4 @@
-"""What workers write to each other: packets by destination."""
+"""Messages between workers: packets grouped by destination."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_each_packet_beyond_what_may_wait_for_an_answer_is_lost_once() -> 
     )
     switch.recorder = recorder
     first = [b"a" * 32 + bytes([number % 7]) for number in range(MAX_ASKING + 44)]
-    cross.send(b"k" * 32, first)  # of one read: all of them wait
+    cross.send(b"k" * 32, first)  # all of one read may wait
     later = [b"b" * 32 + bytes([number]) for number in range(100)]
     cross.send(b"k" * 32, later)
     assert switch.counts.lost == {LossReason.CROSSING_FULL: 100}

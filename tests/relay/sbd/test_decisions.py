@@ -1,4 +1,4 @@
-"""What operators decided: what a worker reads of it, and how its places go by it."""
+"""Decisions of operators: what a worker reads of them, and how its places apply them."""
 
 from __future__ import annotations
 

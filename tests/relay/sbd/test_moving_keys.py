@@ -1,4 +1,4 @@
-"""Keys that move between workers while news and replies of Redis come late, or not at all."""
+"""Keys that move between workers while messages and replies of Redis are late or lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ONE, TWO = Identity(1), Identity(2)
 
 
 def holder(redis: RedisServer, identity: Identity) -> str:
-    """The worker that the directory names for a key."""
+    """Return the worker that the directory names for a key."""
     entry = redis.run("HGET", "sbd:keys", identity.key)
     return entry.split()[0].decode() if entry else ""
 
@@ -34,7 +34,10 @@ async def test_a_key_is_where_it_was_proven_last(valkey: RedisServer) -> None:
 
 
 async def test_late_news_of_a_take_over_end_no_newer_connection(valkey: RedisServer) -> None:
-    """A key goes to another worker and comes back before its first worker has heard of that."""
+    """The newest connection stays open although its worker hears late of an earlier take-over.
+
+    The key goes to another worker and returns before its first worker has heard of that.
+    """
     async with workers(valkey) as (a, b):
         first = await a.connected(ONE)
         a.hub_link.pause_reading()
@@ -77,7 +80,7 @@ async def test_a_newcomer_that_is_gone_at_once_replaces_as_well(valkey: RedisSer
 async def test_packets_that_wait_for_an_answer_come_first(
     valkey: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The key arrives here while the answer where it is is still on its way."""
+    """Packets keep their order although the key arrives here before its look-up is answered."""
     held: list[Callable[[], None]] = []
     submit = RedisPipe.submit
 
@@ -100,7 +103,7 @@ async def test_packets_that_wait_for_an_answer_come_first(
 
 
 async def test_a_take_over_that_was_missed_is_made_up_for(valkey: RedisServer) -> None:
-    """The subscriptions of a worker break just while its key is proven elsewhere."""
+    """The old connection ends although its worker lost its subscriptions during the take-over."""
     async with workers(valkey) as (a, b):
         first = await a.connected(ONE)
         a.crossing._hub.pipe.drop()
@@ -128,7 +131,7 @@ async def test_a_key_that_left_while_redis_was_away_is_taken_out(valkey: RedisSe
     async with workers(valkey, 1) as (a,):
         first, other = await a.connected(ONE), await a.connected(TWO)
         a.crossing._pipe.drop()
-        first.leave()  # the release is lost with the connection
+        first.leave()  # the release is lost because the connection is closed
         while a.crossing.usable:
             await asyncio.sleep(0)
         other.leave()

@@ -1,4 +1,4 @@
-"""Redis that is away, or does not answer: what goes on, what is lost and counted, what resumes."""
+"""Redis that is unavailable or silent: what continues, what is lost and counted, what resumes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def texts(client: Client) -> list[bytes]:
 
 
 def listening(redis: RedisServer) -> int:
-    """How many workers hear what the others tell."""
+    """Return how many workers receive what other workers publish."""
     _, count = redis.run("PUBSUB", "NUMSUB", CHANNEL)
     return int(count)
 
@@ -41,7 +41,7 @@ async def arrives(source: Client, target: Client) -> None:
 
 
 async def test_redis_away(redis: RedisServer) -> None:
-    """Local packets go on, others are counted one by one, and all keys are back with Redis."""
+    """Local packets are delivered, each other one is counted, and all keys return with Redis."""
     async with workers(redis) as (a, b):
         one, two, far = (
             await a.connected(ONE),
@@ -71,7 +71,7 @@ async def test_redis_away(redis: RedisServer) -> None:
 async def test_redis_that_does_not_answer(
     redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What may wait for it does, in order, and is delivered; the rest is counted."""
+    """Packets wait for Redis up to a bound and are delivered in order; the others are counted."""
     monkeypatch.setattr(crossing, "MAX_FLYING_BYTES", 10 * PACKET_BYTES)
     async with workers(redis) as (a, b):
         one, two, far, unknown = (
@@ -103,7 +103,7 @@ async def test_redis_that_does_not_answer(
 async def test_packets_for_keys_that_are_looked_up_have_one_bound(
     redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many keys they are for."""
+    """The bound applies to all packets together, however many keys they are for."""
     monkeypatch.setattr(crossing, "MAX_FLYING_BYTES", 10 * PACKET_BYTES)
     async with workers(redis, 1) as (a,):
         one = await a.connected(ONE)

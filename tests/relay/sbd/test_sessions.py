@@ -1,4 +1,4 @@
-"""Epochs of connections in a real Redis, and the sessions that operators see of them."""
+"""Epochs of connections in a real Redis, and the sessions that operators see."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OTHER = Identity(2).key
 
 
 class Socket:
-    """A client that reads nothing, and of which this much waits."""
+    """A client that reads nothing; `waiting_bytes` is what waits for it."""
 
     remote = "192.0.2.1:5000"
 
@@ -50,7 +50,7 @@ class Socket:
 
 
 class History:
-    """What was noted, in order."""
+    """A history that records its calls in order."""
 
     def __init__(self) -> None:
         self.noted: list[Any] = []
@@ -66,7 +66,7 @@ class History:
 
 
 class Worker:
-    """A switch with its way to Redis, its history, and what a worker does for operators."""
+    """A switch with its connection to Redis, its history, and what a worker does for operators."""
 
     def __init__(self, server: RedisServer, boot_id: str) -> None:
         address = RedisAddress.parse(server.url)
@@ -82,7 +82,7 @@ class Worker:
         self.sessions.kick({f"kick:{key}": f"{epoch}|noise" for key, epoch in fields.items()})
 
     def sign_in(self, key: bytes = KEY) -> Connection:
-        """A connection whose client has proven that it holds its key."""
+        """Open a connection whose client has proven that it holds its key."""
         socket: Any = Socket()
         connection = self.switch.open(key, NONCE, socket, "192.0.2.1")
         self.switch.authenticated(connection)
@@ -141,7 +141,7 @@ async def test_an_epoch_is_a_time_of_redis_and_grows(any_redis: RedisServer, sta
 async def test_who_was_replaced_while_redis_was_away_does_not_come_back(
     any_redis: RedisServer, start: Start
 ) -> None:
-    """Its worker missed the news; it enters its keys again, but not above a newer connection."""
+    """A worker that missed a take-over enters its keys again, but does not replace newer ones."""
     one = start("one")
     await usable(one)
     older, stays = one.sign_in(), one.sign_in(OTHER)
@@ -158,14 +158,14 @@ async def test_who_was_replaced_while_redis_was_away_does_not_come_back(
 
 
 async def test_who_comes_and_goes_while_redis_is_away(any_redis: RedisServer, start: Start) -> None:
-    for key in (KEY, OTHER):  # of a connection before, which ended while Redis was away
+    for key in (KEY, OTHER):  # of an earlier connection, which ended while Redis was unavailable
         any_redis.run("HSET", keys.SBD_KEYS, key, "one 5")
         any_redis.run("SADD", held("one"), key)
-    one = start("one")  # and not connected before the next turn of the loop
+    one = start("one")  # connects to Redis only in the next turn of the loop
     stays, goes = one.sign_in(), one.sign_in(OTHER)
     assert stays.routable and goes.routable and not stays.epoch
     goes.end(EndReason.CLIENT_CLOSE)
-    one.kick({text_of(KEY): 2**60})  # of a connection before it, whatever its epoch was
+    one.kick({text_of(KEY): 2**60})  # of an earlier connection, whatever its epoch was
     assert not stays.ended and one.history.noted == []
     await eventually(lambda: stays.epoch > 5)
     await eventually(lambda: any_redis.run("HGET", keys.SBD_KEYS, OTHER) is None)

@@ -1,4 +1,4 @@
-"""What a switch does with decisions of operators, with clients in memory."""
+"""How a switch applies decisions of operators, with clients in memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME = frames.path_of_key(IDENTITY.key)
 
 
 class Socket:
-    """Keeps what was sent."""
+    """A socket that records what is sent."""
 
     def __init__(self, remote: str) -> None:
         self.remote = remote
@@ -41,7 +41,7 @@ class Socket:
 
     @property
     def limits(self) -> list[int]:
-        """Every limit that was told."""
+        """Return every limit that was sent to the client."""
         parsed = map(frames.parse_from_server, self.sent)
         return [each.byte_nanos for each in parsed if isinstance(each, frames.LimitByteNanos)]
 

@@ -1,4 +1,4 @@
-"""Tokens: with and without a hook server, and every way a hook may fail."""
+"""Tokens, with and without a hook server, and all failures of a hook."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.hook_server import HookServer, hook_server
 
 
 class Kept:
-    """The little of Redis that tokens need."""
+    """The commands of Redis that tokens use."""
 
     def __init__(self) -> None:
         self.names: dict[str, int] = {}
@@ -79,7 +79,7 @@ async def test_without_a_hook_everyone_gets_a_token(kept: Kept) -> None:
 )
 @pytest.mark.parametrize("hook_url", ["", "http://hook.example"])
 async def test_a_header_has_to_name_a_known_token(kept: Kept, header: bytes, hook_url: str) -> None:
-    """Even where none is needed."""
+    """A header with an unknown token is refused, even if no token is required."""
     await kept("SET", "sbd:token:TOKEN", "", "PX", 1)
     found = Tokens(kept, hook_url, 10_000)
     answer = await found.admit(header)
@@ -173,7 +173,10 @@ async def test_a_hook_that_hangs_or_is_away(
 async def test_a_hook_that_hangs_keeps_no_threads_of_others(
     hooked: Tokens, hook: HookServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither while it hangs nor when its time is over; what is too much is refused at once."""
+    """Hanging hooks block no threads, neither before nor after their time-out.
+
+    Requests beyond the maximum number are refused at once.
+    """
     monkeypatch.setattr(tokens, "HOOK_S", 1.0)
     hook.silent.set()
     asking = [asyncio.ensure_future(hooked.authenticate(b"")) for _ in range(2 * tokens.MAX_HOOKS)]

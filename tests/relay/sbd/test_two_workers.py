@@ -1,8 +1,8 @@
-"""Two workers with keys that come, move and leave, against a simple model, on a real Redis.
+"""Two workers with keys that come, move and leave, compared with a simple model, on a real Redis.
 
-Whatever happens: a packet is delivered under the key that sent it, to the key it was sent to, in
-the order it was sent, once. When all is quiet, a key is held by the connection that proved it last,
-that one is reachable from every worker, and every packet was delivered or counted as lost.
+Always, a packet is delivered under the key that sent it, to the key it was sent to, in order and
+once. When the system is idle, the connection that proved a key last holds it and is reachable from
+every worker, and every packet was delivered or counted as lost.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.relay.sbd.workers import Client, Worker, heard, until
 from tests.support.redis_servers import RedisServer
 
 IDENTITIES = [Identity(number) for number in range(4)]
-LABEL = struct.Struct(">HHHI")  # worlds apart, connection of the sender, destination, number
+LABEL = struct.Struct(">HHHI")  # a constant, sender's connection, destination, number
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(
@@ -31,23 +31,25 @@ STEPS = st.lists(
     min_size=5,
     max_size=40,
 )
-"""What is done, by which client or worker, to which key. All is drawn before: how long connections
-take is no part of it."""
+"""Steps of a run: the action, the number of a client or worker, a key, and a flag.
+
+All are drawn in advance, so that they do not depend on how long connections take.
+"""
 
 
 class TwoWorkers:
-    """The rules; `settle` judges what is only true when all is quiet."""
+    """The rules of the model; `settle` checks what is true only when the system is idle."""
 
     def __init__(self, redis: RedisServer) -> None:
         self.redis = redis
         redis.run("FLUSHALL")
         self.runner = asyncio.Runner()
-        self.clients: list[Client] = []  # all there ever were
+        self.clients: list[Client] = []  # all clients of the run
         self.left: set[Client] = set()
         self.proven: dict[int, set[Client]] = {}  # one of them holds the key
         self.settled: dict[int, bool] = {}
-        self.sent: dict[tuple[int, int], int] = {}  # connection and destination -> the last number
-        self.got: dict[tuple[int, int], int] = {}  # connection and receiving one -> the last number
+        self.sent: dict[tuple[int, int], int] = {}  # (connection, destination) -> last number
+        self.got: dict[tuple[int, int], int] = {}  # (sending, receiving connection) -> last number
         self.cut = False
         self.workers = self.runner.run(self._start())
 
@@ -111,7 +113,7 @@ class TwoWorkers:
         self._look()
 
     async def _cut_off(self, worker: int, news: bool) -> None:
-        """What is on its way is lost, and maybe not counted."""
+        """Cut a connection to Redis; packets under way are lost, and may not be counted."""
         self.cut = True
         crossing = self.workers[worker].crossing
         (crossing._hub.pipe if news else crossing._pipe).drop()
@@ -121,7 +123,7 @@ class TwoWorkers:
         client.leave()
 
     def _look(self) -> None:
-        """Judge what arrived."""
+        """Check the packets that have arrived."""
         for receiver, client in enumerate(self.clients):
             for packet in client.received():
                 _, source, to, number = LABEL.unpack(packet.payload)

@@ -1,4 +1,4 @@
-"""Workers of SBD in this process, on a real Redis, with clients that keep what they are sent."""
+"""SBD workers in this process, on a real Redis, with clients that record what they are sent."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from tests.support.redis_servers import RedisServer
 OPTIONS = SbdOptions(byte_nanos=0)
 SETTLED_S = 60.0
 MARK = bytes(32)
-"""A message that nobody makes anything of."""
+"""A message that all recipients ignore."""
 
 
 class Line:
-    """A client's socket; a `relay.server.socket.RelaySocket`, as far as SBD uses it.
+    """A client's socket, with the parts of `relay.server.socket.RelaySocket` that SBD uses.
 
     Attributes:
-        written: what was sent to the client.
-        unread_bytes: what the client does not read.
-        open: it has not been ended.
+        written: Messages sent to the client.
+        unread_bytes: Number of bytes that the client does not read.
+        open: Whether the connection has not been ended.
     """
 
     remote = "127.0.0.1:1"
@@ -52,7 +52,7 @@ class Line:
 
 
 class Client:
-    """One connection."""
+    """A client with one connection."""
 
     def __init__(self, worker: Worker, identity: Identity) -> None:
         self.worker = worker
@@ -85,14 +85,14 @@ class Client:
         self.connection.closed(1006, None)
 
     def received(self) -> list[frames.Forward]:
-        """The packets that came since this was asked last."""
+        """Return the packets that arrived since the last call."""
         found = map(frames.parse_from_server, self.line.written[self.read :])
         self.read = len(self.line.written)
         return [frame for frame in found if isinstance(frame, frames.Forward)]
 
 
 class Worker:
-    """One worker: its switch, and its way to the others."""
+    """One worker: its switch, and its connection to the others."""
 
     def __init__(self, name: str, redis: RedisServer, options: SbdOptions = OPTIONS) -> None:
         address = RedisAddress.parse(redis.unix_url)
@@ -108,35 +108,35 @@ class Worker:
     async def stop(self) -> None:
         self.switch.stop()
         await self.crossing.stop()
-        for _ in range(5):  # transports that were aborted close
+        for _ in range(5):  # lets aborted transports close
             await asyncio.sleep(0)
 
     def connect(self, identity: Identity) -> Client:
-        """A client that has signed in; its claim is on its way."""
+        """Connect a client and sign it in; its claim is under way."""
         client = Client(self, identity)
         client.sign_in()
         return client
 
     async def connected(self, identity: Identity) -> Client:
-        """A client that is ready."""
+        """Connect a client, and return it once it is ready."""
         client = self.connect(identity)
         await until(lambda: client.ready)
         return client
 
     @property
     def hub_link(self) -> Any:
-        """The transport of its subscriptions."""
+        """Transport of the worker's subscriptions."""
         return self.crossing._hub.pipe._link.transport  # type: ignore[union-attr]
 
     @property
     def pipe_link(self) -> Any:
-        """The transport of its commands."""
+        """Transport of the worker's commands."""
         return self.crossing._pipe._link.transport  # type: ignore[union-attr]
 
 
 @contextlib.asynccontextmanager
 async def workers(redis: RedisServer, count: int = 2) -> AsyncIterator[list[Worker]]:
-    """Run some, all of them listening."""
+    """Run `count` workers that all receive what the others publish."""
     found = [Worker("abcdef"[number], redis) for number in range(count)]
     try:
         for worker in found:
@@ -148,7 +148,7 @@ async def workers(redis: RedisServer, count: int = 2) -> AsyncIterator[list[Work
 
 
 async def until(check: Callable[[], Any]) -> None:
-    """Wait for a state of real connections."""
+    """Wait until real connections have reached a state."""
     async with asyncio.timeout(SETTLED_S):
         while not check():
             await asyncio.sleep(0.001)
@@ -159,8 +159,8 @@ def _all_heard(told: list[bytes], wanted: int) -> bool:
 
 
 async def heard(*found: Worker) -> None:
-    """Wait until each worker has carried out what was on its way to it when this was called."""
-    for _ in range(2):  # what they were told makes them tell others
+    """Wait until each worker has handled all messages that were under way to it at the call."""
+    for _ in range(2):  # handling messages makes the workers send others
         await asyncio.sleep(0)
         told: list[bytes] = []
         wanted = 0

@@ -1,4 +1,4 @@
-"""Tests of the server take each loop the relay runs on."""
+"""Fixtures for tests of the server, which run on each event loop that the relay supports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cryptography.x509.oid import NameOID
 
 @pytest.fixture(params=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """Run a coroutine in a fresh loop of that kind."""
+    """Return a function that runs a coroutine in a fresh loop of the parametrized kind."""
     factory = asyncio.new_event_loop if request.param == "asyncio" else uvloop.new_event_loop
 
     def runner(coroutine: object) -> None:
@@ -28,7 +28,7 @@ def run(request: pytest.FixtureRequest) -> Callable[..., None]:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """A self-signed certificate and its key: for tests only."""
+    """Create a self-signed test certificate and its key, and return their paths."""
     folder = tmp_path_factory.mktemp("tls")
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])

@@ -1,4 +1,4 @@
-"""An echo on `AsgiSocket`, for servers that know only standard ASGI; run by daphne in a test."""
+"""An echo on `AsgiSocket` for servers that support standard ASGI only; daphne runs it in a test."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from relay.server.asgi_socket import AsgiSocket
 
 
 class Echo:
-    """A receiver that sends back and remembers how it ended; b"close" makes it close."""
+    """A receiver that echoes messages and records its end; b"close" makes it close."""
 
     def __init__(self, relay_socket: AsgiSocket) -> None:
         self.socket = relay_socket
@@ -33,7 +33,7 @@ class Echo:
 
 
 class PlainEchoApp:
-    """Keeps its receivers in `echoes`."""
+    """An application that keeps its receivers in `echoes`."""
 
     def __init__(self) -> None:
         self.echoes: list[Echo] = []

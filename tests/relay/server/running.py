@@ -1,4 +1,4 @@
-"""A real uvicorn server on loopback with a tiny application, in the test's own loop."""
+"""A real uvicorn server on loopback with a small application, in the event loop of the test."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.proto.websocket.oracle import FrameSpec
 
 
 class Recorded:
-    """A receiver that keeps what it is told; `echo` sends messages back."""
+    """A receiver that records its calls; with `echo` it sends messages back."""
 
     def __init__(self, relay_socket: RelaySocket, scope: dict[str, Any], *, echo: bool) -> None:
         self.socket = relay_socket
@@ -51,7 +51,7 @@ class Recorded:
 
 
 class Nothing:
-    """A receiver that does not care."""
+    """A receiver that ignores all calls."""
 
     def messages_received(self, messages: list[bytes]) -> None: ...
     def writable(self) -> None: ...
@@ -59,7 +59,10 @@ class Nothing:
 
 
 class EchoApp:
-    """Accepts every websocket and echoes, unless `verdict` is set; answers other requests 200."""
+    """An application that accepts every websocket and echoes, unless `verdict` is set.
+
+    It answers other requests with 200.
+    """
 
     def __init__(self, *, echo: bool = True, rules: InputRules | None = None) -> None:
         self.echo = echo
@@ -92,7 +95,7 @@ class Running:
     """A started server.
 
     Attributes:
-        failures: what the loop was told of callbacks that raised an exception.
+        failures: Reports of the loop about callbacks that raised an exception.
     """
 
     def __init__(self, app: Any, limits: ServerLimits, address: Any) -> None:
@@ -107,7 +110,7 @@ class Running:
         return f"ws://127.0.0.1:{self.address[1]}/"
 
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection that is ended with the server at the latest."""
+        """Open a connection that is closed with the server at the latest."""
         if isinstance(self.address, str):
             reader, writer = await asyncio.open_unix_connection(self.address)
         else:
@@ -129,11 +132,11 @@ async def running(
     elsewhere: bool = False,
     **options: Any,
 ) -> AsyncIterator[Running]:
-    """Serve `app` on a free port of a host, or on a Unix socket, and stop it in the end.
+    """Serve `app` on a free port of a host, or on a Unix socket, and stop it at the end.
 
-    `take_post` is offered small POSTs to `/`; `take_handshake` gets plain handshakes, unless this
-    is a place where they go `elsewhere`; `ws` gets websockets, as with uvicorn's option. It fails
-    if there are `failures` in the end.
+    `take_post` is offered small POSTs to `/`. `take_handshake` gets plain handshakes, unless
+    `elsewhere` says that they are served elsewhere. `ws` gets websockets, like uvicorn's option.
+    The context fails if there are `failures` at the end.
     """
     app = app or EchoApp()
     limits = limits or ServerLimits()
@@ -188,7 +191,7 @@ HANDSHAKE = (
 async def raw_websocket(
     server: Running,
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Recorded]:
-    """A websocket without a client library."""
+    """Open a websocket without a client library."""
     reader, writer = await server.open()
     writer.write(HANDSHAKE)
     head = await reader.readuntil(b"\r\n\r\n")
@@ -201,7 +204,7 @@ def frame(payload: bytes, opcode: int = 2, *, final: bool = True) -> bytes:
 
 
 async def read_close(reader: asyncio.StreamReader) -> tuple[int, str]:
-    """Read frames up to a close frame."""
+    """Read frames up to a close frame, and return its code and reason."""
     while True:
         first, second = await reader.readexactly(2)
         size = second
@@ -217,7 +220,7 @@ async def read_close(reader: asyncio.StreamReader) -> tuple[int, str]:
 async def tls_websocket(
     server: Running,
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Recorded]:
-    """A websocket over TLS without a client library."""
+    """Open a websocket over TLS without a client library."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -232,7 +235,7 @@ async def tls_websocket(
 async def serving_on(
     kind: str, certificate: tuple[str, str], folder: Path, limits: ServerLimits | None = None
 ) -> AsyncIterator[Running]:
-    """A server on sockets that do not tell what a dead client had."""
+    """Run a server on sockets that do not report what a dead client has received."""
     options: dict[str, Any] = {"path": str(folder / "s")}
     if kind == "tls":
         options = {"ssl_certfile": certificate[0], "ssl_keyfile": certificate[1]}

@@ -1,4 +1,4 @@
-"""What counts as acknowledged, on living, stalled, reset and closed connections; both loops."""
+"""What counts as acknowledged, on open, stalled, reset and closed connections, with both loops."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STUCK_BYTES = 4_000_000
 
 
 def unread(client: socket.socket) -> int:
-    """Bytes in the client's kernel that it did not read."""
+    """Return how many bytes the client's kernel holds that the client did not read."""
     size = array.array("i", [0])
     fcntl.ioctl(client, termios.FIONREAD, size)
     return size[0]
@@ -48,7 +48,7 @@ def reset(client: socket.socket) -> None:
 
 
 async def plain_client(server: Running) -> tuple[socket.socket, Recorded]:
-    """A client of which only the kernel reads."""
+    """Connect a client that reads nothing, so that only its kernel receives."""
     family = socket.AF_UNIX if isinstance(server.address, str) else socket.AF_INET
     client = socket.socket(family)
     client.setblocking(False)
@@ -59,7 +59,7 @@ async def plain_client(server: Running) -> tuple[socket.socket, Recorded]:
 
 
 async def stuck(relay_socket: RelaySocket) -> None:
-    """Write until megabytes wait in the transport and the kernel takes nothing more."""
+    """Write until megabytes wait in the transport and the kernel accepts no more."""
     while relay_socket.buffered_bytes() < STUCK_BYTES:
         relay_socket.send_messages([b"m" * 100_000])
         await asyncio.sleep(0)
@@ -78,7 +78,7 @@ def test_all_is_acknowledged_by_a_client_whose_kernel_takes_it(run: Run) -> None
                 await asyncio.sleep(0)
             assert recorded.socket.acknowledged() == recorded.socket.written == position
             assert recorded.socket.drained()
-            assert unread(client) == position  # nobody read a byte of it
+            assert unread(client) == position  # the client has read none of it
             client.close()
             await recorded.ended.wait()
             assert recorded.socket.acknowledged() == position
@@ -110,7 +110,7 @@ def test_reset_with_megabytes_in_transport_and_kernel(run: Run, looks: str, writ
             await stuck(recorded.socket)
             arrived = unread(client)
             reset(client)
-            # The kernel knows of the reset now, the loop does not.
+            # The kernel knows about the reset now, but the loop does not.
             position = 0
             for _ in range(1000):
                 if writes:
@@ -124,7 +124,7 @@ def test_reset_with_megabytes_in_transport_and_kernel(run: Run, looks: str, writ
             assert recorded.ends == [(1006, None)]
             assert recorded.socket.acknowledged() <= arrived
             assert recorded.socket.acknowledged() > arrived - 1_000_000
-            # The descriptor's number belongs to somebody else soon.
+            # Other sockets soon reuse the descriptor's number.
             others = [socket.socket() for _ in range(20)]
             assert (
                 recorded.socket.acknowledged() <= arrived < max(position, recorded.socket.written)
@@ -250,7 +250,7 @@ def test_what_is_written_after_close_began_never_arrives(run: Run) -> None:
 
 
 class Behind:
-    """A transport whose kernel does not take what it has until it is said to."""
+    """A transport whose kernel accepts its buffer only once `buffered_bytes` is 0."""
 
     def __init__(self, transport: Any) -> None:
         self.transport = transport
@@ -264,8 +264,11 @@ class Behind:
 
 
 def test_what_is_written_before_a_late_close_frame_never_arrives(run: Run) -> None:
-    """The frame waits for the kernel, which takes the rest in the very turn: then the frame is
-    written behind a message that was discarded meanwhile."""
+    """A discarded message does not count as acknowledged.
+
+    The close frame waits for the kernel, which accepts the rest in the same turn; the frame then
+    follows a message that was discarded meanwhile.
+    """
 
     async def main() -> None:
         async with running(EchoApp(echo=False)) as server:
@@ -299,7 +302,7 @@ def test_unix_socket_counts_what_the_peer_took(run: Run, tmp_path: Path) -> None
             await stuck(recorded.socket)
             acknowledged = recorded.socket.acknowledged()
             assert acknowledged <= position
-            client.close()  # with megabytes unread: the dead socket's empty queue says nothing
+            client.close()  # with megabytes unread: an empty queue proves nothing then
             await recorded.ended.wait()
             assert recorded.socket.acknowledged() == acknowledged
 
@@ -307,7 +310,7 @@ def test_unix_socket_counts_what_the_peer_took(run: Run, tmp_path: Path) -> None
 
 
 def test_unix_client_that_died_in_this_turn_read_nothing(run: Run, tmp_path: Path) -> None:
-    """The kernel has thrown away what it did not read, and the loop does not know yet."""
+    """Unread data that the kernel discarded is not acknowledged, even before the loop notices."""
 
     async def main() -> None:
         async with running(EchoApp(echo=False), path=str(tmp_path / "s")) as server:
@@ -331,7 +334,7 @@ def test_tls_counts_when_nothing_waits_anywhere(run: Run, certificate: tuple[str
             first = recorded.socket.written
             while recorded.socket.acknowledged() < first:
                 await asyncio.sleep(0.001)
-            # In the turn of the write the bytes may be in neither queue the process can see.
+            # In the turn of the write the bytes may be in neither queue that the process can read.
             position = recorded.socket.send_messages([b"secret"])
             assert recorded.socket.acknowledged() == first
             assert await reader.readexactly(8) == b"\x82\x06secret"
@@ -355,7 +358,7 @@ def test_tls_counts_when_nothing_waits_anywhere(run: Run, certificate: tuple[str
 def test_tls_client_that_ended_while_it_was_not_read(
     run: Run, certificate: tuple[str, str]
 ) -> None:
-    """The TLS layer then throws away what it is given, and does not tell."""
+    """Nothing is acknowledged: the TLS layer discards writes after the end, without an error."""
 
     async def main() -> None:
         options = {"ssl_certfile": certificate[0], "ssl_keyfile": certificate[1]}
@@ -390,7 +393,7 @@ def test_a_client_that_says_goodbye_is_answered_when_it_has_everything(
                 await reader.readexactly(1004)
                 writer.write(FrameSpec(8, b"\x03\xe8").serialize())
                 assert await reader.readexactly(4) == b"\x88\x02\x03\xe8"
-                writer.transport.abort()  # at once: it has its answer
+                writer.transport.abort()  # immediately after the answer
                 await recorded.ended.wait()
                 assert recorded.ends == [(1000, None)]
                 assert recorded.socket.acknowledged() >= position
@@ -411,7 +414,7 @@ def test_a_client_that_answers_a_close_has_read_everything(
                 never = recorded.socket.send_messages([b"never sent"])
                 await reader.readexactly(1004)
                 close = await reader.readexactly(11)
-                writer.write(FrameSpec(8, close[2:4]).serialize())  # some leave the reason out
+                writer.write(FrameSpec(8, close[2:4]).serialize())  # some clients omit the reason
                 await writer.drain()
                 writer.transport.abort()
                 await recorded.ended.wait()

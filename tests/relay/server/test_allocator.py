@@ -1,4 +1,4 @@
-"""What the bundled server allocates with. A library that every glibc has stands for jemalloc."""
+"""The allocator of the bundled server. A library that every glibc has replaces jemalloc here."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_it_is_told_how_to_serve_large_messages(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_it_is_told_by_others_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of an option that is there twice the last one counts."""
+    """Options of the environment take precedence: of a repeated option the last one counts."""
     find(monkeypatch, LIBRARY)
     monkeypatch.setenv("MALLOC_CONF", "narenas:1")
     environment = allocator.server_environment(VALKEY_PROGRAM)
@@ -121,7 +121,7 @@ def test_the_process_around_the_server_starts_it_with_the_library(tmp_path: Path
         with closing(redis.Redis(unix_socket_path=str(path))) as client:
             assert has_loaded(client.info("server")["process_id"])
     finally:
-        for fd in (users_write, lifeline_write, ready_read):  # nobody is left: it ends
+        for fd in (users_write, lifeline_write, ready_read):  # without users it ends
             os.close(fd)
         wait_until(lambda: around.poll() is not None, TIMEOUT_S)
     assert around.returncode == 0

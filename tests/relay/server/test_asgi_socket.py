@@ -1,4 +1,4 @@
-"""The socket on plain ASGI: under uvicorn's own protocols, under daphne, and piece by piece."""
+"""The socket on plain ASGI: with uvicorn's own protocols, with daphne, and with a fake server."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ sys.exit(serve(app, SimpleNamespace(relay=relay), [listener], lambda: True))
 
 @pytest.fixture(scope="module", params=["stock", "relay"])
 def daphne(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
-    """daphne with the echo application on a socket opened here: (how it is run, url)."""
+    """Run daphne with the echo application, and return the way it is run and its URL."""
     listener = socket.create_server(("127.0.0.1", 0))
     number = str(listener.fileno())
     command = ["-c", AS_THE_RELAY_RUNS_IT, number]
@@ -85,7 +85,7 @@ async def ended(echo: Echo) -> tuple[int, str | None]:
 
 
 async def refused(url: str, message: bytes | str) -> tuple[int, str]:
-    """The close frame that a message earns."""
+    """Send a message, and return code and reason of the close frame that it causes."""
     async with connect(url, max_size=None) as client:
         await client.send(message)
         with pytest.raises(ConnectionClosed) as end:
@@ -144,7 +144,7 @@ async def test_under_daphne(daphne: tuple[str, str]) -> None:
 
 
 class Wires:
-    """A server's side of receive and send, held by the test."""
+    """The server's side of `receive` and `send`, which the test controls."""
 
     def __init__(self) -> None:
         self.incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
@@ -196,7 +196,7 @@ async def test_what_the_server_did_not_take_is_given_up_at_a_close() -> None:
     relay_socket.close(4002, "again")
     assert relay_socket.send_messages([b"late"]) > first
     wires.may_send.set()
-    await task  # the client never answers the close: bounded
+    await task  # ends in time although the client never answers the close
     assert relay_socket.acknowledged() == 0
     assert relay_socket.drained()
     assert echo.ends == [(4001, None)]
@@ -220,7 +220,7 @@ async def test_writable_once_below_the_mark_again() -> None:
 async def test_paused_reading() -> None:
     wires = Wires()
     relay_socket, echo, task = started(wires)
-    for _ in range(5):  # the pump asks for one message at once
+    for _ in range(5):  # the pump requests one message immediately
         await asyncio.sleep(0)
     relay_socket.pause_reading()
     for _ in range(3):

@@ -1,7 +1,7 @@
-"""Two users behind one proxy, which shares its connections to the server: nothing gets mixed.
+"""Two users behind one proxy that shares its connections to the server get no mixed answers.
 
-One of them sends what a server could take for two requests. The proxies are real; each is tried
-with a plain configuration that passes every `Upgrade` on, and with the files in `contrib/`.
+One of them sends what a server could read as two requests. The proxies are real; each runs with a
+plain configuration that passes every `Upgrade` on, and with the files in `contrib/`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support.redis_servers import free_port
 
 CONTRIB = Path(__file__).parents[3] / "contrib"
 ROUNDS = 100
-"""Each with a request of both users."""
+"""Number of rounds; in each, both users send a request."""
 TIMEOUT_S = 60.0
 
 PLAIN_NGINX = """
@@ -57,7 +57,7 @@ def plain(template: str) -> Callable[[Path, int, int], str]:
 
 
 def shipped_nginx(folder: Path, port: int, upstream: int) -> str:
-    """`contrib/nginx`, without TLS and on loopback."""
+    """Return the configuration in `contrib/nginx`, without TLS and on loopback."""
     text = (CONTRIB / "nginx" / "rmb.conf").read_text()
     operator = (CONTRIB / "nginx" / "operator.conf").read_text()
     operator = operator.replace("listen 443 ssl;", f"listen 127.0.0.1:{free_port()};")
@@ -70,7 +70,7 @@ def shipped_nginx(folder: Path, port: int, upstream: int) -> str:
 
 
 def shipped_caddy(folder: Path, port: int, upstream: int) -> str:
-    """`contrib/caddy`, without TLS and on loopback."""
+    """Return the configuration in `contrib/caddy`, without TLS and on loopback."""
     text = (CONTRIB / "caddy" / "Caddyfile").read_text()
     text = text.replace("\nrelay.example.com {", f"\nhttp://127.0.0.1:{port} {{")
     text = text.replace("\noperator.example.com {", f"\nhttp://127.0.0.1:{free_port()} {{")
@@ -88,7 +88,7 @@ PROXIES: dict[str, tuple[Any, Callable[[Path, int, int], str]]] = {
 
 
 class User:
-    """A client with a connection of its own to the proxy, opened again whenever it is closed."""
+    """A client with its own connection to the proxy, which it reopens whenever it is closed."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -110,7 +110,7 @@ class User:
                 for part in parts:
                     writer.write(part)
                     await writer.drain()
-                    # So that the proxy passes the parts on in writes of their own.
+                    # The pause makes the proxy pass on each part in a separate write.
                     await asyncio.sleep(0.001)
                 head = await reader.readuntil(b"\r\n\r\n")
                 break
@@ -137,10 +137,10 @@ class User:
 
 
 async def exchange(site: Site, port: int, hostile: User, honest: User) -> None:
-    """Both users take turns; then what each was told and what was served must be their own."""
+    """Let both users send in turn, and check that each gets and is served only its own requests."""
     host = b"Host: 127.0.0.1:%d\r\n" % port
     for count in range(ROUNDS):
-        # A body that would begin a request whose last header swallows the next one's first line.
+        # Read as a request, this body's last header would include the next request's first line.
         body = b"GET /stolen HTTP/1.1\r\n" + host + b"X: "
         upgrade = [b"foo", b"h2c", b"WebSocket/2"][count % 3]
         head = b"POST /hostile/%d HTTP/1.1\r\n" % count + host

@@ -1,4 +1,4 @@
-"""Options of `runrelay` and `rmb-relay`, and what they become."""
+"""Options of `runrelay` and `rmb-relay`, and the configuration that results from them."""
 
 from __future__ import annotations
 

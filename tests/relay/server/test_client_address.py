@@ -1,4 +1,4 @@
-"""Whose address a scope and its socket name."""
+"""The client address in a scope and on its socket."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from relay.server.socket import EXTENSION
 async def seen(
     client: tuple[str, int] | None, forwarded: str | None = None, trusted: tuple[str, ...] = ()
 ) -> tuple[Any, str]:
-    """The client in the scope, and on the socket, for a connection from `client`."""
+    """Return the client in the scope and on the socket, for a connection from `client`."""
     scopes: list[dict[str, Any]] = []
 
     async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the garbage collector passes over."""
+"""Which objects the garbage collector does not examine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from relay.server.collecting import RUSH, TRUSTED, SessionFreezer
 
 
 class Process:
-    """One that opens sessions, which are lists; some leave cycles behind."""
+    """A process that opens sessions, which are lists, and may leave reference cycles."""
 
     def __init__(self) -> None:
         self.opened = 0
@@ -27,7 +27,7 @@ class Process:
 
     @property
     def looked_at(self) -> bool:
-        """Whether the newest session is among what the next collections look through."""
+        """Whether the next collections examine the newest session."""
         return any(each is self.sessions[-1] for each in gc.get_objects())
 
 

@@ -1,4 +1,4 @@
-"""Connections that come all at once, on real sockets; asyncio's own loop takes them all itself."""
+"""Many simultaneous connections, on real sockets; asyncio's own loop accepts all of them itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 
 
 class Served(asyncio.Protocol):
-    """Answers with the number of the connection, as it was made."""
+    """A protocol that sends the connection's number, in the order of acceptance."""
 
     made: list[Served]
 
@@ -42,7 +42,7 @@ def listener() -> Iterator[socket.socket]:
 
 @contextlib.asynccontextmanager
 async def serving(listener: socket.socket, **tls: Any) -> AsyncIterator[Crowd]:
-    """A server, which is ended with all its connections."""
+    """Run a server, and end it with all its connections."""
     crowd = Crowd(listener, Served, tls)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(crowd.accepted, sock=listener, **tls)
@@ -123,7 +123,7 @@ def test_those_that_wait_are_cut_at_the_end(listener: socket.socket) -> None:
 
 
 def test_who_gave_up_is_not_served(listener: socket.socket) -> None:
-    """Its next connection may have been: the belated one would take the session's key from it."""
+    """Closed connections are not served: they could take the session's key from their successor."""
 
     async def main() -> None:
         clients = connect(listener, CLIENTS)

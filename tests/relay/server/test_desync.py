@@ -1,8 +1,8 @@
-"""Where one request ends and the next begins: nothing a client sends is read as two things.
+"""Boundaries between requests: the server never reads what a client sends in two ways.
 
-Behind a proxy that shares its connections among users, a body that is parsed as a request is
-somebody else's request (RFC 9112, section 11.2). Each form is tried on both listeners, in one read
-and with the bytes behind the head in a read of their own.
+Behind a proxy that shares its connections among users, a body that is parsed as a request becomes
+another user's request (RFC 9112, section 11.2). Each form is tested on both listeners, in one read
+and with the bytes after the head in a separate read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LISTENERS = {"relay": FrameProtocol, "site": "websockets-sansio"}
 
 
 class Site:
-    """Answers every request with what it was, and keeps it; refuses websockets."""
+    """An application that answers with a description of each request; it refuses websockets."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str, bytes]] = []
@@ -85,12 +85,12 @@ def on_both(test: Callable[[Running, Site], Awaitable[None]]) -> Any:
 
 
 async def exchange(server: Running, *parts: bytes) -> bytes:
-    """Send the parts in a read each; return all answers, up to the end of the connection."""
+    """Send each part so that the server reads it separately; return all answers until the end."""
     reader, writer = await server.open()
     answers = b""
     for part in parts:
         writer.write(part)
-        # The server has read a part once it has answered a request made afterwards elsewhere.
+        # The server has read a part once it has answered a later request on another connection.
         await ping(server)
     with contextlib.suppress(OSError):  # the server may have ended it
         writer.write_eof()
@@ -109,7 +109,7 @@ async def ping(server: Running) -> None:
 
 
 Outcome = tuple[list[int], list[tuple[str, str, bytes]]]
-"""Status of each answer, and the requests that were served: method, path, body."""
+"""Status of each answer, and method, path and body of each request that was served."""
 
 
 async def outcome(server: Running, site: Site, *parts: bytes) -> Outcome:
@@ -120,7 +120,7 @@ async def outcome(server: Running, site: Site, *parts: bytes) -> Outcome:
 
 
 async def outcomes(server: Running, site: Site, forms: Mapping[str, Sequence[bytes]]) -> Any:
-    """What becomes of each form, with its parts in one read and in one each."""
+    """Return the outcome of each form, with its parts in one read and in separate reads."""
     found: dict[tuple[str, str], Outcome] = {}
     for name, parts in forms.items():
         found[name, "in one read"] = await outcome(server, site, b"".join(parts))
@@ -154,7 +154,7 @@ HANDSHAKES = {
 POST = b"POST /a HTTP/1.1\r\n" + HOST
 GET = b"GET /a HTTP/1.1\r\n" + HOST
 
-# Refused with 400, and nothing behind it is read.
+# Refused with 400, and nothing after it is read.
 REFUSED = {
     "length and chunks": (POST + BODY + CHUNKED + b"\r\n", EMPTY_CHUNKS + STOLEN),
     "chunks and length": (POST + CHUNKED + BODY + b"\r\n", EMPTY_CHUNKS + STOLEN),
@@ -196,7 +196,7 @@ REFUSED = {
     "another version": (b"GET /a HTTP/3.7\r\n" + HOST + b"\r\n", STOLEN),
 }
 
-# Taken, with this body; the request behind it is read as what it is.
+# Accepted with this body; the request after it is read correctly.
 TAKEN = {
     "a length": (POST + b"Content-Length: 5\r\n\r\n", b"hello", b"hello"),
     "a body of GET": (GET + BODY + b"\r\n", STOLEN, STOLEN),
@@ -265,7 +265,7 @@ async def test_what_can_be_read_in_two_ways_is_refused(server: Running, site: Si
 
 @on_both
 async def test_a_body_is_a_body(server: Running, site: Site) -> None:
-    """And the request behind it is one."""
+    """A body is read as a body, and the request after it as a request."""
     behind = b"GET /next HTTP/1.1\r\n" + HOST + b"\r\n"
     forms = {name: (head, sent, behind) for name, (head, sent, _) in TAKEN.items()}
     found = await outcomes(server, site, forms)
@@ -278,7 +278,7 @@ async def test_a_body_is_a_body(server: Running, site: Site) -> None:
 
 @on_both
 async def test_answers_without_a_body_have_none(server: Running, site: Site) -> None:
-    """A body there would be the next request's answer."""
+    """Answers that must have no body have none: it would be read as the next request's answer."""
     for request_line, size in (
         (b"HEAD /a", b"2"),
         (b"GET /status/304", b"0"),
@@ -304,6 +304,6 @@ async def test_100_is_sent_before_a_body_and_not_before_an_error(
 
 @on_both
 async def test_nothing_is_served_behind_an_error(server: Running, site: Site) -> None:
-    """The request before it is answered; what is behind it may be anything."""
+    """The request before the error is answered; what follows it is not read."""
     form = GET + b"\r\n" + POST + BODY + BODY + b"\r\n" + STOLEN
     assert await outcome(server, site, form) == ([200], [("GET", "/a", b"")])

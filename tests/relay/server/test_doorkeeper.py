@@ -1,4 +1,4 @@
-"""What clients of a relay that starts are answered."""
+"""How a relay that is starting answers clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ POST = b"POST / HTTP/1.1\r\nHost: relay\r\nContent-Length: %d\r\n\r\n" % len(BOD
 
 @contextlib.asynccontextmanager
 async def _starting(**settings: str) -> AsyncIterator[int]:
-    """The port of a relay that starts."""
+    """Run the doorkeeper of a relay that is starting, and return its port."""
     listeners = open_listeners(ListenAddress("127.0.0.1"), backlog=16)
     try:
         relay = load({f"relay.{key}": value for key, value in settings.items()}, environ={}).relay
@@ -89,7 +89,7 @@ async def test_who_accepts_gets_every_connection_from_then_on() -> None:
     keeper = Doorkeeper(listeners, load({}, environ={}).relay)
     try:
         with socket.create_connection(listeners[0].getsockname()) as client:
-            tell_ready(keeper.accepting_fd)  # and the loop finds both at the same time
+            tell_ready(keeper.accepting_fd)  # the loop gets both events at the same time
             await asyncio.sleep(0)
             connection, address = listeners[0].accept()
             assert address == client.getsockname()

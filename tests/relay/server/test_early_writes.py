@@ -1,4 +1,4 @@
-"""The disk is told early of what a server appends."""
+"""Early write-out to the disk of what a server appends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Advice = tuple[str, int, int]
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[Advice]:
-    """File, where, and how many bytes of each advice; it is given all the same."""
+    """Record file, offset and length in bytes of each advice, and pass the advice on."""
     given: list[Advice] = []
     advise = os.posix_fadvise
 
@@ -68,7 +68,7 @@ def test_little_is_left_for_later(tmp_path: Path, writes: EarlyWrites, told: lis
 def test_the_newest_file_is_followed(
     tmp_path: Path, writes: EarlyWrites, told: list[Advice]
 ) -> None:
-    """Not what a rewrite makes meanwhile, and not the base, which has been written."""
+    """The newest appended file is followed, but neither a rewrite's file nor the finished base."""
     for number, name in enumerate(["1.incr.aof", "2.incr.aof", "2.base.rdb", "temp-rewrite.aof"]):
         append(tmp_path / name, LEAST_BYTES)
         os.utime(tmp_path / name, (number, number))

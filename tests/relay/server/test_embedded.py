@@ -1,4 +1,4 @@
-"""The data folder of embedded mode and the server program it starts."""
+"""The data folder of embedded mode, and the server program that it starts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ sys.stdin.read()
 
 
 def hold_lock(folder: Path, written_pid: str = "") -> subprocess.Popen[bytes]:
-    """Another process that holds a data folder until its input ends."""
+    """Start another process that holds a data folder until its input ends."""
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD_LOCK, str(folder / "lock"), written_pid],
         stdin=subprocess.PIPE,
@@ -39,7 +39,7 @@ def hold_lock(folder: Path, written_pid: str = "") -> subprocess.Popen[bytes]:
 
 
 def dead_pid() -> int:
-    """The id of a process that is gone."""
+    """Return the id of a process that has ended."""
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         pass
     return process.pid

@@ -1,4 +1,4 @@
-"""Connections that hold more in incomplete messages than there is room for together."""
+"""Connections whose incomplete messages together exceed the shared budget."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Run = Callable[[Any], None]
 
 
 async def hold(limits: ServerLimits, writer: asyncio.StreamWriter, size: int) -> None:
-    """Send the beginning of a message, and wait until it is held."""
+    """Send the beginning of a message, and wait until the server holds it."""
     held = limits.partial.used_bytes + size
     writer.write(frame(b"x" * 200_000)[:size])
     while limits.partial.used_bytes < held:
@@ -75,7 +75,7 @@ def test_connections_of_one_account_hold_together(run: Run) -> None:
 
 
 def test_the_budget_ends_what_is_closing_already(run: Run) -> None:
-    """It goes on closing as it was: with the code that it had, once, and in time."""
+    """A connection that is already closing ends once, in time, and with its earlier code."""
 
     async def main() -> None:
         limits = ServerLimits(partial_bytes=100_000, close_timeout_s=0.3)
@@ -100,7 +100,10 @@ def test_the_budget_ends_what_is_closing_already(run: Run) -> None:
 
 
 def test_the_budget_ends_a_connection_within_the_turn_of_another(run: Run) -> None:
-    """Nothing of it changes then, and its own bytes, or its end, may come before it hears of it."""
+    """A connection's budget is freed at once, but the connection itself changes later.
+
+    Its own bytes, or its end, may come before it learns that it was chosen.
+    """
 
     async def main() -> None:
         limits = ServerLimits(partial_bytes=100_000)

@@ -1,4 +1,4 @@
-"""How websocket connections end: by either side, in whatever state the other one is."""
+"""How websocket connections end: by either side, in any state of the other side."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_close_is_bounded_when_the_peer_says_nothing(run: Run) -> None:
 
 @pytest.mark.parametrize("started", [True, False])
 def test_close_of_a_client_that_sent_before_the_answer(run: Run, started: bool) -> None:
-    """What came early is read up to the client's close: nobody waits for the time-out."""
+    """Early input is read up to the client's close frame, so the close needs no time-out."""
 
     async def main() -> None:
         app = EchoApp(echo=False)
@@ -99,7 +99,7 @@ def test_close_of_a_client_that_sent_before_the_answer(run: Run, started: bool) 
 
 
 def test_close_of_a_client_that_was_being_held_back(run: Run) -> None:
-    """Its close frame is behind frames that waited for their turn."""
+    """The server finds the client's close frame behind frames that were held back."""
 
     async def main() -> None:
         async with running(EchoApp(echo=False), ServerLimits(close_timeout_s=20)) as server:
@@ -122,7 +122,7 @@ def test_close_of_a_client_that_was_being_held_back(run: Run) -> None:
 
 
 def test_close_of_a_client_whose_later_input_is_refused(run: Run) -> None:
-    """Its close frame behind the refused input can't be read: nobody waits for it."""
+    """The server does not wait for a close frame behind refused input, since it cannot read it."""
 
     async def main() -> None:
         async with running(EchoApp(echo=False), ServerLimits(close_timeout_s=20)) as server:
@@ -175,7 +175,7 @@ def test_close_with_a_stuck_buffer_ends_with_what_the_kernel_had(run: Run) -> No
                 await asyncio.sleep(0)
             recorded.socket.close(4001, "replaced")
             await asyncio.sleep(0.05)
-            assert recorded.ends == []  # the kernel still has what the client did not read
+            assert recorded.ends == []  # the kernel still holds what the client did not read
             received = 0
             while data := await loop.sock_recv(client, 1 << 20):
                 received += len(data)
@@ -191,7 +191,7 @@ def test_close_with_a_stuck_buffer_ends_with_what_the_kernel_had(run: Run) -> No
 
 
 def test_close_of_the_peer_while_ours_waits_for_the_buffer(run: Run) -> None:
-    """What was written before gets out in the same turn; then comes our close, then the end."""
+    """Earlier messages are sent in the same turn, then the server's close frame, then the end."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()

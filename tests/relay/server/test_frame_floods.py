@@ -1,4 +1,4 @@
-"""Connections whose client sends more than its share, or does not read."""
+"""Connections whose clients send more than their share, or do not read."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ Run = Callable[[Any], None]
 
 
 class Turns:
-    """Turns of the loop, counted from `begin` on.
+    """A counter of event loop turns, which starts at `begin`.
 
     Attributes:
-        reads: the turn of each `note`.
+        reads: Turn of each call of `note`.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ def test_ping_flood_of_a_client_that_does_not_read_stays_bounded(run: Run) -> No
                 await writer.drain()
             while recorded.socket.last_received == before:
                 await asyncio.sleep(0.001)
-            # One read's pongs may go over the mark; then it is one pong for all.
+            # The pongs of one read may exceed the mark; after that one pong answers all pings.
             assert recorded.socket.buffered_bytes() < 1024 * 1024
             writer.transport.abort()
             await recorded.ended.wait()
@@ -81,7 +81,7 @@ def test_pings_have_a_rate(run: Run) -> None:
             assert await reader.readexactly(2 * count) == b"\x8a\x00" * count
             took_s = asyncio.get_running_loop().time() - began
             assert took_s >= (count // MAX_CALL_FRAMES - 1) * PINGS_PAUSE_S
-            # A message behind them is read all the same.
+            # A message after the pings is still read.
             writer.write(frame(b"message"))
             while not recorded.messages:
                 await asyncio.sleep(0)
@@ -130,7 +130,7 @@ def test_paused_reading_holds_messages_back(run: Run) -> None:
 
 
 def test_who_sends_much_is_read_once_a_turn(run: Run) -> None:
-    """Others have their turn between two reads of megabytes that are waiting."""
+    """Other connections get a turn between two reads of megabytes that are waiting."""
 
     async def main() -> None:
         turns = Turns()
@@ -156,7 +156,7 @@ def test_who_sends_much_is_read_once_a_turn(run: Run) -> None:
 
 
 def test_a_read_of_many_small_frames_is_taken_in_portions(run: Run) -> None:
-    """Others have their turn in between; a receiver that wants a pause gets it."""
+    """Other connections get a turn between portions, and a receiver can pause the reading."""
     count = 5 * MAX_CALL_FRAMES + 7
 
     async def main() -> None:
@@ -191,7 +191,7 @@ def test_a_read_of_many_small_frames_is_taken_in_portions(run: Run) -> None:
 
 
 def test_many_who_send_much_share_a_turn(run: Run) -> None:
-    """What all together send in one turn has a bound, and nobody is passed over."""
+    """The messages of all connections in one turn are bounded, and no connection is skipped."""
     count, senders = 3 * MAX_CALL_FRAMES, 12
 
     async def main() -> None:
@@ -212,11 +212,11 @@ def test_many_who_send_much_share_a_turn(run: Run) -> None:
             while len(taken) < senders * count:
                 await asyncio.sleep(0)
             in_turn = Counter(turn for turn, _ in taken)
-            # The last one may go over it by its portion.
+            # The last connection may exceed the bound by its portion.
             assert max(in_turn.values()) < TURN_MESSAGES + MAX_CALL_FRAMES
             firsts = [number for number, _ in itertools.groupby(number for _, number in taken)]
             assert Counter(firsts) == dict.fromkeys(range(senders), 3)
-            # Those that were read before the turn was over are once ahead of the others.
+            # Connections that were read in the first turn are one portion ahead of the others.
             assert set(firsts[: 2 * senders]) == set(range(senders))
 
     run(main())
@@ -238,7 +238,7 @@ def test_a_message_alone_is_read_though_the_turn_has_read_enough(run: Run) -> No
 
 
 def test_pauses_do_not_add_turns(run: Run) -> None:
-    """Who pauses and goes on within a call gets its portions one a turn all the same."""
+    """A receiver that pauses and resumes within a call still gets one portion per turn."""
 
     async def main() -> None:
         async with running(EchoApp(echo=False)) as server:
@@ -289,7 +289,7 @@ def test_who_sends_on_while_being_closed_is_read_slowly(run: Run) -> None:
             writer.write(frame(close_payload(4001, ""), 8))
             async with asyncio.timeout(15):
                 assert await reader.read() == b""
-            # Not all of these reads are full ones.
+            # Some of these reads are not full.
             assert asyncio.get_running_loop().time() - began >= 0.4
             writer.close()
             await recorded.ended.wait()

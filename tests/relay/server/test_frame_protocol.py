@@ -1,4 +1,4 @@
-"""Websocket connections on a real server: messages, pings, closes, refused input."""
+"""Websocket connections on a real server: messages, pings, closes and refused input."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("wire", "fault"), REFUSED)
 def test_refused_input(run: Run, wire: bytes, fault: Fault) -> None:
-    """The client is told why, and TCP ends as soon as it has been."""
+    """The client is told the reason, and TCP ends right after that."""
 
     async def main() -> None:
         limits = ServerLimits(max_message_bytes=1500, close_timeout_s=20)
@@ -189,7 +189,7 @@ def test_refused_input(run: Run, wire: bytes, fault: Fault) -> None:
 
 def test_every_fault_is_among_the_refused_input() -> None:
     seen = {fault for _, fault in REFUSED}
-    # test_frame_budget, test_frames
+    # Tested in test_frame_budget and test_frames.
     assert set(Fault) - seen == {Fault.TOO_MUCH_INCOMPLETE, Fault.MESSAGE_TEXT}
 
 

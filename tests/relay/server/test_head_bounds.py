@@ -1,4 +1,4 @@
-"""Requests to the operator site: heads have bounds in time and size, all else is as ever."""
+"""Requests to the operator site: heads are bounded in time and size, all else works as usual."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GET = b"GET / HTTP/1.1\r\nHost: x\r\n"
 
 
 class App:
-    """Answers with the size of the body; echoes one websocket message."""
+    """An application that answers with the size of the body, and echoes one websocket message."""
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] == "websocket":
@@ -35,7 +35,7 @@ class App:
 
 
 def site(limits: ServerLimits) -> AbstractAsyncContextManager[Running]:
-    """A server as that of the operator site."""
+    """Run a server like that of the operator site."""
     return running(App(), limits, ws="websockets-sansio")
 
 

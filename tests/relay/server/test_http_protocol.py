@@ -1,4 +1,4 @@
-"""What the listener does before a websocket begins: bounds in time and size, and HTTP answers."""
+"""The listener before a websocket begins: bounds of time and size, and HTTP answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VERSION = b"Sec-WebSocket-Version: 13\r\n"
 
 
 async def ask(server: Running, request: bytes) -> bytes:
-    """Send bytes, and read until the server ends the connection."""
+    """Send bytes, and read until the server closes the connection."""
     reader, writer = await server.open()
     writer.write(request)
     return await reader.read()
@@ -142,7 +142,7 @@ def test_a_large_body_is_not_a_large_head(run: Run) -> None:
 
 
 def test_a_body_that_nobody_wants_ends_in_time(run: Run) -> None:
-    """The request is answered already; bytes now and then must not keep the connection."""
+    """A slow body does not keep the connection open after its request was answered."""
     head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n"
 
     async def main() -> None:
@@ -152,7 +152,7 @@ def test_a_body_that_nobody_wants_ends_in_time(run: Run) -> None:
             for _ in range(2):
                 writer.write(head)
                 await reader.readuntil(b"hello\r\n0\r\n\r\n")
-                writer.write(bytes(5000))  # in time
+                writer.write(bytes(5000))  # the body arrives in time
             writer.write(head)
             await reader.readuntil(b"hello\r\n0\r\n\r\n")
             ended = asyncio.create_task(reader.read())
@@ -207,7 +207,7 @@ def test_a_head_behind_a_large_body_has_bounds_of_its_own(run: Run) -> None:
 
 
 class Held(EchoApp):
-    """Answers plain requests when it is told to, with so many bytes."""
+    """An application that answers plain requests with `size` bytes once `go_on` is set."""
 
     def __init__(self, size: int = 5) -> None:
         super().__init__()
@@ -308,7 +308,10 @@ def test_an_answer_that_nobody_reads_ends_in_time(run: Run) -> None:
 
 @pytest.mark.parametrize("keeps", [True, False], ids=["kept alive", "closed"])
 def test_the_rest_of_an_answer_keeps_no_connection(run: Run, tmp_path: Path, keeps: bool) -> None:
-    """So little waits that the application was told nothing: the kernel has most of it."""
+    """The connection ends in time although the client does not read the rest of the answer.
+
+    So little waits that the application was not told to pause: the kernel has most of the answer.
+    """
     request = PLAIN if keeps else PLAIN[:-2] + b"Connection: close\r\n\r\n"
 
     async def main() -> None:
@@ -456,7 +459,7 @@ def test_a_client_that_leaves_while_it_is_judged(run: Run) -> None:
 
 def test_ten_thousand_half_open_handshakes_cost_one_timer() -> None:
     class Loop:
-        """Counts timers; its clock is set by the test."""
+        """A loop that counts timers, with a clock that the test sets."""
 
         now = 0.0
 

@@ -1,4 +1,4 @@
-"""Files that a server has left are made smaller step by step; nothing else is touched."""
+"""Files that a server has deleted are shrunk step by step; other files are not changed."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def made(path: Path) -> Path:
 
 
 def held() -> list[int]:
-    """Sizes of the files this process has open that were made here."""
+    """Return the sizes of the append-only files that this process has open."""
     found = []
     for descriptor in os.listdir("/proc/self/fd"):
         try:
             name = os.readlink(f"/proc/self/fd/{descriptor}")
-        except OSError:  # the one that lists
+        except OSError:  # the descriptor of the listing itself
             continue
         if "appendonly" in name:
             found.append(os.stat(f"/proc/self/fd/{descriptor}").st_size)
@@ -48,7 +48,7 @@ def held() -> list[int]:
 
 
 def free(left: LeftFiles, steps: int = 100) -> list[list[int]]:
-    """What is held before each step."""
+    """Free the files, and return the held sizes before each step."""
     seen: list[list[int]] = []
 
     def wait(seconds: float) -> bool:

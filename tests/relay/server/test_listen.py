@@ -1,4 +1,4 @@
-"""Listening addresses, and the sockets opened for them."""
+"""Listening addresses, and the sockets that are opened for them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TRIES = 5
 
 @pytest.fixture
 def opened() -> Iterator[list[socket.socket]]:
-    """Listeners to close after the test."""
+    """Return a list of listeners, and close them after the test."""
     listeners: list[socket.socket] = []
     yield listeners
     close_listeners(listeners)
@@ -86,12 +86,12 @@ def test_everywhere_is_one_socket_for_both_families(opened: list[socket.socket])
 def test_one_address_is_only_that_address(
     opened: list[socket.socket], host: str, other: str
 ) -> None:
-    for _ in range(TRIES):  # another process may have that port of the other address by chance
+    for _ in range(TRIES):  # another process may happen to use that port of the other address
         opened += open_listeners(ListenAddress(host, 0), BACKLOG)
         port = bound_address(opened[-1]).port
         with socket.socket(socket.AF_INET6 if ":" in other else socket.AF_INET) as guard:
             try:
-                guard.bind((other, port))  # not to listen: so that nobody else does
+                guard.bind((other, port))  # without listening: keeps others from listening there
             except OSError:
                 continue
             socket.create_connection((host, port), timeout=5).close()
@@ -110,7 +110,7 @@ def test_a_name_is_all_of_its_addresses_at_one_port(opened: list[socket.socket])
 def test_any_port_is_one_that_is_free_at_all_addresses_of_a_name(
     opened: list[socket.socket], monkeypatch: pytest.MonkeyPatch, taken: int
 ) -> None:
-    """The port that the first address got is in use at the second, so many times."""
+    """Another port is tried if the first address's port is in use at the second address."""
     places = [(socket.AF_INET, ("127.0.0.1", 0)), (socket.AF_INET, ("127.0.0.2", 0))]
     found = [(family, socket.SOCK_STREAM, 0, "", place) for family, place in places]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)

@@ -1,4 +1,4 @@
-"""`relay.server.memory`: the memory of the machine, or of the container."""
+"""`relay.server.memory`: the memory of the machine or the container."""
 
 from __future__ import annotations
 

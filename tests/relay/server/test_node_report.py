@@ -1,4 +1,4 @@
-"""`relay.server.node_report`: real processes, folders and Redis."""
+"""`relay.server.node_report`, with real processes, folders and Redis."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ below.kill()
 
 @pytest.fixture
 def child() -> Iterator[subprocess.Popen[str]]:
-    """A process with memory, files and a child of its own."""
+    """Run a process that has memory, files and a child process."""
     with subprocess.Popen(
         [sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

@@ -1,4 +1,4 @@
-"""Lines for people go to an output that several processes write to."""
+"""Lines for people on an output that several processes share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from relay.server.output import say
 
 
 class Writes(io.RawIOBase):
-    """An output that is not buffered, as of `python -u`; each write as it arrives."""
+    """An unbuffered output, as with `python -u`, that records each write."""
 
     def __init__(self) -> None:
         self.all: list[bytes] = []

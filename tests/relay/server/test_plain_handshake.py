@@ -1,4 +1,4 @@
-"""Handshakes that are answered without ASGI, and which are not."""
+"""Which handshakes are answered without ASGI, and how."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ OTHERS = [
 
 
 class Taker:
-    """Takes handshakes and accepts them, unless it is to wait."""
+    """A handler that accepts handshakes, immediately unless `at_once` is False."""
 
     def __init__(self, *, at_once: bool = True) -> None:
         self.at_once = at_once

@@ -1,4 +1,4 @@
-"""What `runrelay` does to the stores before any worker starts."""
+"""How `runrelay` prepares the stores before any worker starts."""
 
 from __future__ import annotations
 

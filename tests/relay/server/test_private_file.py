@@ -1,4 +1,4 @@
-"""Private files of the data folder: nobody else may read them, nobody reads half of one."""
+"""Private files of the data folder: other users cannot read them; no reader sees half a file."""
 
 from __future__ import annotations
 

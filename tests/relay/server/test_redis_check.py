@@ -1,4 +1,4 @@
-"""What a start says about the Redis it was given."""
+"""What the relay reports at its start about the configured Redis."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ START = Callable[..., RedisServer]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[START]:
-    """Start a Valkey of the test's own; arguments go to the server."""
+    """Return a function that starts a Valkey for the test; its arguments go to the server."""
     servers: list[RedisServer] = []
 
     def starter(*args: str, append_fsync: str | None = None) -> RedisServer:
@@ -138,7 +138,7 @@ def test_data_of_a_newer_release_is_refused(valkey: RedisServer) -> None:
 
 
 class OldServer:
-    """Answers as a Redis that is too old: no such program can be installed any more."""
+    """A stand-in for a Redis that is too old; such programs can no longer be installed."""
 
     def __init__(self, version: str) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""When the bundled server rewrites its file: a real server, and bounds small enough for a test."""
+"""When the bundled server rewrites its file, with a real server and small bounds."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def file_bytes(server: RedisServer) -> int:
 
 
 def pass_through(server: RedisServer, size_bytes: int) -> None:
-    """Write so much, of which one MiB stays."""
+    """Write `size_bytes` bytes, of which one MiB remains."""
     for _ in range(size_bytes // MIB):
         server.run("SET", "passing", b"x" * MIB)
 
@@ -88,7 +88,7 @@ def test_what_has_passed_leaves_the_file(server: RedisServer) -> None:
 def test_what_a_rewrite_leaves_is_not_freed_by_the_server(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would wait for the disk to do so."""
+    """The relay frees the old file: the server would wait for the disk."""
     freed: list[int] = []
     shrink = os.ftruncate
 
@@ -107,7 +107,7 @@ def test_what_is_queued_is_not_written_again(server: RedisServer) -> None:
     look_some_times(server)
     assert file_bytes(server) > 3 * LEAST_BYTES
     assert rewrites(server) == 0
-    pass_through(server, 5 * LEAST_BYTES)  # now the most of the file has passed
+    pass_through(server, 5 * LEAST_BYTES)  # now most of the file is obsolete
     wait_until(lambda: rewrites(server) > 0, TIMEOUT_S)
 
 
@@ -131,7 +131,7 @@ def test_one_that_fails_is_tried_again_after_a_while(
 
 
 def kill_rewrite(server: RedisServer) -> float:
-    """Wait for a rewrite to begin and end it; returns when it was there."""
+    """Wait for a rewrite to begin and kill it; return when it was found."""
     (child,) = wait_until(psutil.Process(server.pid).children, TIMEOUT_S)
     began = time.monotonic()
     child.kill()
@@ -140,7 +140,10 @@ def kill_rewrite(server: RedisServer) -> float:
 
 
 def test_one_that_cannot_begin_is_tried_again_after_a_while() -> None:
-    """Each try begins another file: where there is no memory for a child, 7,000 an hour."""
+    """A failed start is followed by a pause, since each attempt begins another file.
+
+    Without memory for a child process, there would be 7,000 an hour.
+    """
     asked = []
 
     def ask(question: str) -> str:

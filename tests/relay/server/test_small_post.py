@@ -1,4 +1,4 @@
-"""POSTs that are answered without ASGI, and which are not."""
+"""Which POSTs are answered without ASGI, and how."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BY_ASGI = b"hello\r\n0\r\n\r\n"
 
 
 class Taker:
-    """Takes every request, and answers it when told to."""
+    """A handler that takes every request, and answers at once or when the test calls `answer`."""
 
     def __init__(self, *, at_once: bool = True) -> None:
         self.at_once = at_once
@@ -83,7 +83,7 @@ def test_a_body_in_pieces_goes_by_asgi(run: Run) -> None:
             reader, writer = await server.open()
             writer.write(WHOLE[:-2])
             assert b"200 OK" in await reader.readuntil(BY_ASGI)
-            writer.write(WHOLE[-2:] + WHOLE)  # the rest of the first, and another one
+            writer.write(WHOLE[-2:] + WHOLE)  # the rest of the first request, and a second one
             assert b"202" in await reader.readuntil(b"<body>")
             assert taker.taken.qsize() == 1
 

@@ -1,4 +1,4 @@
-"""The supervisor with real, trivial children."""
+"""The supervisor, with real child processes that do little."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ runpy.run_module({PARENT_MODULE!r}, run_name="__main__")
 
 
 class Diary:
-    """What the children of a test told."""
+    """A file in which the children of a test record events."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         path.touch()
 
     def entries(self, what: str) -> list[tuple[str, int]]:
-        """Name and process id of every child that told of `what`."""
+        """Return name and process id of every child that recorded the event `what`."""
         lines = [line.split() for line in self.path.read_text().splitlines()]
         return [(name, int(pid)) for name, told, pid in lines if told == what]
 
     def worker(self, act: str = "serve", stop_grace_s: float = 5) -> Callable[[int], ChildSpec]:
-        """How to make the worker of a slot."""
+        """Return a function that describes the worker of a slot."""
         return lambda slot: ChildSpec(
             f"worker {slot}",
             CHILD_MODULE,
@@ -173,7 +173,7 @@ async def test_a_rolling_restart_renews_what_is_not_vital(diary: Diary) -> None:
 async def test_a_failure_after_a_renewal_in_the_pause_is_told(
     diary: Diary, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """There was no child to stop: the next end is no renewal."""
+    """A renewal during the pause has no child to stop, so the next end counts as a failure."""
     supervisor = Supervisor()
     failing = Kept(dataclasses.replace(diary.worker("fail")(8), vital=False))
     supervisor._others.append(failing)
@@ -206,7 +206,10 @@ async def test_a_child_that_does_not_stop_is_killed(
 
 
 async def test_one_signal_that_comes_twice_waits(diary: Diary) -> None:
-    """`make` passes on what the terminal or `timeout` has sent to the whole group."""
+    """A repeated signal does not force a stop.
+
+    `make` passes on what the terminal or `timeout` has already sent to the whole group.
+    """
     supervisor = Supervisor()
     async with supervisor.handling_signals():
         await supervisor.start_workers(1, diary.worker())

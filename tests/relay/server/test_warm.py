@@ -1,4 +1,4 @@
-"""The warm parent: what it forks are children of the supervisor, whatever happens to it."""
+"""The warm parent: processes that it forks are children of the supervisor, and survive its end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def warm() -> AsyncIterator[WarmParent]:
 
 
 def request(module: str = WAITS, **more: Any) -> Request:
-    """To fork a child without Django."""
+    """Return a request for a child without Django."""
     return Request(child_environment(), module=module, **more)
 
 
@@ -154,7 +154,7 @@ async def test_a_rolling_restart_reads_code_again(warm: WarmParent, tmp_path: Pa
 async def test_nothing_is_open_and_nothing_runs_when_it_forks(
     warm: WarmParent, tmp_path: Path
 ) -> None:
-    """Threads would be missing in a child, and sockets and database be shared with it."""
+    """The warm parent has no threads, sockets or databases that a fork would lose or share."""
     environment = {
         **child_environment({"RMB_DATA__DIR": str(tmp_path)}),
         "DJANGO_SETTINGS_MODULE": "rmbsite.settings",
@@ -166,7 +166,7 @@ async def test_nothing_is_open_and_nothing_runs_when_it_forks(
     assert process.num_threads() == 1
     targets = [os.readlink(each) for each in Path(f"/proc/{warm.pid}/fd").iterdir()]
     assert sum(each.startswith("socket:") for each in targets) == 1
-    assert len(targets) == 4, targets  # and the standard streams
+    assert len(targets) == 4, targets  # the socket and the standard streams
     assert not list(tmp_path.glob("*.sqlite3*"))
 
 

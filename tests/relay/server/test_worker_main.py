@@ -1,4 +1,4 @@
-"""A server process: what the supervisor tells it while it starts."""
+"""A server process: signals from the supervisor while it starts."""
 
 from __future__ import annotations
 

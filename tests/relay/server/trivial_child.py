@@ -1,7 +1,7 @@
-"""A child for tests of the supervisor: tells in a file what happens to it.
+"""A child for tests of the supervisor, which records events in a file.
 
 Arguments after the pipes: the file, then what to do: `serve` until SIGTERM, `fail` before it is
-ready, `silent` is never ready, `stubborn` does not obey SIGTERM.
+ready, `silent` never becomes ready, `stubborn` ignores SIGTERM.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from relay.server.lifeline import tell_ready, watch_parent
 
 
 def main() -> int:
-    """Play one child."""
+    """Run as one child."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--lifeline-fd", type=int)
     parser.add_argument("--ready-fd", type=int)
@@ -28,8 +28,8 @@ def main() -> int:
         with open(options.file, "a") as file:
             file.write(f"{options.name} {what} {os.getpid()}\n")
 
-    # Waited for, not handled: a handler that sets what the main thread is about to wait for may
-    # find its lock taken, by the very thread it runs in.
+    # The child waits for the signal instead of handling it: a handler that sets an event which the
+    # main thread is about to wait for may find the event's lock held by that same thread.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     watch_parent(options.lifeline_fd, grace_s=0.2)
     if options.act == "fail":

@@ -1,4 +1,4 @@
-"""A supervisor with trivial children, for tests that kill it: `trivial_parent FILE ACT`."""
+"""A supervisor with simple children, for tests that kill it: `trivial_parent FILE ACT`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHILD_MODULE = "tests.relay.server.trivial_child"
 
 
 async def main(file: str, act: str) -> None:
-    """Keep two workers until told to stop."""
+    """Run two workers until the supervisor is stopped."""
     supervisor = Supervisor()
 
     def worker(slot: int) -> ChildSpec:

@@ -1,4 +1,4 @@
-"""A child for tests of the warm parent: ends with the exit code it is told, or waits."""
+"""A child for tests of the warm parent: it ends with the given exit code, or waits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def main() -> int:
-    """Say the first argument and end with it; with another number of arguments wait."""
+    """Print the only argument and exit with it; with any other number of arguments, wait."""
     if len(sys.argv) != 2:
         signal.pause()
     code = int(sys.argv[1])

@@ -1,4 +1,4 @@
-"""`relay.sessions.admission`: what changed while a twin was looked up, and limits of addresses."""
+"""`relay.sessions.admission`: changes during the look-up of a twin, and limits of addresses."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def admission_of(
 
 
 def sign_ins(source: ScriptedSource, count: int) -> list[bytes]:
-    """Tokens of so many twins, whose keys are one."""
+    """Return tokens of `count` twins that share one key."""
     key, now = twin(7).signing_key, int(time.time())
     for number in range(1, count + 1):
         source.twins[number] = TwinRecord(number, key.account, None, ("localhost",), 1)
@@ -65,7 +65,7 @@ def sign_ins(source: ScriptedSource, count: int) -> list[bytes]:
 
 
 async def statuses_of(admission: Admission, queries: list[bytes], address: str) -> Counter[int]:
-    """How handshakes that come at once are answered; 101 where they are admitted."""
+    """Return the statuses of simultaneous handshakes; 101 for those that are admitted."""
     admitted = (admission.admit(query, address) for query in queries)
     answers = await asyncio.gather(*admitted, return_exceptions=True)
     return Counter(each.status if isinstance(each, Refusal) else 101 for each in answers)
@@ -123,7 +123,7 @@ async def test_who_is_looked_up_when_it_closes_is_refused(
 
 
 async def test_a_twin_whose_input_ended_its_sessions_waits() -> None:
-    """Else signing in again would be the way around the rate of what is sent in vain."""
+    """A twin cannot avoid its rate of refused messages by signing in again."""
     source = ScriptedSource()
     source.twins[7] = TwinRecord(7, twin(7).account, None, ("localhost",), 1)
     worker = worker_of(source)
@@ -158,7 +158,7 @@ async def test_a_network_of_ipv6_has_one_limit() -> None:
 
 
 async def refusals(addresses: list[str]) -> set[int]:
-    """How clients without a token are refused that come from these, one after the other."""
+    """Return how clients without a token are refused that connect from these addresses in turn."""
     worker: Any = SimpleNamespace(
         loop=asyncio.get_running_loop(),
         draining=False,

@@ -1,4 +1,4 @@
-"""Sign-ins without a task each: every way that one can go."""
+"""Sign-ins that need no task each, and all their outcomes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ ADDRESS = "192.0.2.1"
 
 
 def forged() -> str:
-    """A token of a twin, signed by another one."""
+    """Return a token of a twin that another twin signed."""
     return tokens.issue(twin(8).signing_key, 7, None, int(time.time()))
 
 
 class Handshake:
-    """One that notes what becomes of it; it is its own socket."""
+    """A handshake that records its outcome; it is its own socket."""
 
     def __init__(self, query: str | None = None) -> None:
         self.query = (twin(7).token(None) if query is None else query).encode()
@@ -60,7 +60,7 @@ async def until(check: Callable[[], bool]) -> None:
 
 
 class Sides:
-    """A worker whose claims are answered when the test says so, and what it was told."""
+    """A worker whose claims are answered when the test says so, and the calls it received."""
 
     def __init__(self, *, on_chain: bool = False) -> None:
         self.source = ScriptedSource()
@@ -87,7 +87,7 @@ class Sides:
         return SimpleNamespace(destination=SimpleNamespace(key=key))
 
     async def judged(self, handshake: Handshake) -> None:
-        """Take a handshake, and return when it is open or refused."""
+        """Pass on a handshake, and return once it is open or refused."""
         self.arrivals.take(handshake)  # type: ignore[arg-type]
         await until(lambda: bool(self.opened or handshake.status))
 

@@ -1,4 +1,4 @@
-"""What the times in tokens say about clocks."""
+"""Clock differences of twins, measured with the times in their tokens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_the_last_of_each_twin_counts() -> None:
     for twin, off_s in ((1, -602), (2, 0), (3, 30), (4, -700), (5, -5), (6, -600)):
         clocks.seen(twin, off_s)
     assert clocks.figures() == _figures(6, 3, -602)
-    clocks.seen(1, 0)  # its clock was set
+    clocks.seen(1, 0)  # its clock was corrected
     assert clocks.figures() == _figures(6, 2, -650)
 
 

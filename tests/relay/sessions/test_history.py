@@ -1,4 +1,4 @@
-"""`relay.sessions.history` and `services`: the rows of sessions, written from a thread."""
+"""`relay.sessions.history` and `services`: rows of sessions, which a thread writes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from relay.sessions.models import Peer, Session
 from tests.support.in_database import in_database
 from tests.support.postgres_server import PostgresServer
 
-# On PostgreSQL the history closes a connection that it finds within a transaction.
+# On PostgreSQL the history closes a connection that is in a transaction.
 pytestmark = pytest.mark.django_db(transaction=True)
 
 SINCE = 1_700_000_000.0
@@ -92,7 +92,7 @@ def test_a_row_is_written_twice_without_harm(history: SessionHistory) -> None:
 
 
 def test_a_session_of_an_sbd_client(history: SessionHistory) -> None:
-    """Beside one of a twin in the same batch; each connection of a key has a row of its own."""
+    """One batch has sessions of SBD clients and twins; each connection of a key has its own row."""
     client = Peer("sbd", "k" * 43)
     for epoch in (5, 6):
         history.opened(SessionOpened(client, epoch, SINCE, "192.0.2.1"))
@@ -111,7 +111,7 @@ def test_a_session_of_an_sbd_client(history: SessionHistory) -> None:
     assert services.mark_worker_lost("boot") == 2
     second.refresh_from_db()
     assert second.close_reason == SessionReason.WORKER_LOST
-    history.progress([SessionProgress(client, 6, 2)])  # it lives after all
+    history.progress([SessionProgress(client, 6, 2)])  # its worker is alive after all
     history.flush()
     second.refresh_from_db()
     assert (second.messages_in, second.closed_at) == (2, None)
@@ -121,13 +121,13 @@ def test_a_session_of_an_sbd_client(history: SessionHistory) -> None:
 def test_sbd_clients_on_postgresql(
     history: SessionHistory, postgres: PostgresServer, tmp_path: Path, order: str
 ) -> None:
-    """Its NULLs are at the other end."""
+    """Pages include all rows on PostgreSQL, which sorts NULLs at the other end."""
     with in_database(postgres.make_migrated_database(f"peers{len(order)}"), tmp_path):
         for number in range(1, 4):
             history.opened(opened(number))
             history.opened(SessionOpened(Peer("sbd", f"k{number}"), number, SINCE))
         assert history.flush()
-        for same in ("\0", "\ufffd"):  # as they are stored: one row, of one statement
+        for same in ("\0", "\ufffd"):  # stored as the same text: one row, in one statement
             history.opened(SessionOpened((9, same), 1, SINCE))
         assert history.flush()
         assert Session.objects.filter(twin=9).delete()[0] == 1
@@ -204,7 +204,7 @@ def test_what_the_database_refuses_waits(
     def sometimes(self: SessionHistory, part: dict) -> None:  # type: ignore[type-arg]
         calls.append(len(part))
         if len(calls) == 2:
-            # News that arrive while the write is under way are newer than what it holds.
+            # A report that arrives during the write is newer than the values being written.
             history.closed(SessionProgress((3, None), 1, 8), SessionReason.IDLE)
             raise OperationalError("database is locked")
         write(self, part)
@@ -275,7 +275,7 @@ def test_a_lost_worker_and_one_that_was_taken_for_lost(history: SessionHistory) 
     assert services.mark_worker_lost("boot") == 1
     assert row().close_reason == SessionReason.WORKER_LOST
     assert services.workers_with_open_rows() == set()
-    # It lives after all: its next news open the row again.
+    # The worker is alive after all: its next report reopens the row.
     history.progress([SessionProgress((7, None), 1, 1)])
     history.flush()
     assert (row().closed_at, row().close_reason) == (None, "")

@@ -1,4 +1,4 @@
-"""Who runs into limits: counted in bounds, published in bounds, the heaviest kept."""
+"""Clients that hit limits: counts and messages are bounded, and the heaviest clients are kept."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MINUTE = int(time.time()) // 60
 
 
 class Commits:
-    """A worker as far as hits need it: its commands go to a real Redis, its clock stands."""
+    """The parts of a worker that `Hits` uses, with a real Redis and a fixed clock."""
 
     def __init__(self, client: Redis) -> None:
         self._client = client
@@ -38,7 +38,7 @@ class Commits:
 
 
 def publish(server: RedisServer, hits: Hits) -> list[str]:
-    """Send them; the keys of the scripts that ran."""
+    """Publish the hits, and return the keys of the scripts that ran."""
     with Redis(port=server.port, protocol=2) as client:
         worker: Any = Commits(client)
         asyncio.run(hits.publish(worker))
@@ -87,7 +87,7 @@ def test_a_worker_counts_so_many_names(any_redis: RedisServer) -> None:
 
 
 def test_who_is_heavy_gets_in_late(any_redis: RedisServer) -> None:
-    """The set is full of others with two each; one that comes last, each second, rises."""
+    """A heavy client enters the set although it comes last each second and the set is full."""
     with Redis(port=any_redis.port, protocol=2) as client:
 
         def add(counts: dict[str | int, int]) -> None:

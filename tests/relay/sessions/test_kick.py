@@ -1,4 +1,4 @@
-"""Kicks as services: who is meant, what is written down, and what is told to the workers."""
+"""Kicks as services: the sessions they address, the audit entry, and the command to the workers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_an_sbd_client(server: RedisServer) -> None:
 
 @pytest.mark.parametrize("entry", [b"", b"\xff", b"x boot 1.0 192.0.2.1", b" 5"])
 def test_an_entry_that_is_none_is_told(server: RedisServer, entry: bytes) -> None:
-    """Somebody else wrote it: the session's worker writes its own again at its next look."""
+    """A malformed entry is reported; the session's worker later replaces it with its own."""
     server.run("HSET", keys.SESSIONS, "7:x", entry)
     with pytest.raises(Away, match="the entry of session 7:x in Redis is malformed"):
         services.kick("7:x", actor=ACTOR)
@@ -89,7 +89,7 @@ def test_all_of_a_twin(server: RedisServer) -> None:
     seconds, _ = server.run("TIME")
     assert services.kick_twin(7, actor=ACTOR) == 3
     epoch, _, reason = told(server)[b"kick_twin:7"].partition(b"|")
-    # Up to this moment of Redis' clock, which later connections are beyond.
+    # The epoch is the current time of Redis' clock: later connections have greater ones.
     assert seconds * 10**6 <= int(epoch) <= (seconds + 60) * 10**6 and reason == b"kicked by tester"
     entry = AuditEntry.objects.get()
     assert (entry.target, json.loads(entry.before_json)) == ("7", {"sessions": 3})

@@ -1,4 +1,4 @@
-"""Live sessions by pages: in any order, as the directory says, and fast with 20,000 of them."""
+"""Pages of live sessions: in any order, as the directory says, and fast with 20,000 sessions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Add = Callable[..., Session]
 
 @pytest.fixture
 def add(site_redis: RedisServer) -> Add:
-    """A session with its row and, unless told otherwise, its entry in the directory."""
+    """Return a function that adds a session's row and, unless `held` is False, its entry."""
 
     def add(twin: int, sid: str | None = None, *, held: bool = True, **fields: object) -> Session:
         number = Session.objects.count() + 1
@@ -49,7 +49,7 @@ def add(site_redis: RedisServer) -> Add:
 
 @pytest.fixture
 def add_peer(site_redis: RedisServer) -> Callable[..., Session]:
-    """A session of an SBD client, of the key with a number, with its entry."""
+    """Return a function that adds a session of the SBD client whose key has a number."""
 
     def add(number: int, *, held: bool = True, **fields: object) -> Session:
         count = Session.objects.count() + 1
@@ -79,7 +79,7 @@ def test_the_directory_is_the_truth(add: Add, site_redis: RedisServer) -> None:
     add(3, closed_at=BEGAN)
     add(4, "")
     assert listed() == ["4:"]
-    assert listing.total() == 3  # with those whose rows are to come
+    assert listing.total() == 3  # includes sessions whose rows are not written yet
     (found,) = listing.live().items
     assert (found.twin, found.sid, found.epoch, found.worker) == (4, "", 4, "boot")
 
@@ -136,7 +136,11 @@ def test_pages_come_to_everything_once(add: Add, order: str) -> None:
 def test_pages_by_rate_come_to_everything_once(
     add: Add, site_redis: RedisServer, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
-    """With equal rates, sessions at rest, ended ones, and one that another took over."""
+    """Pages by rate show each live session once.
+
+    The sessions include equal rates, idle and ended sessions, and one that another worker took
+    over.
+    """
     monkeypatch.setattr(ranking, "NAMES", 2)
     expected = []
     for number in range(12):
@@ -294,5 +298,5 @@ def test_twenty_thousand_sessions_among_a_long_history(site_redis: RedisServer) 
                 took_s.append(time.perf_counter() - began)
                 assert len(page.items) == 100 and page.next
                 cursor = page.next
-    assert len(queries) == 18  # one a page
+    assert len(queries) == 18  # one for each page
     assert statistics.median(took_s) < 0.2

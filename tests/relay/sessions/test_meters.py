@@ -1,4 +1,4 @@
-"""`relay.sessions.meters`: what is reported to the shared counter, and when."""
+"""`relay.sessions.meters`: what a worker reports to the shared counter, and when."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ TWIN = 7
 
 
 class SharedCounter:
-    """Redis, as far as meters need it: one counter, and a batch for each commit."""
+    """The part of Redis that meters use: one counter, and a batch for each commit."""
 
     def __init__(self) -> None:
         self.value = 0
         self.increments = 0
 
     def commit(self, book: MeterBook) -> None:
-        """One group commit of a worker, answered at once."""
+        """Run one group commit of a worker, and answer it immediately."""
         log: Any = self
         self.filling = Batch()
         book.commit(log)
@@ -93,7 +93,7 @@ def test_nothing_is_reported_before_the_former_report_was_answered() -> None:
 
 
 def test_who_comes_back_does_not_begin_anew() -> None:
-    """Not even where no commit was answered meanwhile."""
+    """A twin that signs in again keeps its count, even if no commit was answered meanwhile."""
     shared, book = SharedCounter(), MeterBook(Limit(messages=10))
     refused = 0
     for _ in range(4):

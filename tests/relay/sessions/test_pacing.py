@@ -1,4 +1,4 @@
-"""The arithmetic of back-pressure on what is sent in vain."""
+"""The arithmetic of back-pressure on messages that are refused."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from relay.sessions.pacing import (
 )
 
 READ = 100
-"""Messages of one read."""
+"""Number of messages in one read."""
 
 
 def kept_up(twins: int, connections: int, seconds: float = 20.0) -> float:
-    """Messages in vain per second that are taken of twins that send as fast as they are read."""
+    """Return how many refused messages per second are read from twins that send without pause."""
     worker = Pace()
     readers = [(pace, [0.0]) for pace in (Pace() for _ in range(twins)) for _ in range(connections)]
     taken, now = 0, 0.0

@@ -1,4 +1,4 @@
-"""Rates of sessions and queues: the arithmetic by a given clock, and what a real Redis then has."""
+"""Rates of sessions and queues: the arithmetic with a given clock, and the contents of Redis."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TICK_S = 0.1
 
 
 class Worker:
-    """A worker as far as rates need it: sessions with counters, a given clock, a real Redis."""
+    """The parts of a worker that rates use: sessions with counters, a set clock, a real Redis."""
 
     def __init__(self, client: Redis | None, boot_id: str = "boot") -> None:
         self.boot_id = boot_id
@@ -31,7 +31,7 @@ class Worker:
         self.pipe = SimpleNamespace(usable=True)
         self.sessions: dict[Any, bytes] = {}
         self.sent: list[list[Any]] = []
-        self.lost = False  # commands go nowhere
+        self.lost = False  # whether commands are discarded
         self._client = client
         if client is not None:
             client.sadd(keys.WORKERS, boot_id)
@@ -49,7 +49,7 @@ class Worker:
             answered(self._client.execute_command(*words) if self._client else 1)
 
     def add(self, twin: int, sid: str | None = None, epoch: int = 1) -> Any:
-        """A session that is held here and begins now."""
+        """Add a session that the worker holds and that begins now."""
         destination = Destination((twin, sid))
         session: Any = SimpleNamespace(
             destination=destination, epoch=epoch, end_reason=None,
@@ -67,7 +67,7 @@ class Worker:
         self.meter.ended(session)
 
     def run(self, seconds: float, *loads: tuple[Any, float, float]) -> None:
-        """Let time pass, with messages a second from and to some sessions."""
+        """Let time pass while sessions send and receive the given numbers of messages a second."""
         began = {id(each): (each.messages_in, each.messages_out) for each, _, _ in loads}
         for tick in range(1, round(seconds / TICK_S) + 1):
             self.now += TICK_S
@@ -82,7 +82,7 @@ class Worker:
 
 
 class Holder:
-    """Attributes of a session, with the identity that dictionaries need."""
+    """Attributes of a session, in an object that dictionaries can use as a key."""
 
     def __init__(self, session: SimpleNamespace) -> None:
         self.__dict__ = session.__dict__
@@ -113,7 +113,7 @@ def test_a_rate_is_right_within_two_windows_whenever_it_begins(redis: Redis) -> 
 
 
 def test_the_time_that_really_passed_counts(redis: Redis) -> None:
-    """A worker that was busy looks late."""
+    """The rate is right although a busy worker measured late."""
     worker = Worker(redis)
     session = worker.add(7)
     worker.run(5, (session, 10, 0))
@@ -188,7 +188,7 @@ def test_who_ends_has_no_rate(redis: Redis) -> None:
 
 
 def test_a_queue_is_filled_from_elsewhere(redis: Redis) -> None:
-    """One worker holds the session and cannot keep up, another puts messages into its queue."""
+    """One worker holds the session and cannot keep up; another one adds messages to its queue."""
     holder, other = Worker(redis, "holder"), Worker(redis, "other")
     session = holder.add(7, "a")
     queue, away = Destination((7, "a")), Destination((9, None))

@@ -1,4 +1,4 @@
-"""Commit times of the last minute, not since the worker began."""
+"""Commit times of the last minute only, and the memory of a process."""
 
 from __future__ import annotations
 

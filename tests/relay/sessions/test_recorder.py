@@ -1,4 +1,4 @@
-"""Two recorders in one worker."""
+"""Two recorders in one worker, each of which gets every event once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from relay.sessions.recorder import Recorder, Recorders
 
 TOLD_BY_THEMSELVES = {"queued", "delivered"}
-"""By `committed` and `written`."""
+"""Methods that each recorder calls itself, in `committed` and `written`."""
 ASKED = {"followed"}
 
 

@@ -1,4 +1,4 @@
-"""`relay.sessions.rights`: sessions end when their twins are not what they were."""
+"""`relay.sessions.rights`: sessions end when changes to their twins end their right to be here."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.support.identities import twin
 from tests.support.redis_servers import RedisServer
 from tests.support.waiting import eventually
 
-WITHIN_S = 1.5  # a second, and the noise of a busy machine
+WITHIN_S = 1.5  # one second, and a margin for a busy machine
 CHANGED = (4006, "twin_changed")
 OTHER_ACCOUNT = twin(99).account
 
 
 class Socket:
-    """A connection whose client says nothing and takes everything."""
+    """A connection whose client sends nothing and accepts everything."""
 
     written = 0
     remote = "192.0.2.1:5000"
@@ -65,7 +65,7 @@ class Socket:
 
 
 class World:
-    """A worker on a real Redis, the source of its twins, and sessions."""
+    """A worker with a real Redis, its source of twins, and its sessions."""
 
     def __init__(self, server: RedisServer) -> None:
         self.server = server
@@ -94,7 +94,7 @@ class World:
         return socket
 
     def announce(self, *changed: int, told: bool = True) -> None:
-        """As `services.announce` does; untold: the message is lost."""
+        """Announce changes like `services.announce`; unless `told`, the message is lost."""
         channel = keys.TWINS_CHANNEL if told else "nobody"
         self.server.run(
             "EVAL", services.ANNOUNCE_SCRIPT, 2, keys.TWINS, keys.TWINS_VERSION, channel, *changed
@@ -113,7 +113,7 @@ async def world(valkey: RedisServer) -> AsyncIterator[World]:
 
 
 async def settled(world: World, *changed: int) -> None:
-    """Announces changes and waits until the worker is through with them."""
+    """Announce changes, and wait until the worker has handled them."""
     before = len(world.source.fetches)
     world.announce(*changed)
     await world.source.asked_times(before + 1)
@@ -183,7 +183,7 @@ async def test_twins_that_did_not_change_are_not_looked_up(world: World) -> None
     await world.open(1)
     await world.open(2)
     await settled(world, 1)
-    await world.worker.upkeep._versions()  # what each heartbeat compares holds no news
+    await world.worker.upkeep._versions()  # each heartbeat finds these unchanged
     await eventually(lambda: not world.worker.rights._checking)
     assert [set(each) for each in world.source.fetches] == [{1}, {2}, {1}]
 
@@ -202,7 +202,10 @@ async def test_a_source_that_is_away_is_asked_again(
 
 
 async def test_a_change_that_overtakes_a_sign_in(world: World) -> None:
-    """The look-up brings what was true before; the news came while nobody was signed in."""
+    """The session ends although its look-up returned the state before the change.
+
+    The change was announced before the session existed.
+    """
     look_ups = LookUps(world.worker.twins, on_chain=False, per_ip_per_s=0)
     admission = Admission(
         world.worker,

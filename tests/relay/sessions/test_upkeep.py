@@ -1,4 +1,4 @@
-"""What a worker does beside messages, with a real Redis and no sockets."""
+"""Periodic work of a worker, with a real Redis and without sockets."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def beat(server: RedisServer, name: str = "boot") -> Any:
 
 
 async def test_mail_is_as_old_as_redis_says(valkey: RedisServer) -> None:
-    """A worker whose clock is ahead of Redis' by more than the retention removes nothing."""
+    """A worker whose clock is ahead of Redis by more than the retention removes no fresh entry."""
     valkey.run("XADD", "stream:6", "*", "_", "fresh")
     valkey.run("XADD", "stream:6:old", "1-0", "_", "old")
     async with running(valkey, clock=lambda: time.time() + AHEAD_S):
@@ -54,12 +54,15 @@ async def test_mail_is_as_old_as_redis_says(valkey: RedisServer) -> None:
 
 
 async def test_streams_that_nobody_holds_do_not_stay(valkey: RedisServer) -> None:
-    """An empty one is removed; another gets a time to live, which the held one keeps."""
+    """The worker removes an empty stream that no session holds.
+
+    Other streams get a time to live, which a stream that a session holds keeps.
+    """
     for name in ("stream:6:empty", "stream:6:left", "stream:6:held"):
         valkey.run("XADD", name, "1-0", "_", "x")
     for name in ("stream:6:empty", "stream:6:held"):
         valkey.run("XDEL", name, "1-0")
-    newest = f"{int(time.time() * 1000)}-0"  # what is older than the retention is removed
+    newest = f"{int(time.time() * 1000)}-0"  # entries older than the retention are removed
     valkey.run("XADD", "stream:6:left", newest, "_", "x")
     valkey.run("EXPIRE", "stream:6:held", "60")
     valkey.run("HSET", keys.SESSIONS, "6:held", "5 boot 1.0 127.0.0.1:1")
@@ -67,7 +70,7 @@ async def test_streams_that_nobody_holds_do_not_stay(valkey: RedisServer) -> Non
         life_s = 2 * worker.options.queue.retention_s
         await eventually(lambda: valkey.run("TTL", "stream:6:left") > life_s - 60)
         await eventually(lambda: not valkey.run("EXISTS", "stream:6:empty"))
-        # Its holder adds without a look at the time to live.
+        # The holder adds messages without checking the time to live.
         await eventually(lambda: valkey.run("TTL", "stream:6:held") > life_s - 60)
 
 
@@ -94,7 +97,7 @@ async def test_a_guest_may_have_the_longest_name_there_is(valkey: RedisServer) -
 async def test_a_worker_tells_which_connection_is_its_own(
     valkey: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever finds it dead ends that one."""
+    """The worker stores its connection's id, so that another worker can close it after a crash."""
     monkeypatch.setattr(upkeep, "BEAT_S", 0.02)
 
     def told() -> Any:
@@ -147,7 +150,7 @@ async def test_what_a_dead_worker_held_is_freed_beside_the_heartbeat(
 async def test_a_dead_worker_is_not_buried_twice(
     valkey: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One that found it dead before another one was done looks at no session."""
+    """A worker checks no session if another one has meanwhile finished with the dead worker."""
     async with running(valkey) as worker:
         await burial.bury(worker, DEAD)
     assert DEAD not in caplog.text

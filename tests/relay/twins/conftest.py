@@ -1,4 +1,4 @@
-"""A site whose twins come from a real stand-in node of the chain."""
+"""Fixtures for a site that reads its twins from a stand-in node of the chain."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ UseChain = Callable[..., None]
 
 @pytest.fixture
 def use_chain(settings: Any) -> UseChain:
-    """Let twins come from the chain at some addresses: `use_chain("ws://...", threshold=5)`."""
+    """Return a function that makes the site read its twins from the given chain nodes.
+
+    Call it as `use_chain("ws://...", threshold=5)`.
+    """
 
     def use(*urls: str, threshold: int = 600) -> None:
         settings.RMB = dataclasses.replace(
@@ -35,7 +38,7 @@ def use_chain(settings: Any) -> UseChain:
 
 @pytest.fixture
 def chain(tmp_path: Path, site_redis: RedisServer, use_chain: UseChain) -> Iterator[Devchain]:
-    """A node with the twins 7 and 8, which the site uses."""
+    """Run a node that has the twins 7 and 8, and configure the site to use it."""
     with running_devchain(tmp_path / "chain", (twin(7), twin(8))) as node:
         node.new_blocks(3)
         use_chain(node.url)
@@ -44,7 +47,7 @@ def chain(tmp_path: Path, site_redis: RedisServer, use_chain: UseChain) -> Itera
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the tasks that were started; no Celery worker runs here."""
+    """Collect the names of started tasks in place of a Celery worker that would run them."""
     tasks: list[str] = []
     monkeypatch.setattr(background, "start", lambda task, *_, **__: tasks.append(task))
     return tasks

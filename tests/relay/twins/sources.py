@@ -1,4 +1,4 @@
-"""A twin source that answers when it is told to, and a clock that stands still."""
+"""A twin source whose answers a test controls, and a clock that a test sets."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from relay.twins.source import TwinRecord, TwinSourceError
 
 
 def record(twin: int, version: int = 1, relays: tuple[str, ...] = ("here",)) -> TwinRecord:
-    """A twin with made-up keys."""
+    """Return a twin with synthetic keys."""
     return TwinRecord(twin, bytes([twin % 256]) * 32, b"\2" + bytes(32), relays, version)
 
 
 class StillClock:
-    """Seconds that pass only when told."""
+    """A clock that changes only when a test sets `now`, in seconds."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -24,7 +24,10 @@ class StillClock:
 
 
 class ScriptedSource:
-    """Twins in a dictionary. `away` makes it fail; without `open` set, fetches wait."""
+    """A twin source backed by a dictionary.
+
+    Fetches fail while `away` is set, and wait while `open` is not set.
+    """
 
     def __init__(self, *ids: int) -> None:
         self.twins = {twin: record(twin) for twin in ids}
@@ -37,7 +40,7 @@ class ScriptedSource:
 
     async def fetch(self, ids: Sequence[int]) -> dict[int, TwinRecord]:
         self.fetches.append(tuple(ids))
-        # What a real source does: it read its answer before the answer arrives.
+        # Like a real source, it reads its answer before the caller receives it.
         answer = {twin: self.twins[twin] for twin in ids if twin in self.twins}
         self.asked.set()
         await self.open.wait()
@@ -46,7 +49,7 @@ class ScriptedSource:
         return answer
 
     async def asked_times(self, count: int) -> None:
-        """Wait for so many fetches."""
+        """Wait until `count` fetches have begun."""
         async with asyncio.timeout(10):
             while len(self.fetches) < count:
                 self.asked.clear()
@@ -58,4 +61,4 @@ class ScriptedSource:
         return max(self.twins, default=0)
 
     async def close(self) -> None:
-        """There is nothing to give back."""
+        """Do nothing: the source holds no resources."""

@@ -1,4 +1,4 @@
-"""Twins over HTTP: the answers and the refusals."""
+"""The REST API for twins: its answers and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`relay.twins.batches`: which look-ups are served together, and when."""
+"""`relay.twins.batches`: which look-ups are served in one batch, and when."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.relay.twins.sources import record
 
 
 class Served:
-    """Batches whose service waits for `open`, and what came in each."""
+    """Batches whose service waits for `open`, and the twins of each batch."""
 
     def __init__(self) -> None:
         self.batches = Batches(self._serve)
@@ -23,7 +23,7 @@ class Served:
         self._begun = asyncio.Event()
 
     def put(self, *twins: int) -> list[Flight]:
-        """Have twins looked up."""
+        """Request look-ups of twins, and return their flights."""
         loop = asyncio.get_running_loop()
         flights = [loop.create_future() for _ in twins]
         for twin, flight in zip(twins, flights, strict=True):
@@ -31,7 +31,7 @@ class Served:
         return flights
 
     async def begun(self, count: int) -> None:
-        """Wait for so many batches."""
+        """Wait until `count` batches have begun."""
         async with asyncio.timeout(10):
             while len(self.served) < count:
                 self._begun.clear()
@@ -98,7 +98,7 @@ async def test_a_slow_batch_does_not_hold_up_later_ones(service: Served) -> None
     await service.begun(1)
     waiting += service.put(2, 3)
     await service.begun(2)
-    # At the bound of parallel batches further look-ups wait, and go together.
+    # Once the maximum number of batches runs, further look-ups wait and form one batch.
     for twin in range(4, bounds.MAX_PARALLEL_FETCHES + 2):
         waiting += service.put(twin)
         await service.begun(twin - 1)

@@ -1,4 +1,4 @@
-"""`relay.twins.cache`: memory, merged misses, staleness, unknown twins, the shared hash."""
+"""`relay.twins.cache`: memory, merged misses, stale entries, unknown twins, and the shared hash."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ async def redis(valkey: RedisServer) -> AsyncIterator[Redis]:
 
 
 async def settle() -> None:
-    """Let tasks that need no outside event run to their end."""
+    """Let tasks that wait for no outside event finish."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
 async def asked_again(source: ScriptedSource) -> None:
-    """Let the fetch that was begun in the background run to its end."""
+    """Wait for the next background fetch to finish."""
     await source.asked_times(len(source.fetches) + 1)
     await settle()
 
@@ -233,7 +233,7 @@ async def test_an_unused_twin_gets_old(clock: StillClock) -> None:
     assert cache.get(7) is MISSING
 
 
-# The source is away
+# The source is unavailable
 
 
 async def test_without_a_stale_copy_the_look_up_fails(
@@ -259,7 +259,7 @@ async def test_a_stale_twin_is_used_while_the_source_is_away(clock: StillClock) 
     source.away = True
     cache.invalidate(None)
     assert await cache.look_up(7) == record(7)
-    # From here on nobody waits for the source: it is asked in the background, once a second.
+    # From here on look-ups do not wait: the cache asks the source in the background, once a second.
     asked = len(source.fetches)
     for _ in range(10):
         assert cache.get(7) == record(7)
@@ -310,7 +310,7 @@ async def test_what_a_failing_source_knows_is_used(clock: StillClock) -> None:
     seven, eight = await asyncio.gather(cache.look_up(7), cache.look_up(8), return_exceptions=True)
     assert seven == record(7)
     assert isinstance(eight, TwinLookupError)
-    # As any stale twin: asked for again in the background, once a second.
+    # Like any stale twin, it is fetched again in the background, once a second.
     source.away = False
     source.twins[7] = record(7, version=2)
     clock.now += bounds.RETRY_S
@@ -436,7 +436,7 @@ async def test_without_redis_the_source_is_asked(
 
 
 class CutConnection(Connection):
-    """A connection that ends before its first command is written."""
+    """A connection that closes before its first command is written."""
 
     async def on_connect_check_health(self, check_health: bool = True) -> None:
         assert self._writer is not None
@@ -447,7 +447,7 @@ class CutConnection(Connection):
 def test_a_connection_to_redis_that_ends_at_once_is_no_failure(
     clock: StillClock, valkey: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """uvloop refuses to write on a closed transport with a `RuntimeError`."""
+    """The look-up succeeds although uvloop raises `RuntimeError` on writes to closed transports."""
 
     async def main() -> None:
         pool = ConnectionPool.from_url(

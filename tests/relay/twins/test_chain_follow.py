@@ -1,4 +1,4 @@
-"""The follower as a task: real node, real Redis, real database; only the runner is missing."""
+"""The task that follows the chain, with a stand-in node, Redis and a database, but no runner."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def relays(number: int = 7) -> str:
 
 @pytest.fixture
 def following(started: list[str]) -> Iterator[Following]:
-    """Follow in a thread, as a Celery worker does, until the end of the block."""
+    """Return a context manager that follows the chain in a thread, as a Celery worker does."""
 
     @contextmanager
     def follow() -> Iterator[threading.Thread]:
@@ -246,7 +246,7 @@ def test_redis_goes_and_comes_back(
             assert not thread.is_alive()
         assert "could not store what it heard" in caplog.text
         own.start()
-        client().delete(keys.CHAIN_LEASE)  # it would end by itself
+        client().delete(keys.CHAIN_LEASE)  # the lease would also expire
         with following():
             until(lambda: Twin.objects.filter(id=7, relays="later.example").exists())
         assert state().following.counts["flushes"] == 1
@@ -272,7 +272,7 @@ def test_a_node_that_stops_is_left(
 
 
 def test_who_lost_the_lease_stores_nothing(site_redis: RedisServer) -> None:
-    """It may have stood still for long, and the one who follows now is further."""
+    """A follower that lost its lease writes nothing: its successor may be at a later block."""
     lease = Lease(client(), keys.CHAIN_LEASE)
     assert lease.take()
     sink = chain_follow.MirrorSink(client(), lease)

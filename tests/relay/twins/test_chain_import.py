@@ -1,4 +1,4 @@
-"""The import of all twins: pages, going on after a kill, beginning again after a flush."""
+"""The import of all twins: its pages, continuing after a kill, and starting over after a flush."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ PAGES = 3
 
 
 class Killed(Exception):
-    """Stands for the end of the process: nothing after it is done."""
+    """A stand-in for the end of the process: no code after it runs."""
 
 
 @pytest.fixture
 def large(tmp_path: Path, site_redis: RedisServer, use_chain: UseChain) -> Iterator[Devchain]:
-    """A node with as many twins as fill three pages."""
+    """Run a node with enough twins to fill three pages."""
     with running_devchain(tmp_path / "chain", made_up_twins=TWINS) as node:
         node.new_blocks(3)
         use_chain(node.url)
@@ -64,7 +64,7 @@ def test_a_killed_import_goes_on_where_it_was(large: Devchain) -> None:
     assert stopped.running and stopped.needed and stopped.twins == 500
     pages = large.requests("state_getKeysPaged")
     assert chain_import.import_twins()
-    # Two pages, and the empty one behind the last.
+    # Two pages, and the empty page after the last one.
     assert large.requests("state_getKeysPaged") == pages + PAGES
     assert state().twins == TWINS == Twin.objects.count()
     assert state().height == stopped.height
@@ -85,7 +85,10 @@ def test_a_flush_meanwhile_begins_it_again(large: Devchain) -> None:
 
 
 def test_a_node_behind_the_flush_is_not_believed(large: Devchain) -> None:
-    """A twin may have changed between its block and the flush, and nobody would hear of it."""
+    """The import rejects a node whose block precedes the flush.
+
+    A twin may have changed between that block and the flush, and the import would miss the change.
+    """
     client().hset(keys.CHAIN, "flushed", large.new_blocks() + 2)
     assert not chain_import.import_twins()
     assert "behind block" in state().error and state().needed

@@ -1,4 +1,7 @@
-"""Twins of the chain on the operator site: shown, not changed; health and metrics of the chain."""
+"""Twins of the chain on the operator site: they are shown and read-only.
+
+The health check and the metrics include the chain.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ KEY = b"\2" + bytes(32)
 
 @pytest.fixture
 def mirrored(add_worker: AddWorker, use_chain: UseChain) -> None:
-    """A site with twin 7 of the chain and twin 8 of the registry."""
+    """Set up a site with twin 7 from the chain and twin 8 from the registry."""
     add_worker("boot")
     twins.put_twin(TwinValues(8, bytes(32), None, ("there.example",)), actor=SYSTEM)
     use_chain("ws://127.0.0.1:1")
@@ -48,7 +51,7 @@ def test_a_twin_of_the_chain_is_shown_and_not_changed(admin_client: Client, mirr
         assert answer.status_code == 409, path
         assert "twins come from the chain" in answer.content.decode()
     assert Twin.objects.get(id=7).relays == "here.example"
-    # What the registry left behind may be cleared away.
+    # Twins that remain from the registry can be removed.
     assert admin_client.post(f"{TWINS}8/remove/").status_code == 302
     assert list(Twin.objects.values_list("id", flat=True)) == [7]
 
@@ -70,7 +73,7 @@ def test_rest_leaves_the_chain_alone(mirrored: None) -> None:
     refused(owner.generic("POST", "/api/v1/twins/import", data=text, content_type="text/csv"))
     assert Client().get("/api/v1/twins/7").json() == before
     assert owner.delete("/api/v1/twins/8").status_code == 204, "left behind by a registry"
-    # What this site decides about a twin is no record of it.
+    # Bans and limits belong to this site, not to the twin's record, so they can be set.
     reason = {"reason": "noise"}
     banned = owner.post("/api/v1/limits/7/ban", reason, content_type="application/json")
     assert banned.json()["banned"] is True

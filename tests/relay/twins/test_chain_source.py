@@ -1,4 +1,4 @@
-"""The chain as a twin source, against a real stand-in node: answers, silence, nodes that lag."""
+"""The chain as a twin source, with a stand-in node: answers, silence, and nodes that lag."""
 
 from __future__ import annotations
 
@@ -129,7 +129,10 @@ async def test_a_chain_that_is_back_is_noticed_without_a_look_up(
 
 
 async def test_a_mute_chain_is_waited_for_once(source: ChainSource, chain: Devchain) -> None:
-    """Also for the highest id, which a worker that has just started asks for first."""
+    """Only the first look-up waits for a chain that does not answer.
+
+    This includes the query for the highest id, which a worker makes first after its start.
+    """
     await source.fetch([7, 8])
     chain.set(held=["state_queryStorageAt"])
     cache = TwinCache(source)

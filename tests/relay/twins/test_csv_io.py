@@ -1,4 +1,4 @@
-"""`relay.twins.csv_io` and `rmb_twin`: twins in and out of files."""
+"""`relay.twins.csv_io` and the command `rmb_twin`: import and export of twins."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TestImport:
         assert stored[7].record().relays == ("a", "b")
         assert (stored[7].version, stored[8].version, stored[9].version) == (1, 2, 1)
         assert stored[8].record().pk == bytes.fromhex(pk(8)[2:])
-        # A key that goes away, and relays that do.
+        # The new row has neither key nor relays.
         report = import_twins(lines(f"7,{account(7)},,"), actor=SYSTEM)
         assert report.changed == 1
         assert Twin.objects.get(pk=7).record()[2:] == (None, (), 2)
@@ -222,7 +222,7 @@ class TestCommand:
 
     def test_import_and_export_files(self, tmp_path: Path) -> None:
         file = tmp_path / "twins.csv"
-        # The byte order mark some spreadsheets write.
+        # Some spreadsheets write a byte order mark.
         file.write_text("\ufeff" + lines(f"7,{account(7)},,a").getvalue(), encoding="utf-8")
         assert self.run("import", str(file))[0].startswith("1 rows read: 1 twins added")
         self.run("export", str(tmp_path / "out.csv"))

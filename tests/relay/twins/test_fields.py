@@ -1,4 +1,4 @@
-"""`relay.twins.fields`: what is a twin id, an account, a key and a list of relays."""
+"""`relay.twins.fields`: the forms of twin ids, accounts, keys and lists of relays."""
 
 from __future__ import annotations
 

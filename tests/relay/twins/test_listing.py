@@ -1,4 +1,4 @@
-"""Finding twins among 50,000; the chain's services."""
+"""The search among 50,000 twins, and the services of the chain."""
 
 from __future__ import annotations
 

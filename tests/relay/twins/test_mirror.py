@@ -1,4 +1,4 @@
-"""The mirror of the chain: whose answer wins, by heights, on the real database."""
+"""The mirror of the chain: block heights decide which answer is kept, on a real database."""
 
 from __future__ import annotations
 
@@ -99,13 +99,13 @@ def test_rows_of_the_registry_give_way() -> None:
 
 def test_a_look_up_is_compared_with_the_mirror() -> None:
     mirror.keep_changed([(twin(b"seven", 7), 40), (twin(b"eight", 8), 40), (twin(b"nine", 9), 40)])
-    # The node lags: it has an older seven, does not have eight yet, and knows ten.
+    # The node lags: it has an older twin 7, does not have twin 8 yet, and knows twin 10.
     found, stale = mirror.reconcile([7, 8, 10], {7: twin(b"older", 7), 10: twin(b"ten", 10)}, 39)
     assert not stale
     assert {number: each.relays for number, each in found.items()} == {
         **{7: ("seven",), 8: ("eight",), 10: ("ten",)}
     }
-    # A node that is ahead of the mirror.
+    # The node is ahead of the mirror.
     found, _ = mirror.reconcile([7, 8], {7: twin(b"newer", 7)}, 41)
     assert {number: each.relays for number, each in found.items()} == {7: ("newer",)}
     assert relays(8) is None
@@ -173,7 +173,7 @@ WRITE = st.tuples(st.sampled_from(["changed", "read"]), st.integers(1, 9))
 
 
 class AnyOrder(TestCase):
-    """Whatever order answers come in, the value of the greatest height stays."""
+    """The value of the greatest height is kept, in whatever order the answers arrive."""
 
     @given(st.lists(WRITE, min_size=1, max_size=8))
     def test_the_greatest_height_stays(self, writes: list[tuple[str, int]]) -> None:

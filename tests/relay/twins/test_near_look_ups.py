@@ -1,4 +1,4 @@
-"""`TwinCache.look_near`: what memory and the shared hash know."""
+"""`TwinCache.look_near`: look-ups that use only memory and the shared hash."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_a_near_look_up_that_a_change_overtakes_is_not_kept(
     cache = TwinCache(ScriptedSource(7), redis.execute_command, clock, wall_clock=clock)
     near = asyncio.create_task(cache.look_near(7))
     await asyncio.sleep(0)
-    await asyncio.sleep(0)  # the question is on its way
+    await asyncio.sleep(0)  # the query is under way
     cache.invalidate([7])
     assert await near is MISSING
     assert cache.get(7) is MISSING

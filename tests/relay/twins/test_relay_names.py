@@ -1,4 +1,4 @@
-"""Names of relays are canonical wherever a twin comes from, and shown as they were entered."""
+"""Relay names are canonical whatever a twin's source, and are shown as they were entered."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_of_the_registry() -> None:
 
 
 def test_of_the_shared_cache() -> None:
-    """Also from an entry that an older release wrote."""
+    """Names are canonical even if an older release wrote the cache entry."""
     older = to_text(TwinRecord(7, ACCOUNT, None, tuple(ENTERED.split("_")), 1), 5)
     assert ENTERED in older
     assert from_text(7, older)[0].relays == NAMES

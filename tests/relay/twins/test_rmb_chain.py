@@ -1,4 +1,4 @@
-"""`manage.py rmb_chain`: what an operator sees of the chain, and the exit codes."""
+"""`manage.py rmb_chain`: what it prints about the chain, and its exit codes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def run(*arguments: str) -> tuple[int, str]:
-    """Exit code and output."""
+    """Run the command, and return its exit code and output."""
     stdout = StringIO()
     try:
         call_command("rmb_chain", *arguments, stdout=stdout, stderr=StringIO())
@@ -33,7 +33,7 @@ def run(*arguments: str) -> tuple[int, str]:
 
 
 def followed(height: int, head_height: int) -> None:
-    """What a follower leaves in Redis."""
+    """Write the state and the lease of a follower to Redis."""
     now = client().time()[0]
     fields: dict[Any, Any] = {"height": height, "hash": "ab" * 32, "url": "ws://node"}
     client().hset(keys.CHAIN, mapping={**fields, "head_height": head_height, "head_at": now})

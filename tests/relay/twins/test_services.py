@@ -1,4 +1,4 @@
-"""`relay.twins.services` and the registry source: what workers hear and read of a change."""
+"""`relay.twins.services` and the registry source: how changes reach workers."""
 
 from __future__ import annotations
 
