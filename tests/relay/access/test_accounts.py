@@ -1,4 +1,4 @@
-"""`relay.access.accounts` and `groups`: nobody becomes more than he is, and one owner is left."""
+"""`relay.access.accounts` and `groups`: no account raises its own rights, and one owner remains."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def log() -> str:
 
 @pytest.fixture
 def olga() -> User:
-    """The only owner."""
+    """Make the only owner."""
     return make("olga", "owner", password=PASSWORD)
 
 

@@ -1,4 +1,4 @@
-"""The permission matrix: groups, services and the admin all say what it says."""
+"""The permission matrix: groups, services and the admin site all follow it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from relay.audit.models import AuditEntry
 pytestmark = pytest.mark.django_db
 
 CALLERS = (*Role, None)
-# Django's and the sign-in's own, which the site has no pages for but those of accounts and groups.
+# Apps of Django and of the sign-in; the site has pages for accounts and groups only.
 FOREIGN = {"account", "admin", "contenttypes", "mfa", "sessions", "socialaccount"}
 
 
@@ -71,7 +71,7 @@ def test_groups_are_made_true_again(django_db_blocker: object) -> None:
 
 @pytest.mark.parametrize("role", CALLERS)
 def test_services(role: Role | None) -> None:
-    """`audit.change` is what each changing service goes through."""
+    """`audit.change`, which every changing service uses, applies the matrix."""
     request = RequestFactory().get("/")
     request.user = account(role)
     who = actor.of_request(request, Face.ADMIN)
@@ -88,7 +88,7 @@ def test_services(role: Role | None) -> None:
 
 
 def test_no_raw_form_is_left(admin_client: Client) -> None:
-    """What is changed is changed through the services, whose rules a form of Django passes by."""
+    """Django's forms, which would bypass the rules of the services, do not exist."""
     assert not admin.site._registry
     for path in ("auth/user/", "auth/user/add/", "auth/group/", "relay_twins/twin/add/"):
         assert admin_client.get(f"/admin/{path}").status_code == 404, path

@@ -1,4 +1,4 @@
-"""OpenID Connect against a real provider on loopback: who comes in, as what, and who does not."""
+"""OpenID Connect against a real provider on loopback: which accounts sign in, with which role."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LOGIN = "/admin/account/oidc/sso/login/"
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[OidcProvider]:
-    """One provider for the module."""
+    """Run one provider for the module."""
     found = OidcProvider()
     try:
         yield found
@@ -53,7 +53,7 @@ def running() -> Iterator[OidcProvider]:
 
 @pytest.fixture
 def provider(running: OidcProvider, settings: Any) -> Iterator[OidcProvider]:
-    """The provider as the site is set up for it."""
+    """Configure the site for the provider."""
     running.claims = {"sub": "1", "preferred_username": "olga", "groups": ["ops"]}
     running.info, running.identity, running.forge, running.instead = {}, {}, False, {}
     oidc = sections.OidcConfig(
@@ -75,7 +75,7 @@ def provider(running: OidcProvider, settings: Any) -> Iterator[OidcProvider]:
     settings.SOCIALACCOUNT_PROVIDERS = {
         "openid_connect": {"OAUTH_PKCE_ENABLED": True, "APPS": [app]}
     }
-    # As its application does, which the settings install where a provider is set up.
+    # The provider's application does this; settings install it only if a provider is set up.
     registry.register(OpenIDConnectProvider)
     _reload_urls()
     yield running
@@ -85,7 +85,7 @@ def provider(running: OidcProvider, settings: Any) -> Iterator[OidcProvider]:
 
 
 def _reload_urls() -> None:
-    """Paths of the provider exist only where one is set up."""
+    """Reload the URLs: paths of the provider exist only if one is configured."""
     for name in ("relay.access.sign_in.urls", "rmbsite.urls"):
         importlib.reload(importlib.import_module(name))
     clear_url_caches()
@@ -97,25 +97,25 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 
 
 def way_back(client: Client, **extra: Any) -> str:
-    """Where the provider sends a browser that came by the button."""
+    """Start at the sign-in button; return where the provider redirects the browser."""
     away = client.post(LOGIN, extra)
     assert away.status_code == 302, away.content
     try:
         urllib.request.build_opener(_Stay).open(away["Location"])
     except urllib.error.HTTPError as answer:
-        with answer:  # it holds the connection
+        with answer:  # closes the connection
             back = urlsplit(answer.headers["Location"])
         return f"{back.path}?{back.query}"
     raise AssertionError("the provider did not send the browser back")
 
 
 def come_in(client: Client, **extra: Any) -> Any:
-    """The way of a browser: the button, the provider, and back."""
+    """Sign in as a browser does: the button, the provider, and back."""
     return client.get(way_back(client, **extra))
 
 
 def stays_out(client: Client, answer: Any, why: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The operator is back at the page of the password, and the log says why."""
+    """Check that the browser is back at the password page, and that the log has the reason."""
     assert (answer.status_code, answer["Location"]) == (302, "/admin/login/")
     assert "Signing in there did not work" in client.get("/admin/login/").content.decode()
     assert "_auth_user_id" not in client.session and not User.objects.exists()
@@ -166,9 +166,9 @@ def test_an_account_that_is_there_is_not_joined_with_a_subject(
 
 
 def test_settings_with_a_provider() -> None:
-    """Its application, and a cookie that comes back from it.
+    """The settings contain the provider's application, and a session cookie that is not strict.
 
-    Browsers keep a strict one from requests that another site sent them on.
+    Browsers do not send a strict cookie with requests that another site started.
     """
     program = (
         "from django.conf import settings; print(settings.SESSION_COOKIE_SAMESITE,"
@@ -227,7 +227,7 @@ def test_an_account_made_by_hand_is_not_taken_over(provider: OidcProvider, clien
 def test_a_subject_of_another_issuer_is_somebody_else(
     provider: OidcProvider, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Providers count their subjects each for itself."""
+    """The same subject of another issuer is another account, as subjects are unique per issuer."""
     come_in(client)
     client.post("/admin/logout/")
     account = SocialAccount.objects.get()
@@ -314,7 +314,7 @@ def test_a_provider_that_says_what_nobody_expects(
 def test_a_provider_with_words_for_a_verified_address(
     provider: OidcProvider, client: Client, verified: Any
 ) -> None:
-    """As Cognito's."""
+    """An `email_verified` claim that is a text, like Cognito's, is accepted."""
     provider.claims.update(email="olga@example.com", email_verified=verified)
     assert come_in(client)["Location"] == "/console/"
     assert User.objects.get().email == "olga@example.com"
@@ -345,7 +345,7 @@ def test_a_role_ends_when_nobody_came_in_for_too_long(
     tasks.end_roles()
     assert groups() == {"operator"}
     last_in(hours + 1)
-    user.last_login = timezone.now()  # with a password, of which the provider knows nothing
+    user.last_login = timezone.now()  # signed in with a password, without the provider
     user.save()
     tasks.end_roles()
     assert (groups(), groups("otto")) == (set(), {"owner"})
@@ -381,7 +381,7 @@ def test_another_browser_cannot_come_back(provider: OidcProvider, client: Client
 @pytest.mark.parametrize("query", ["", "code=x", "state=x&code=y", "error=access_denied"])
 def test_a_return_nobody_asked_for(provider: OidcProvider, client: Client, query: str) -> None:
     path = f"/admin/account/oidc/sso/callback/?{query}"
-    # Another site began this request: the page loads itself once more, for the cookie to be sent.
+    # Another site started this request: the page reloads itself so that the cookie is sent.
     assert "_redir" in client.get(path).content.decode()
     answer = client.get(f"{path}&_redir=y")
     assert answer.status_code == 302 and answer["Location"] == "/admin/login/"
@@ -391,7 +391,7 @@ def test_a_return_nobody_asked_for(provider: OidcProvider, client: Client, query
 def test_returns_nobody_asked_for_do_not_fill_the_log(
     provider: OidcProvider, client: Client
 ) -> None:
-    """It has room for so many failures a minute: one address must not take it from the others."""
+    """The log accepts a limited number of failures a minute, so that one address cannot fill it."""
     for number in range(throttle.PROVIDER.free + 5):
         client.get(f"/admin/account/oidc/sso/callback/?state={number}&code=y&_redir=")
     assert AuditEntry.objects.filter(action=events.FAILED).count() == throttle.PROVIDER.free

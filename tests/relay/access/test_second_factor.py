@@ -1,4 +1,4 @@
-"""The second factor: set up, asked for, spent, throttled, demanded of roles."""
+"""The second factor: set up, asked for, used once, throttled, and required for roles."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BEGIN = 1_800_000_010
 
 
 class Clock:
-    """Unix time, in seconds. No code ends between being computed and being checked."""
+    """Unix time in seconds, stopped so that no code expires between computation and check."""
 
     def __init__(self) -> None:
         self.now = BEGIN
@@ -54,7 +54,7 @@ def code_of(secret: str) -> str:
 
 
 def activate(client: Client) -> str:
-    """Set an authenticator up, as an app would; its secret, of which there is a new code then."""
+    """Set up an authenticator as an app does; return its secret, once a new code is valid."""
     asked = client.get(f"{FACTOR}totp/activate/")
     if asked.status_code == 302:
         assert client.post(asked["Location"], {"password": PASSWORD}).status_code == 302
@@ -96,7 +96,7 @@ def test_it_is_asked_for(client: Client, olga: User) -> None:
 
 
 def test_behind_a_unix_socket_there_is_no_address(olga: User) -> None:
-    """A local proxy that names no client: the server calls it `unix`."""
+    """Signing in works when a local proxy names no client; the server then reports `unix`."""
     client = Client(REMOTE_ADDR="unix")
     sign_in(client, address="unix")
     secret = activate(client)
@@ -191,7 +191,7 @@ def test_changing_it_needs_the_password_again(client: Client, olga: User) -> Non
 
 @pytest.fixture
 def demand(settings: Any) -> None:
-    """Operators and those above must have one."""
+    """Require a second factor of operators and higher roles."""
     access = dataclasses.replace(settings.RMB.access, require_totp=("operator",))
     settings.RMB = dataclasses.replace(settings.RMB, access=access)
 

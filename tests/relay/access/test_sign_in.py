@@ -1,4 +1,4 @@
-"""Signing in: what is counted, slowed down and written into the audit log."""
+"""Signing in: what is counted, slowed down and written to the audit log."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ WAIT = "Too many failures"
 
 @pytest.fixture(autouse=True)
 def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only `pass_time` lets a wait end, however long a busy machine takes for a try."""
+    """Stop the clock, so that only `pass_time` ends a wait, however slow the machine is."""
     began = timezone.now()
     monkeypatch.setattr(throttle, "timezone", SimpleNamespace(now=lambda: began))
 
 
 @pytest.fixture
 def olga() -> User:
-    """An operator with a password."""
+    """Make a superuser with a password."""
     return User.objects.create(
         username="olga", is_staff=True, is_superuser=True, password=make_password(PASSWORD)
     )
@@ -112,7 +112,7 @@ def test_guessing_at_an_account_is_slowed_down(client: Client, olga: User) -> No
 
 
 def test_an_owner_is_never_locked_out(client: Client, olga: User) -> None:
-    """By somebody who guesses all day: the wait ends, and a known browser has none."""
+    """Continuous guessing does not lock an owner out: waits end, and a known browser has none."""
     assert sign_in(client).status_code == 302
     assert client.cookies[COOKIE]["httponly"] and client.cookies[COOKIE]["samesite"] == "Strict"
     client.post("/admin/logout/")
@@ -146,7 +146,7 @@ def test_guessing_from_an_address_is_slowed_down(client: Client, olga: User) -> 
 
 
 def test_a_mapped_address_is_the_one_of_ipv4(client: Client, olga: User) -> None:
-    """A proxy with one socket for both writes it so: all of IPv4 is no single address."""
+    """A mapped IPv4 address, as a dual-stack proxy writes it, counts as that IPv4 address."""
     for number in range(throttle.ADDRESS.free):
         sign_in(client, name=f"name{number}", password="x", address="::ffff:192.0.2.1")
     for address, refused in (("192.0.2.1", True), ("::ffff:192.0.2.2", False)):
@@ -154,7 +154,7 @@ def test_a_mapped_address_is_the_one_of_ipv4(client: Client, olga: User) -> None
 
 
 def test_a_known_browser_is_not_slowed_down_by_its_neighbours(client: Client, olga: User) -> None:
-    """Who guesses behind the same proxy has the same address as the owner."""
+    """An attacker behind the owner's proxy, with the same address, does not slow the owner."""
     assert sign_in(client).status_code == 302
     client.post("/admin/logout/")
     for number in range(throttle.ADDRESS.free):
@@ -200,13 +200,13 @@ def test_what_has_to_wait_fills_no_table(client: Client, olga: User) -> None:
 def test_a_session_ends_whatever_is_done_in_it(
     client: Client, olga: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pages that write into a session do not make it live longer than `access.session_hours`."""
+    """Pages that write to a session do not extend it beyond `access.session_hours`."""
     sign_in(client)
     now = timezone.now()
     for hours, status in ((11, 200), (13, 302)):
         later = now + timedelta(hours=hours)
         monkeypatch.setattr(timezone, "now", lambda later=later: later)
-        client.post("/admin/account/second-factor/totp/activate/")  # is kept until asked again
+        client.post("/admin/account/second-factor/totp/activate/")  # writes a secret to the session
         assert client.get("/console/access/own/").status_code == status
 
 
@@ -264,7 +264,7 @@ def test_a_new_password_of_ones_own_is_written_down(client: Client, olga: User) 
 
 
 def test_the_old_password_is_not_guessed_within_a_session(client: Client, olga: User) -> None:
-    """Who found a session that was left open does not find the password too."""
+    """Guesses of the old password are throttled, also in a session that was left open."""
     page, change = "/admin/password_change/", {"new_password1": NEW, "new_password2": NEW}
     sign_in(client)
     for _ in range(throttle.AGAIN.free):
@@ -295,7 +295,7 @@ def test_a_password_that_is_asked_again_is_not_guessed(client: Client, olga: Use
 def test_the_log_is_held_before_any_row(
     client: Client, olga: User, monkeypatch: pytest.MonkeyPatch, page: str
 ) -> None:
-    """Two changes would wait for each other's otherwise, in a database that locks rows."""
+    """A change locks the audit log before any row: otherwise two changes could deadlock."""
     order: list[str] = []
 
     def noted(execute: Any, sql: str, *rest: Any) -> Any:

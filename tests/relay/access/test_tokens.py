@@ -1,4 +1,4 @@
-"""API tokens: shown once, never more than their account and maker, and dead when they should be."""
+"""API tokens: shown once, never with more rights than their account and maker, and expiring."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CLI = Actor("root", Face.CLI, "host", None)
 
 @pytest.fixture
 def olga() -> User:
-    """An operator."""
+    """Make an operator."""
     user = User.objects.create_user("olga", is_staff=True)
     user.groups.add(Group.objects.get(name="operator"))
     return user
@@ -49,7 +49,7 @@ def test_a_token_is_recognised(olga: User) -> None:
 
 
 def test_the_longest_user_name() -> None:
-    """Its tokens act under a name that fits wherever one is kept, and are found by the account."""
+    """Tokens of a long name act under a name that fits every column, and belong to the account."""
     long, other = "o" * 150, "o" * 149 + "a"
     for name in (long, other):
         User.objects.create_superuser(name)

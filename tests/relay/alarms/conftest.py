@@ -1,4 +1,4 @@
-"""Fixtures of the alarms: rounds of evaluation without waiting for their time."""
+"""Fixtures for alarms: rounds of evaluation without waiting for real time."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from relay.alarms.models import Alarm, Evaluation, Receiver, RuleOverride, State
 from relay.alarms.readings.take import take as take_readings
 
 ON_DISK = Path(__file__).parent
-"""A folder of a disk that is filled in part; temporary files may be in memory."""
+"""A folder on a disk that is partly full; temporary files may be in memory."""
 
 Evaluate = Callable[..., None]
 
 
 class Clock:
-    """The machine's clock as the evaluation sees it: it runs a period on with each round."""
+    """The machine's clock as the evaluation sees it: each round moves it forward by a period."""
 
     def __init__(self) -> None:
         self.ahead_s = 0.0
@@ -29,10 +29,10 @@ class Clock:
 
 @pytest.fixture
 def evaluate(db: None, monkeypatch: pytest.MonkeyPatch) -> Evaluate:
-    """`evaluate(3)`: three real evaluations, that believe to be 5 s apart.
+    """Return a function: `evaluate(3)` runs three real evaluations, 5 s apart on their clock.
 
-    The clock is the one thing that is not real: the state machine is handed its own, so that hold
-    times pass without waiting for them. Readings are those of this moment.
+    Only the clock is not real: the state machine gets its own, so that hold times pass without
+    waiting. Readings are those of the present.
     """
     clock = Clock()
     now = evaluation.clock
@@ -44,13 +44,13 @@ def evaluate(db: None, monkeypatch: pytest.MonkeyPatch) -> Evaluate:
             assert evaluation.evaluate("a test")
 
     monkeypatch.setattr(evaluation, "clock", lambda: now() + clock.ahead_s)
-    # Threads would wait for the transaction that a test is in; deliveries have tests of their own.
+    # Threads would wait for the transaction of a test; deliveries have separate tests.
     monkeypatch.setattr(delivery, "start_due", lambda: [])
     return run
 
 
 def states(rule: str = "") -> dict[str, str]:
-    """State by rule and subject of what is not resolved."""
+    """Return the states of unresolved alarms by rule and subject."""
     alarms = Alarm.objects.exclude(state=State.RESOLVED)
     if rule:
         return {each.subject: each.state for each in alarms.filter(rule=rule)}
@@ -58,7 +58,7 @@ def states(rule: str = "") -> dict[str, str]:
 
 
 def override(rule: str, **fields: Any) -> None:
-    """What an operator would set."""
+    """Override a rule as an operator does."""
     RuleOverride.objects.update_or_create(rule=rule, defaults=fields)
 
 
@@ -69,7 +69,7 @@ def configure(settings: Any, section: str, **fields: Any) -> None:
 
 
 def webhook(url: str, **fields: Any) -> Receiver:
-    """A receiver in the table."""
+    """Store a receiver in the table."""
     values = {"name": "hook", "kind": "webhook", "target": url, "secret": "TEST SECRET", **fields}
     return Receiver.objects.create(**values)
 

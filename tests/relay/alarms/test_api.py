@@ -133,7 +133,7 @@ def test_receivers_over_rest(owner: Client, viewer: Client) -> None:
 
 
 def test_a_test_says_what_came_of_it(owner: Client) -> None:
-    # Loopback is not allowed unless the operator says so.
+    # Loopback is not allowed unless the operator allows it.
     Receiver.objects.create(
         name="here", kind="webhook", target="https://127.0.0.1:1/", secret="TEST SECRET OF 16"
     )

@@ -1,4 +1,4 @@
-"""Webhooks: signed, in order, repeated until they are taken, and never where they must not go."""
+"""Webhooks: signed, in order, retried until accepted, and never sent to forbidden addresses."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ ACTOR = Actor("olga", Face.CLI, "", None)
 
 @pytest.fixture
 def server(settings: Any) -> Iterator[Hook]:
-    """A receiver that takes everything, on loopback, which is allowed."""
+    """Run a receiver on loopback, which is allowed, that accepts everything."""
     configure(settings, "alarms", allow_private=True)
     with hook() as found:
         yield found
 
 
 def tell(count: int = 1, rule: str = "disk") -> list[str]:
-    """So many notices for all receivers; their ids."""
+    """Queue this number of notices for all receivers; return their ids."""
     ids = []
     for number in range(count):
         told = notice.document(
@@ -56,7 +56,7 @@ def tell(count: int = 1, rule: str = "disk") -> list[str]:
 
 
 def deliver() -> int:
-    """What the next round does, without its back-off: how many notices were taken."""
+    """Run the next round of delivery without its back-off; return how many notices it delivered."""
     Receiver.objects.update(retry_at=0.0)
     return sum(delivery.drain(each.pk) for each in delivery.due(time.time()))
 
@@ -161,7 +161,7 @@ def test_one_process_at_a_time_delivers_to_a_receiver(server: Hook) -> None:
     tell()
     assert len(delivery.due(time.time())) == 1
     assert delivery.due(time.time()) == []
-    # Who had it is gone.
+    # The process that had claimed it is gone.
     assert len(delivery.due(time.time() + bounds.DELIVERING_S + 1)) == 1
 
 
@@ -255,7 +255,7 @@ def test_what_the_page_tells_to_check_signatures_with_works(server: Hook) -> Non
     code = page.partition("```python\n")[2].partition("```")[0]
     assert "def genuine(" in code
     names: dict[str, Any] = {}
-    exec(code, names)  # the example of our own page
+    exec(code, names)  # the example in the documentation
     receiver = webhook(server.url, secret="a TEST SECRET of the receiver")
     tell()
     deliver()
@@ -266,7 +266,7 @@ def test_what_the_page_tells_to_check_signatures_with_works(server: Hook) -> Non
 
 
 def test_documents_are_json_for_everybody(server: Hook) -> None:
-    """No infinity, no not-a-number: readers in other languages refuse them."""
+    """Documents contain no infinity or NaN, which JSON parsers of other languages refuse."""
     webhook(server.url)
     tell()
     deliver()

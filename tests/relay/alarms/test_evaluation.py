@@ -1,4 +1,4 @@
-"""Evaluations one after the other: states, history, who is told, what cannot be read."""
+"""Successive evaluations: states, history, notified receivers, and readings that fail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from django.utils import timezone
 
 from relay.alarms import evaluation, figures, standby
 from relay.alarms.models import Alarm, AlarmEvent, Delivery, Evaluation, Kind, Silence
-from relay.alarms.readings import store
 from relay.ops import starting
 from relay.ops.redis_client import client
 from relay.queues import keys
@@ -29,13 +28,13 @@ NOBODY = {"background_down federation", "background_down chain", "background_dow
 
 
 def history() -> list[tuple[str, str]]:
-    """Kinds and rules, in order, but for what an empty Redis always shows."""
+    """Return kinds and rules of events in order, without those an empty Redis always causes."""
     events = AlarmEvent.objects.exclude(rule__in=("background_down", "reading_unknown"))
     return [(each.kind, each.rule) for each in events.order_by("pk")]
 
 
 def told() -> list[tuple[str, str]]:
-    """What receivers are to hear, in order."""
+    """Return the types and rules of the notices for receivers, in order."""
     documents = Delivery.objects.order_by("pk").values_list("body", flat=True)
     return [
         (document["type"], document["alarm"]["rule"])
@@ -81,7 +80,7 @@ def test_a_silence_and_an_acknowledgement_show(evaluate: Evaluate, site_redis: R
     assert [each.body["type"] for each in kinds] == ["alarm.fired", "alarm.acknowledged"]
     found = states("background_down")
     assert found == {"federation": "firing", "chain": "acknowledged", "default": "firing"}
-    assert Delivery.objects.count() == 4  # none of them was told before
+    assert Delivery.objects.count() == 4  # no receiver was notified of them before
 
 
 def test_a_rule_that_is_switched_off_ends_its_alarms(
@@ -96,7 +95,7 @@ def test_a_rule_that_is_switched_off_ends_its_alarms(
 
 
 def test_a_reading_that_cannot_be_taken_shows(evaluate: Evaluate, site_redis: RedisServer) -> None:
-    """No worker sweeps: what the fullest queues are is not known."""
+    """Without a worker that sweeps, the fullest queues are unknown, and an alarm reports that."""
     evaluate(2)
     unknown = Evaluation.objects.get().unknown
     assert list(unknown) == ["queues"] and "within 90 s" in unknown["queues"]["error"]
@@ -126,7 +125,7 @@ def test_while_redis_is_away_it_is_the_only_one_that_says_so(
     evaluate(20)
     assert states("redis_away") == {"": "firing"}
     assert states("reading_unknown") == {}
-    assert len(states("background_down")) == 3  # nobody knows better
+    assert len(states("background_down")) == 3  # nothing newer is known
     assert Evaluation.objects.get().unknown["workers"]["redis_away"]
     use_redis(settings, site_redis.url)
     evaluate(5)
@@ -138,7 +137,7 @@ def test_one_evaluation_at_a_time(evaluate: Evaluate, site_redis: RedisServer) -
     Evaluation.objects.update(until=time.time() + 50, done=0)
     assert not evaluation.evaluate("another")
     Evaluation.objects.update(until=0, done=evaluation.clock())
-    assert not evaluation.evaluate("another")  # there was one just now
+    assert not evaluation.evaluate("another")  # one has just been done
 
 
 def test_who_lost_the_reservation_changes_nothing(
@@ -162,7 +161,7 @@ def test_the_operator_site_evaluates_when_nobody_does(
     evaluate: Evaluate, site_redis: RedisServer
 ) -> None:
     watch = standby.Standby(evaluation.clock)
-    watch.look()  # there was none yet
+    watch.look()  # no evaluation yet
     assert Evaluation.objects.get().by.startswith("operator site")
     evaluate()
     watch.look()
@@ -172,7 +171,7 @@ def test_the_operator_site_evaluates_when_nobody_does(
     watch.look()
     assert Evaluation.objects.get().by.startswith("operator site")
     assert figures.complaint() == ""
-    # While nobody else does, it goes on every 10 s: the others have their turn in between.
+    # While no other process evaluates, the standby does so every 10 s, leaving time for others.
     for age_s, again in ((6, False), (11, True)):
         Evaluation.objects.update(done=evaluation.clock() - age_s)
         before = Evaluation.objects.get().done
@@ -183,14 +182,14 @@ def test_the_operator_site_evaluates_when_nobody_does(
 def test_what_starts_with_the_relay_is_not_missed_at_once(
     evaluate: Evaluate, site_redis: RedisServer
 ) -> None:
-    """A busy machine may take a minute for its Celery workers after "ready"."""
+    """Missing Celery workers fire no alarm at first: after "ready" they may need a minute."""
     starting.begin(client())
     assert 100 < site_redis.run("TTL", keys.STARTING) <= keys.STARTING_S
     evaluate(14)
     assert states("background_down") == {} and states("reading_unknown") == {"queues": "firing"}
     shown = Evaluation.objects.get().readings["background_down"]["chain"]
     assert shown[0] is None and shown[1].endswith("(the relay has just started)")
-    site_redis.run("DEL", keys.STARTING)  # the time is over
+    site_redis.run("DEL", keys.STARTING)  # the grace period is over
     evaluate(5)
     assert set(states("background_down")) == {"federation", "chain", "default"}
     starting.begin(client())
@@ -201,7 +200,7 @@ def test_what_starts_with_the_relay_is_not_missed_at_once(
 def test_time_off_is_no_time_in_which_nobody_looked(
     evaluate: Evaluate, site_redis: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Before it something could not be read, and a notice waited for its receiver."""
+    """Time off does not count for a reading that failed and a notice that waited before it."""
     receiver = webhook("http://127.0.0.1:1/")
     evaluate(2)
     assert Evaluation.objects.get().unknown
@@ -268,7 +267,6 @@ def test_subjects_are_bounded(evaluate: Evaluate, site_redis: RedisServer) -> No
     evaluate(8)
     found = states("queue_near_full")
     assert len(found) == 50 and r"79:\x00\n" in found and set(found.values()) == {"firing"}
-    assert store.queues  # what reads it
 
 
 def test_what_is_not_among_the_worst_any_more_is_not_in_order(
@@ -280,7 +278,7 @@ def test_what_is_not_among_the_worst_any_more_is_not_in_order(
 
     fill(range(1, 51))
     evaluate(8)
-    fill(range(31, 81))  # thirty more, as full: the list has room for fifty
+    fill(range(31, 81))  # thirty more that are just as full: the list has room for fifty
     evaluate(20)
     assert set(states("queue_near_full")) == {str(number) for number in range(1, 51)}
     assert not AlarmEvent.objects.filter(kind="resolved").exists()
@@ -297,7 +295,7 @@ def test_of_many_subjects_those_that_are_well_again_are(
         add_worker(f"boot{number}", slot=str(number), loop_lag_ms=lag)
     evaluate(5)
     assert states("loop_lag") == {"test/7": "firing"}
-    add_worker("boot7", slot="7", loop_lag_ms=1)  # less than any
+    add_worker("boot7", slot="7", loop_lag_ms=1)  # lower than all other workers
     evaluate(15)
     assert states("loop_lag") == {}
 

@@ -1,4 +1,4 @@
-"""Alarms about the lattice: findings, messages without a check, processes that are not there."""
+"""Alarms about the lattice: findings, unchecked messages, and missing processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TARGET = "wasmbus://rmb/twin/default/VALUKU5UK3O57RUQR3FLDQIB7ZVLEHRLVIDBO6K3PVB
 
 @pytest.fixture
 def lattice(site_redis: RedisServer, settings: Any) -> RedisServer:
-    """The Redis of a relay whose bridge and monitor run."""
+    """Return the Redis of a relay whose bridge and monitor run."""
     configure(settings, "lattice", enabled=True, monitor=True)
     report(site_redis, "bridge")
     report(site_redis, "monitor")
@@ -33,7 +33,7 @@ def lattice(site_redis: RedisServer, settings: Any) -> RedisServer:
 
 
 def states() -> dict[str, str]:
-    """State by rule and subject of alarms about the lattice that are not resolved."""
+    """Return the states of unresolved alarms about the lattice by rule and subject."""
     return {name: state for name, state in all_states().items() if name.startswith("lattice_")}
 
 

@@ -1,4 +1,4 @@
-"""`relay.alarms.listing`: numbers of alarms as people read them."""
+"""`relay.alarms.listing`: figures of alarms in a readable form."""
 
 from __future__ import annotations
 

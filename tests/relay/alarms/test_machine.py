@@ -1,4 +1,4 @@
-"""The state machine of the alarms: hold times, hysteresis, no flapping, what receivers hear."""
+"""The state machine of alarms: hold times, hysteresis, protection from flapping, and notices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(
     begin: float = BEGIN,
     silenced: bool = False,
 ) -> tuple[Track, Seen]:
-    """One reading each period; what happened, with the seconds since the beginning."""
+    """Feed one reading each period; return the changes with the seconds since the start."""
     track = track or Track()
     seen: Seen = []
     for number, value in enumerate(values):
@@ -70,17 +70,17 @@ def test_between_the_thresholds_a_firing_alarm_stays() -> None:
 
 
 def test_a_flapping_signal_fires_once() -> None:
-    """On and off every 25 s for a day: longer than the hold, shorter than the clear hold."""
+    """A signal that flips every 25 s (hold < 25 s < clear hold) for a day fires once."""
     _, seen = run(([90] * 5 + [10] * 5) * 1728)
     assert seen == [(20, Change.FIRED), (20, Change.TELL_FIRED)]
 
 
 def test_slow_flapping_has_to_be_quiet_longer_each_time() -> None:
-    """On for 1 min, off for 2 min, for a day: 480 times by the rule's own hold times."""
+    """A signal on for 1 min and off for 2 min, for a day, fires 3 times instead of 480."""
     _, seen = run(([90] * 12 + [10] * 24) * 480)
     assert len(fired(seen)) == 3
     _, seen = run(([90] * 12 + [10] * 240) * 72)  # off for 20 min
-    assert len(fired(seen)) == 72  # it was over each time, and did come back
+    assert len(fired(seen)) == 72  # it resolved each time, and came back
 
 
 def test_after_a_quiet_hour_it_is_a_new_trouble() -> None:
@@ -175,7 +175,7 @@ def test_no_signal_fires_more_often_than_its_hold_times_allow(
 
 @given(st.lists(st.integers(0, 400), min_size=1, max_size=40))
 def test_noise_around_the_threshold_fires_less_and_less_often(lengths: list[int]) -> None:
-    """Runs of bad and good readings of any length, within an hour of each other."""
+    """Runs of bad and good readings of any length, within an hour, need longer and longer quiet."""
     signal = [100.0 if n % 2 == 0 else 0.0 for n, length in enumerate(lengths) for _ in
               range(length)]  # fmt: skip
     track = Track()

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 
 def use(settings: Any, server: MailServer, host: str = "127.0.0.1", **more: Any) -> None:
-    """What `rmbsite.settings` makes of the section `email`."""
+    """Apply what `rmbsite.settings` makes of the section `email`."""
     configure(settings, "email", host=host, port=server.port, sender="relay@example.org")
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
     settings.EMAIL_HOST, settings.EMAIL_PORT = host, server.port
@@ -94,7 +94,7 @@ def test_tls_and_password(
         use(settings, server, "localhost", EMAIL_USE_TLS=True, EMAIL_HOST_USER="relay")
         tell()
         settings.EMAIL_HOST_PASSWORD = "a TEST PASSWORD"
-        assert deliver() == 0  # nobody we trust vouches for this server
+        assert deliver() == 0  # no trusted authority signed its certificate
         assert "certificate verify failed" in Receiver.objects.get().last_error.lower()
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
         settings.EMAIL_HOST_PASSWORD = "wrong"

@@ -1,7 +1,7 @@
-"""Each alarm provoked for real: a Valkey that is out of memory, a certificate that runs out, ...
+"""Each alarm, provoked for real: a Valkey out of memory, an expiring certificate, ...
 
-What needs a whole relay (workers that die, Celery or the database that go away) is in
-`tests/e2e/test_alarms.py`. Hold times pass by the evaluation's own clock (`conftest.evaluate`).
+Failures of a whole relay (dying workers, an outage of Celery or the database) are tested in
+`tests/e2e/test_alarms.py`. Hold times pass on the evaluation's own clock (`conftest.evaluate`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DAY = datetime.timedelta(days=1)
 
 @pytest.fixture
 def own_redis(tmp_path: Path, settings: Any) -> Iterator[RedisServer]:
-    """A Valkey that a test may ruin."""
+    """Start a Valkey that a test may break."""
     server = start_valkey(tmp_path / "valkey")
     use_redis(settings, server.url)
     yield server
@@ -78,7 +78,7 @@ def test_redis_runs_out_of_memory(own_redis: RedisServer, evaluate: Evaluate) ->
 
 
 def test_redis_cannot_write_to_its_disk(own_redis: RedisServer, evaluate: Evaluate) -> None:
-    """It refuses all writes, heartbeats among them, and answers: that one alarm fires."""
+    """A Redis that answers, but refuses writes (heartbeats included), fires just that alarm."""
     stopped = {"slot": "0", "host": "test", "heartbeat": time.time() - 20, "started": 1.0}
     own_redis.run("HSET", keys.worker("one"), *[part for pair in stopped.items() for part in pair])
     own_redis.run("SADD", keys.WORKERS, "one")
@@ -154,7 +154,7 @@ def test_sbd_clients_that_fail(
 def test_the_disk_fills(
     site_redis: RedisServer, evaluate: Evaluate, settings: Any, tmp_path: Path
 ) -> None:
-    """The real disk, which is filled as far as it is: the threshold comes to meet it."""
+    """The alarm fires on the real disk, as the test lowers the threshold below its usage."""
     configure(settings, "data", dir=str(ON_DISK))
     override("disk", threshold=0.01)
     evaluate(8)
@@ -163,7 +163,7 @@ def test_the_disk_fills(
     configure(settings, "data", dir=str(tmp_path / "gone"))
     evaluate(14)
     assert states("reading_unknown")["disk"] == "firing"
-    assert states("disk") == {str(ON_DISK): "firing"}  # nobody knows better
+    assert states("disk") == {str(ON_DISK): "firing"}  # nothing newer is known
 
 
 def test_the_certificate_runs_out(
@@ -177,7 +177,7 @@ def test_the_certificate_runs_out(
     make_certificate(tmp_path)
     evaluate()
     assert states("certificate_expired") == {str(path): "firing"}
-    make_certificate(tmp_path, life=-DAY)  # it has run out
+    make_certificate(tmp_path, life=-DAY)  # it has expired
     evaluate()
     assert Alarm.objects.get(rule="certificate_expired").value == pytest.approx(-1, abs=0.01)
     make_certificate(tmp_path, life=90 * DAY)
@@ -191,7 +191,7 @@ def test_the_certificate_runs_out(
 def test_the_clock_is_set(
     site_redis: RedisServer, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A clock that is set: the one thing that cannot be done to a machine that others use."""
+    """A clock that is set fires an alarm; it is simulated, as other programs need the real one."""
     evaluate(2)
     assert states("clock_step") == {}
     real = time.time
@@ -202,7 +202,7 @@ def test_the_clock_is_set(
     assert detail("clock_step", "Redis") == "Redis' clock is -90.0 s from ours"
     monkeypatch.setattr(take, "clock", real)
     evaluate(15)
-    assert states("clock_step") == {"this machine": "firing"}  # set back: a step as well
+    assert states("clock_step") == {"this machine": "firing"}  # setting it back is a step as well
 
 
 def test_mail_for_other_relays_waits(site_redis: RedisServer, evaluate: Evaluate) -> None:
@@ -218,7 +218,7 @@ def test_mail_for_other_relays_waits(site_redis: RedisServer, evaluate: Evaluate
 
 
 def test_another_relay_is_down(site_redis: RedisServer, evaluate: Evaluate) -> None:
-    """As drainers leave it in Redis; a drainer and a relay that is gone are in the e2e test."""
+    """The state that drainers leave in Redis fires the alarm; the e2e test has a real drainer."""
 
     def failed(domain: str, times: int) -> None:
         now = time.time()
@@ -263,7 +263,7 @@ def test_alarms_do_not_arrive(site_redis: RedisServer, evaluate: Evaluate, setti
     configure(settings, "alarms", allow_private=True)
     webhook(f"http://127.0.0.1:{free_port()}/")
     override("receiver_failing", threshold=0.001)
-    for _ in range(10):  # until there is something to tell: that nobody does the background work
+    for _ in range(10):  # until a notice exists: that no process does background work
         evaluate()
         if Delivery.objects.exists():
             break
@@ -280,7 +280,7 @@ def test_alarms_do_not_arrive(site_redis: RedisServer, evaluate: Evaluate, setti
 def test_a_worker_dies_and_has_a_successor(
     site_redis: RedisServer, add_worker: AddWorker, evaluate: Evaluate
 ) -> None:
-    """What heartbeats look like then; that they do is in the e2e test."""
+    """The heartbeats of a replaced worker fire an alarm; the e2e test kills a real one."""
     add_worker("old", slot="0")
     add_worker("other", slot="1")
     evaluate(2)
@@ -298,7 +298,10 @@ def test_a_worker_dies_and_has_a_successor(
 def test_redis_restarts_and_nothing_is_missing(
     site_redis: RedisServer, add_worker: AddWorker, evaluate: Evaluate
 ) -> None:
-    """As workers count it: `tests/model/test_redis_restarts.py` has them do that."""
+    """A restart that lost nothing fires one alarm, by figures such as workers report.
+
+    `tests/model/test_redis_restarts.py` tests that workers count them.
+    """
     webhook("http://127.0.0.1:1/")
     restarted, lost = "relay_redis_restarts_total", "relay_redis_went_back_total"
     for slot in "01":

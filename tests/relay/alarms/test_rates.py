@@ -48,7 +48,7 @@ def test_memory_is_json_and_bounded(looks: list[dict[str, int]]) -> None:
         assert memory == json.loads(json.dumps(memory))
         assert all(value >= 0 for value in grown.values())
         assert len(memory["steps"]) <= MAX_STEPS
-        # Three counters, and a look has one step of each at most.
+        # Three counters, each with at most one step for each look.
         assert len(memory["steps"]) <= 3 * 12
 
 

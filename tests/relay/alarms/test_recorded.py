@@ -1,4 +1,4 @@
-"""Alarms about events for analytics: lost ones, and those that do not come into the lake."""
+"""Alarms about events for analytics: lost ones, and those that do not reach the lake."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PRESSURE = 'relay_analytics_lost_total{reason="pressure"}'
 
 @pytest.fixture
 def lake(site_redis: RedisServer, settings: Any, tmp_path: Path) -> Places:
-    """Of a relay that records."""
+    """Return the folders of a relay that records."""
     configure(settings, "analytics", record=True, dir=str(tmp_path))
     places = Places(tmp_path)
     places.segments.mkdir()
@@ -100,7 +100,7 @@ def test_the_compactor_of_another_machine(
     says("behind", Lag(now, 900.0, 70, 90_000_000))
     says("silent", Lag(now - 400))
     says("gone", Lag(now - lag.GONE_S - 60, 9999.0, 1, 1))
-    says(lag.host(), Lag(now, 9999.0, 1, 1))  # of itself the folder tells
+    says(lag.host(), Lag(now, 9999.0, 1, 1))  # this machine reads its own folder
     evaluate(8)
     assert states("events_waiting") == {"behind": "firing", "silent": "firing"}
     assert detail("events_waiting", "silent").startswith("no compactor was seen for 6 min")
@@ -116,7 +116,7 @@ def test_a_relay_that_does_not_record(
     configure(settings, "analytics", record=False)
     evaluate()
     assert readings("events_waiting") == {} == readings("events_lost")
-    waits(lake, "a-0-1.seg", 400)  # since it was switched off nobody sees to it
+    waits(lake, "a-0-1.seg", 400)  # no process converts it since recording was switched off
     evaluate(8)
     assert states("events_waiting") == {lag.host(): "firing"}
     assert readings("events_lost") == {}

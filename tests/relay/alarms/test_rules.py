@@ -1,4 +1,4 @@
-"""The table of rules: sound numbers, and runbooks that name what exists."""
+"""The table of rules: valid figures, and runbooks that name existing things."""
 
 from __future__ import annotations
 

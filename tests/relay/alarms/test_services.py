@@ -1,4 +1,4 @@
-"""What operators do about alarms: checked, allowed, written down, and effective at once."""
+"""Operators' actions on alarms: checked, authorised, audited, and effective at once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def last_entry() -> AuditEntry:
 
 
 def firing(evaluate: Evaluate) -> Alarm:
-    """No Celery worker takes tasks: three alarms."""
+    """Return one of three alarms that fire as no Celery worker takes tasks."""
     evaluate(5)
     return Alarm.objects.get(rule="background_down", subject="chain")
 
@@ -64,7 +64,7 @@ def test_acknowledging(evaluate: Evaluate, site_redis: RedisServer) -> None:
 
 
 def told(alarm: Alarm) -> list[tuple[str, str, str]]:
-    """What receivers are to hear of an alarm, in order: type, who, and what they said."""
+    """Return the notices of an alarm for receivers, in order: type, author and note."""
     about = {"body__alarm__rule": alarm.rule, "body__alarm__subject": alarm.subject}
     found = Delivery.objects.filter(**about).order_by("pk").values_list("body", flat=True)
     return [(each["type"], each["by"], each["note"]) for each in found]
@@ -82,7 +82,7 @@ def test_receivers_hear_who_acknowledged_it(evaluate: Evaluate, site_redis: Redi
         ("alarm.unacknowledged", "olga", ""),
     ]
     body = Delivery.objects.filter(body__type="alarm.acknowledged").get().body
-    assert body["sequence"] == 4  # three fired
+    assert body["sequence"] == 4  # after three that fired
     assert "acknowledged critical: " in notice.subject_line(body)
     assert "\nby          olga\nnote        on it\n" in notice.text(body)
 
@@ -129,8 +129,8 @@ def test_a_changed_rule_counts_at_once(
 def test_receivers_are_told_when_the_change_is_committed(
     site_redis: RedisServer, settings: Any, face: Face, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By this process; a command leaves it to the Celery workers."""
-    started: list[str] = []  # the broker of this process may be another than the test's Redis
+    """This process notifies receivers; a command hands that to the Celery workers."""
+    started: list[str] = []  # this process's broker may differ from the test's Redis
     monkeypatch.setattr(background, "hand_over", lambda task, **_: started.append(task))
     configure(settings, "alarms", allow_private=True)
     with hook() as server:
@@ -141,7 +141,7 @@ def test_receivers_are_told_when_the_change_is_committed(
         if face is Face.CLI:
             tasks.deliver()
         wait_until(lambda: len(server.documents) == 3, 5)
-        # The thread has ended: it must not meet the next test's tables.
+        # Wait for the thread to end: it must not use the tables of the next test.
         wait_until(lambda: not Receiver.objects.exclude(busy_until=0).exists(), 5)
     assert {each["alarm"]["rule"] for each in server.documents} == {"background_down"}
 
@@ -204,7 +204,7 @@ def test_changing_a_rule() -> None:
     number = entry.number
     assert not services.set_rule("disk", actor=ACTOR).changed
     assert last_entry().number == number + 1
-    services.set_rule("disk", actor=ACTOR)  # as it is
+    services.set_rule("disk", actor=ACTOR)  # no change
     assert last_entry().number == number + 1
 
 
@@ -286,7 +286,7 @@ def test_a_receiver_that_comes_to_hear_more_hears_of_what_fires(
     assert len(heard("pager")) == 3
     receivers.change_receiver(number, name="pager", actor=ACTOR)
     assert len(heard("pager")) == 3, "it heard of them"
-    Alarm.objects.filter(subject="chain").update(rule="limit_storm")  # a warning
+    Alarm.objects.filter(subject="chain").update(rule="limit_storm")  # a rule of severity warning
     receivers.change_receiver(number, min_severity="critical", actor=ACTOR)
     receivers.change_receiver(number, min_severity="info", actor=ACTOR)
     assert len(heard("pager")) == 4

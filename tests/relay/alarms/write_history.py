@@ -1,7 +1,7 @@
 """A process in which the standby and an evaluation write the history of alarms at the same time.
 
-It prints as JSON which events a reader has seen that looked while both were at it, and again after,
-from the last id it knew on, and which there are.
+It prints as JSON the events that a reader sees while both write, and again afterwards from the
+last id that it knew, and all events that exist.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ WAIT_S = 60.0
 
 
 def main() -> None:
-    """Write down in a transaction that stays open, evaluate meanwhile, and read."""
+    """Write an event in a transaction that stays open, evaluate meanwhile, and read."""
     django.setup()
     from django.db import connection, transaction
 
@@ -25,7 +25,7 @@ def main() -> None:
     from relay.alarms.models import AlarmEvent, Evaluation, RuleOverride
 
     Evaluation.objects.create(pk=Evaluation.ONLY)
-    # Redis is away: the evaluation has something to write.
+    # Redis is unavailable, so that the evaluation has something to write.
     RuleOverride.objects.create(rule="redis_away", hold_s=0)
     now = time.time()
     told = notice.document(notice.FIRED, standby.RULE, at=now, domains=["relay.example"])

@@ -1,9 +1,10 @@
-"""Runs `rollup` on a cluster; its executors tell of themselves, and wait to be killed.
+"""Run the job `rollup` on a cluster whose executors report themselves and wait to be killed.
 
     RMB_DATA__DIR=folder python -m tests.relay.analytics.cluster_driver LAKE MASTER GATE FIRST LAST
 
-Tasks from HELD on write what they run in into the folder GATE, and go on when there is a file `go`.
-Prints as JSON how many days it computed, and the files readers get of twin_hour.
+Each task from number HELD on writes facts about its process into the folder GATE and continues
+when a file `go` appears there. The program prints as JSON the number of days that it computed, and
+the files of twin_hour that readers get.
 """
 
 from __future__ import annotations
@@ -26,13 +27,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 HELD = 2
-"""Those before it are done by then: what they shuffled is lost with their executor."""
+"""Number of the first task that waits.
+
+Earlier tasks are done by then, so that their shuffle output is lost when their executor is killed.
+"""
 
 GATE = Path(sys.argv[3]) if len(sys.argv) > 3 else Path()
 
 
 def held(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows as they are. Runs in executors, sent there with all it needs."""
+    """Return the rows unchanged, once the gate is open.
+
+    This runs in executors; Spark sends it there with all that it needs.
+    """
     from pyspark import TaskContext
 
     import relay.analytics.spark
@@ -53,14 +60,14 @@ def held(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _executor() -> int:
-    """The Java process above this one and the one that forks Python workers."""
+    """Return the id of the Java process that started the process that forks Python workers."""
     parent = os.getppid()
     return int(Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HeldTable(Table):
-    """A table whose events pass the gate."""
+    """A table whose events pass through `held`."""
 
     def load(self) -> SimpleNamespace:  # type: ignore[override]
         module = super(HeldTable, self).load()
@@ -72,7 +79,7 @@ class HeldTable(Table):
 
 
 def main() -> None:
-    """See above."""
+    """Run the job as the module's docstring describes."""
     import django
 
     django.setup()

@@ -1,4 +1,4 @@
-"""Compare what a job makes in Spark with what SQL makes in DuckDB, row by row."""
+"""Comparison, row by row, of what a job computes in Spark with what SQL computes in DuckDB."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from tests.relay.analytics import duck
 
 
 def events(spark: SparkSession, folder: Path) -> DataFrame:
-    """What a job is given: all rows of a lake."""
+    """Return the input of a job: all rows of a lake."""
     return spark.read.schema(schema.READ).parquet(str(folder))
 
 
 def assert_equal(made: DataFrame, connection: duckdb.DuckDBPyConnection, name: str,
                  window: Window) -> int:  # fmt: skip
-    """Fail unless DuckDB makes the same rows, each as often.
+    """Fail unless DuckDB computes the same rows, each the same number of times.
 
     Args:
-        made: by the job.
-        connection: of `duck.connect`.
-        name: of the table.
-        window: what was computed.
+        made: Result of the job.
+        connection: Connection from `duck.connect`.
+        name: Name of the table.
+        window: Window that was computed.
 
     Returns:
-        How many rows there are.
+        The number of rows.
     """
     module = table(name).load()
     assert [(f.name, f.dataType) for f in made.schema] == [

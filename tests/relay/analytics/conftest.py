@@ -1,4 +1,4 @@
-"""One Spark session for all tests of the jobs: its start takes as long as many of them."""
+"""One Spark session for all tests of the jobs: starting it takes as long as many of these tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _frugal_java(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="package")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local session of two threads."""
+    """Start a local session with two threads."""
     session = open_session(
         "local[2]",
         tmp_path_factory.mktemp("spark"),

@@ -1,4 +1,4 @@
-"""A worker's end of the handover, with a real process at the other end."""
+"""The worker's side of the handover, with a real packing process at the other end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RHYTHM = Rhythm(flush_s=0.05, segment_s=3600)
 
 
 def start(folder: Path, rhythm: Rhythm = RHYTHM) -> Handover:
-    """Starts one that records into this folder; its loop has to run."""
+    """Start a handover that records into this folder; the event loop must be running."""
     found = Handover(
         {
             "root": str(folder),

@@ -1,9 +1,9 @@
-"""Runs the compactor on copies of a lake and kills each one step later than the one before.
+"""Run the compactor on copies of a lake and kill it in each copy one step later than in the last.
 
     python -m tests.relay.analytics.killed_compactor <lake> <folder for the copies> <wall clock, s>
 
-A step is whatever changes something outside the process: a file opened, renamed or removed, a
-folder made, an fsync. The last copy is the first one that came to its end.
+A step is an action that changes something outside the process: opening, renaming or removing a
+file, making a folder, an fsync. The last copy is the first one in which the compactor finished.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main() -> None:
     for last_step in itertools.count():
         copy = copies / f"{last_step:03}"
         shutil.copytree(template, copy)
-        child = os.fork()  # Arrow starts its threads when they are first needed: not here
+        child = os.fork()  # safe: Arrow starts threads on first use only
         if not child:
             _work(copy, last_step, wall_s)
         _, status = os.waitpid(child, 0)
@@ -46,7 +46,7 @@ def _work(folder: Path, last_step: int, wall_s: float) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     try:
-        os.fsync = lambda descriptor: step("fsync", ())  # kill -9 takes nothing from the cache
+        os.fsync = lambda descriptor: step("fsync", ())  # kill -9 loses nothing in the disk cache
         sys.addaudithook(step)
         run(Lake(folder), wall_s)
         os._exit(0)
@@ -55,7 +55,7 @@ def _work(folder: Path, last_step: int, wall_s: float) -> None:
 
 
 def run(lake: Lake, wall_s: float) -> None:
-    """All that the compactor does, once."""
+    """Do all that the compactor does, once."""
     compactor = Compactor(lake, keep_days=30, segments_max_bytes=1 << 30, wall=lambda: wall_s)
     for work in (compactor.convert(), compactor.merge(), compactor.retain()):
         assert not work.trouble, work.trouble

@@ -1,4 +1,4 @@
-"""Events of the lattice, made up for tests of the jobs."""
+"""Synthetic events of the lattice for tests of the jobs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def invoked(
     host: str | None = "N1",
     uid: int = 0,
 ) -> Event:
-    """A row of the lattice; `names` are link, contract and operation."""
+    """Return a row of the lattice; `names` are link, contract and operation."""
     ends = (twin if kind == "lattice_out" else None, twin if kind == "lattice_in" else None)
     return Event(
         *(us, RELAYS[0], kind, *ends, "", size, latency, reason, None, uid, "lattice", src, dst),
@@ -36,12 +36,12 @@ def invoked(
 
 
 def write(folder: Path) -> None:
-    """Add what happens at a lattice to a day of a lake."""
+    """Add the events of a lattice to a day of a lake."""
     rows.write(folder, [*calls(NOON), *odd(NOON), *floods(NOON + HOUR)], name="lattice")
 
 
 def calls(start: int) -> list[Event]:
-    """Calls over a bridge of each fate, and what a monitor saw, some of it forged."""
+    """Return calls over a bridge with each outcome, and what a monitor saw, some of it forged."""
     found = []
     for n in range(240):
         us, kind = start + n * MINUTE // 2, "lattice_in" if n % 3 == 0 else "lattice_out"
@@ -62,7 +62,7 @@ def calls(start: int) -> list[Event]:
 
 
 def odd(start: int) -> list[Event]:
-    """Rows that lack something."""
+    """Return rows with missing values."""
     found = [invoked(start, "lattice_in", reason="timed_out", names=("", "", "Never"))] * 2
     for kind in ("lattice_in", "lattice_out", "lattice_seen"):
         whole = invoked(start, kind, latency=5, answer=6)
@@ -74,7 +74,7 @@ def odd(start: int) -> list[Event]:
 
 
 def floods(start: int) -> list[Event]:
-    """More slow operations, other operations and origins than the tables have."""
+    """Return more slow operations, other operations and origins than the tables hold."""
     found = [
         invoked(start, "lattice_out", latency=SECOND, names=("", "", f"Slow.{n:03}"))
         for n in range(120)

@@ -1,10 +1,10 @@
-"""Publishes results in a process that is killed with -9 at each line of `publishing` in turn.
+"""Publish results in a process that is killed with -9 at each line of `publishing` in turn.
 
     RMB_DATA__DIR=folder python -m tests.relay.analytics.publishing_cuts LAKE
 
-After each death it looks at what readers get, which must be all of the old or all of the new; then
-the next run clears up and publishes. Prints one line: how many deaths there were. The processes are
-forks, so that hundreds of them take seconds.
+After each kill, the program checks what readers get: either all of the old results or all of the
+new ones. Then the next run clears up and publishes. It prints one line: the number of kills. The
+processes are forks, so that hundreds of them take only seconds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DAYS = (date(2026, 3, 1), date(2026, 3, 2))
 
 
 def pair_rows(period: str, version: int) -> list[dict[str, Any]]:
-    """Rows of relay_pair_hour that tell which version they are of."""
+    """Return rows of relay_pair_hour from which their version can be read."""
     hour = datetime.fromisoformat(f"{period}T07:00:00Z")
     fields = dict(hour=hour, remote="b.example", bytes=1, p50_us=1, p95_us=1, p99_us=1, failed=0)
     return [
@@ -37,7 +37,7 @@ def pair_rows(period: str, version: int) -> list[dict[str, Any]]:
 
 
 def twin_rows(period: str, version: int) -> list[dict[str, Any]]:
-    """Of twin_hour, which is in files only; version 2 has none on the second day."""
+    """Return rows of twin_hour, which is in files only; version 2 has none on the second day."""
     if version == 2 and period == str(DAYS[1]):
         return []
     return [{"period": period, "hour": 0, "src_twin": version}]
@@ -51,7 +51,7 @@ ROWS_OF: dict[str, Callable[[str, int], list[dict[str, Any]]]] = {
 
 
 def write_draft(folder: Path, rows_of: Callable[[str], list[dict[str, Any]]]) -> None:
-    """What Spark would have written for both days."""
+    """Write the files that Spark would have written for both days."""
     folder.mkdir(parents=True)
     for day in DAYS:
         rows = rows_of(str(day))
@@ -63,7 +63,7 @@ def write_draft(folder: Path, rows_of: Callable[[str], list[dict[str, Any]]]) ->
 
 
 def main() -> None:
-    """See above."""
+    """Publish and kill as the module's docstring describes."""
     import django
 
     django.setup()
@@ -98,7 +98,7 @@ def main() -> None:
 
 
 def publish(lake: Lake, version: int) -> None:
-    """A run of the job, without the part that Spark does."""
+    """Run the job, without the part that Spark does."""
     from relay.analytics import ledger, publishing
     from relay.analytics.models import RunState
     from relay.analytics.spark.catalogue import JOBS
@@ -124,7 +124,7 @@ def publish(lake: Lake, version: int) -> None:
 
 
 def _shown(lake: Lake) -> list[int]:
-    """The version readers see of each day, having found that all they see is of it."""
+    """Return the version of each day that readers see, and check that all they see is of it."""
     from relay.analytics import ledger
     from relay.analytics.models import Published
     from relay.analytics.models.results import RelayPairHour
@@ -151,7 +151,7 @@ def _shown(lake: Lake) -> list[int]:
 
 
 def _nothing_left(lake: Lake) -> None:
-    """Only what the ledger names is on the disk, and no run counts as running."""
+    """Check that the disk has only what the ledger names, and that no run counts as running."""
     from relay.analytics.models import Published, Run, RunState
 
     named = set(Published.objects.exclude(folder="").values_list("folder", flat=True))
@@ -162,7 +162,7 @@ def _nothing_left(lake: Lake) -> None:
 
 
 def _lines_of(work: Callable[[], None]) -> list[int]:
-    """The lines of `publishing` that are run, in order."""
+    """Return the numbers of the lines of `publishing` that are executed, in order."""
     lines: list[int] = []
     _trace(lines.append)
     work()

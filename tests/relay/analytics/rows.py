@@ -1,8 +1,8 @@
-"""Events made up for tests of the jobs, and a lake of Parquet files of them.
+"""Synthetic events for tests of the jobs, and a lake of Parquet files with them.
 
-Constructors (`accepted`, `delivered`, `session`, ...) make rows with the values a test does not
-care about filled in. `ordinary` is a day as relays see it. Each of `THEMES` makes one nasty day:
-`lake` writes them all, one day each from FIRST on, so that one run of a job meets all of them.
+Constructors (`accepted`, `delivered`, `session`, ...) make rows and fill in the values that a test
+does not care about. `ordinary` is a day as relays see it. Each of `THEMES` makes one difficult day:
+`lake` writes them all, one day each from FIRST on, so that one run of a job covers all of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
 FIRST = date(2026, 3, 27)
-"""In Europe the clocks go forward two days later, and the month ends two days after that."""
+"""First day of the lake.
+
+In Europe the clocks go forward two days later, and the month ends two days after that.
+"""
 
 RELAYS = ("a.example", "b.example", "c.example")
 PARTNERS = ("x.example", "y.example", "z.example")
@@ -53,11 +56,11 @@ ARROW = pa.schema(
         ("answer_bytes", pa.int64()),
     ]
 )
-"""Written out here once more: a change of the schema has to be made twice."""
+"""Arrow schema, repeated here on purpose: a change of the schema has to be made twice."""
 
 
 class Event(NamedTuple):
-    """A row; `event_time` in microseconds since 1970."""
+    """A row; `event_time` is in microseconds since 1970."""
 
     event_time: int | None
     relay: str | None
@@ -81,13 +84,13 @@ class Event(NamedTuple):
 
 
 def at(text: str) -> int:
-    """Microseconds since 1970 of a time in UTC, ISO 8601."""
+    """Return the microseconds since 1970 of a time in UTC, in ISO 8601."""
     moment = datetime.fromisoformat(text).replace(tzinfo=UTC)
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def midnight(day: date) -> int:
-    """Microseconds since 1970 of the begin of a day."""
+    """Return the microseconds since 1970 of the start of a day."""
     return at(day.isoformat())
 
 
@@ -177,14 +180,14 @@ def sbd(
     reason: str = "none",
     uid: int = 0,
 ) -> Event:
-    """A row of SBD."""
+    """Return a row of SBD."""
     return Event(
         *(us, relay, kind, None, None, "", size, latency, reason, None, uid, "sbd", src, dst)
     )
 
 
 def sbd_session(us: int, uid: int, key: str = "alice", length: int | None = MINUTE) -> list[Event]:
-    """A connection; `length` None: it has not ended."""
+    """Return the rows of an SBD connection, still open if `length` is None."""
     found = [sbd(us, "session_open", key, None, size=0, uid=uid)]
     if length is not None:
         end = {"size": 0, "latency": length, "reason": "client_close", "uid": uid}
@@ -203,7 +206,7 @@ def message(
     origin: str = RELAYS[0],
     final: str = RELAYS[0],
 ) -> list[Event]:
-    """One that arrived: accepted by one relay, delivered by another or the same."""
+    """Return the rows of a message that one relay accepts and the same or another delivers."""
     return [
         accepted(us, uid, src, dst, relay=origin, size=size),
         delivered(us + latency, uid, src, dst, relay=final, size=size, latency=latency),
@@ -220,7 +223,7 @@ def session(
     relay: str = RELAYS[0],
     reason: str = "client_close",
 ) -> list[Event]:
-    """A connection; `length` None: it has not ended."""
+    """Return the rows of a connection, still open if `length` is None."""
     rows = [session_open(us, uid, twin, session=name, relay=relay)]
     if length is not None:
         rows.append(
@@ -232,7 +235,7 @@ def session(
 
 
 def ordinary(start: int, seed: int = 8, messages: int = 800) -> list[Event]:
-    """A day of a few twins: most messages arrive, some twice, late, by another relay or never."""
+    """Return a day of a few twins: most messages arrive, some twice, late, elsewhere or never."""
     chance = random.Random(seed)
     rows: list[Event] = []
     for number in range(messages):
@@ -307,7 +310,7 @@ def empty_day(start: int) -> list[Event]:
 
 
 def one_twin(start: int) -> list[Event]:
-    """All messages are from one twin to itself, in one hour, the slowest ones last."""
+    """Return messages from one twin to itself, all in one hour, the slowest ones last."""
     rows = session(start, 40, 7, length=DAY)
     for n in range(100):
         rows += message(start + n, 4000 + n, 7, 7, latency=n * n)
@@ -315,7 +318,7 @@ def one_twin(start: int) -> list[Event]:
 
 
 def time_edges(start: int) -> list[Event]:
-    """A message in the first and the last microsecond of each hour: there are 24 of them (UTC)."""
+    """Return a message in the first and the last microsecond of each of the 24 hours (UTC)."""
     return [
         row
         for hour in range(24)
@@ -325,7 +328,7 @@ def time_edges(start: int) -> list[Event]:
 
 
 def duplicates(start: int) -> list[Event]:
-    """Uids used twice, rows told twice, deliveries of one message by two relays at one time."""
+    """Return uids used twice, rows recorded twice, and messages delivered by two relays at once."""
     noon = start + 12 * HOUR
     return [
         *message(noon, 1, 5, 6, final=RELAYS[1]),
@@ -347,7 +350,10 @@ def duplicates(start: int) -> list[Event]:
 
 
 def skew(start: int) -> list[Event]:
-    """Clocks that differ: deliveries before acceptance, also across midnight; negative lengths."""
+    """Return rows of relays whose clocks differ.
+
+    Deliveries come before acceptance, also across midnight, and lengths are negative.
+    """
     end = start + DAY
     return [
         accepted(start + 10 * HOUR, 70, 8, 9),
@@ -366,7 +372,7 @@ def skew(start: int) -> list[Event]:
 
 
 def all_late(start: int) -> list[Event]:
-    """Everything was accepted the day before and is delivered hours later, or expires."""
+    """Return messages accepted the day before and delivered hours later, or expired."""
     rows = []
     for n in range(40):
         us = start - (n + 1) * 10 * MINUTE
@@ -377,7 +383,7 @@ def all_late(start: int) -> list[Event]:
 
 
 def nulls(start: int) -> list[Event]:
-    """Each column is null in turn, in rows of each kind; one row has nothing but its time."""
+    """Return rows of each kind with each column null in turn, and one row with only its time."""
     us = start + 6 * HOUR
     whole = [
         *message(us, 60, 12, 13),
@@ -393,7 +399,7 @@ def nulls(start: int) -> list[Event]:
 
 
 def largest(start: int) -> list[Event]:
-    """Ids up to and beyond 32 bits, uids at the ends of 64 bits, sums beyond 2^53."""
+    """Return ids up to and beyond 32 bits, uids at the ends of 64 bits, and sums beyond 2^53."""
     us = start + 3 * HOUR
     twins = (0, 2**31 - 1, 2**31, 2**32 - 1, 2**32)
     rows = []
@@ -404,7 +410,7 @@ def largest(start: int) -> list[Event]:
 
 
 def mixed(start: int) -> list[Event]:
-    """Both protocols: rows of SBD of each kind, and with numbers that messages of RMB have."""
+    """Return both protocols: rows of SBD of each kind, some with the numbers of RMB messages."""
     noon = start + 12 * HOUR
     rows = ordinary(start, seed=9, messages=60)
     for n in range(150):
@@ -428,7 +434,7 @@ def mixed(start: int) -> list[Event]:
 
 
 def bare(start: int) -> list[Event]:
-    """Written without the columns a first version of the schema may have lacked."""
+    """Return rows to be written without the columns that a first schema may have lacked."""
     return ordinary(start, seed=4, messages=60)
 
 
@@ -445,17 +451,17 @@ THEMES: dict[str, Callable[[int], list[Event]]] = {
     "bare": bare,
     "late": all_late,
 }
-"""One day each, in this order."""
+"""Makers of the days, one day each, in this order."""
 
 LACKING = (
     *("src_session", "remote", "latency_us", "reason"),
     *("protocol", "src_key", "dst_key"),
     *("link", "contract", "operation", "host_id", "answer_bytes"),
 )
-"""The columns files of the day "bare" do not have."""
+"""Columns that the files of the day "bare" do not have."""
 
 WINDOW = Window(FIRST, FIRST + timedelta(days=len(THEMES)))
-"""The days of the lake, and one more that has only what spilt over."""
+"""The days of the lake, and one more day that has only rows spilt over from the day before."""
 
 
 def write(
@@ -464,10 +470,10 @@ def write(
     """Write rows as files of a lake.
 
     Args:
-        folder: `events` of the lake.
-        rows: in any order; those without a time go where the one before them went.
-        name: of the file in the folder of each hour.
-        without: columns the files do not have.
+        folder: Folder `events` of the lake.
+        rows: Rows in any order; a row without a time goes to the same file as the row before it.
+        name: Name of the file in the folder of each hour.
+        without: Columns that the files do not have.
     """
     hours: defaultdict[int, list[Event]] = defaultdict(list)
     hour = midnight(FIRST) // HOUR

@@ -1,4 +1,4 @@
-"""Writes segments as a recorder does, and reads the lake back."""
+"""Helpers that write segments as a recorder does, and read the lake."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HOUR_US = 3_600_000_000
 
 
 def at(text: str) -> int:
-    """Microseconds of a time in UTC, such as 2026-03-01T05:00."""
+    """Return the microseconds since 1970 of a time in UTC, such as 2026-03-01T05:00."""
     return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()) * 1_000_000
 
 
@@ -44,20 +44,20 @@ def record(
     kind: int = Kind.ACCEPTED,
     reason: str = "none",
 ) -> bytes:
-    """One event."""
+    """Return one packed event."""
     code = REASON_CODE[reason]
     return RECORD.pack(at_us, uid, size, latency, src, dst, session, remote, kind, code)
 
 
 def events(start_us: int, uids: Iterable[int], step_us: int = 1_000) -> list[bytes]:
-    """Events that follow each other."""
+    """Return packed events that follow each other in time."""
     return [record(start_us + n * step_us, uid) for n, uid in enumerate(uids)]
 
 
 def content(
     header: Header, records: Sequence[bytes], *, names: bytes = b"", each: int = 3
 ) -> bytes:
-    """A whole segment, a few records in a block."""
+    """Return a whole segment with a few records in each block."""
     parts = [header_block(header), names]
     for start in range(0, len(records), each):
         parts += block(Type.RECORDS, b"".join(records[start : start + each]), header.started_us + 1)
@@ -65,22 +65,22 @@ def content(
 
 
 def sessions(*names: str) -> bytes:
-    """Names with the numbers from 2 on."""
+    """Return a block of session names that are numbered from 2 on."""
     return names_block("sessions", 2, list(names), 0)
 
 
 def keys(*names: str) -> bytes:
-    """Names with the numbers from 2 on."""
+    """Return a block of key names that are numbered from 2 on."""
     return names_block("keys", 2, list(names), 0)
 
 
 def remotes(*names: str) -> bytes:
-    """Names with the numbers from 2 on."""
+    """Return a block of remote names that are numbered from 2 on."""
     return names_block("remotes", 2, list(names), 0)
 
 
 def put(lake: Lake, data: bytes, header: Header, suffix: str = SUFFIX) -> Path:
-    """Lay a segment into the lake."""
+    """Write a segment into the lake."""
     lake.segments.mkdir(parents=True, exist_ok=True)
     path = lake.segments / f"{header.name}{suffix}"
     path.write_bytes(data)
@@ -88,7 +88,7 @@ def put(lake: Lake, data: bytes, header: Header, suffix: str = SUFFIX) -> Path:
 
 
 def put_open(lake: Lake, data: bytes, header: Header) -> tuple[Path, int]:
-    """Lay a segment as one that is being written: closing the descriptor is the writer's death."""
+    """Write a segment that is still open; closing the descriptor acts as its writer's end."""
     path = put(lake, data, header, OPEN_SUFFIX)
     descriptor = os.open(path, os.O_RDWR)
     assert lock(descriptor)
@@ -96,13 +96,13 @@ def put_open(lake: Lake, data: bytes, header: Header) -> tuple[Path, int]:
 
 
 def rows(lake: Lake) -> list[dict[str, Any]]:
-    """All rows a reader of the lake gets."""
+    """Return all rows that a reader of the lake gets."""
     files = lake.files(date.min, date.max)
     return [row for file in files for row in parquet.ParquetFile(file.path).read().to_pylist()]
 
 
 def uids(lake: Lake) -> list[int]:
-    """The uids of all rows, in order."""
+    """Return the uids of all rows, in order."""
     files = lake.files(date.min, date.max)
     found = [parquet.ParquetFile(file.path).read(["uid"])["uid"] for file in files]
     return sorted(uid for column in found for uid in column.to_pylist())

@@ -1,4 +1,4 @@
-"""A lake that fills bit by bit, and what a query finds in all of it."""
+"""A lake that fills step by step, and the sums that a query finds in all of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Sums = dict[tuple[Any, ...], Counter[str]]
 
 
 class Feed:
-    """A lake that gets the files of a made-up day one after the other."""
+    """A lake that receives the files of a synthetic day one after the other."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
         self.made = folder / "made"
@@ -31,7 +31,7 @@ class Feed:
         self.lake.events.mkdir(parents=True)
 
     def bring(self, count: int) -> None:
-        """Put some files in, as the compactor does."""
+        """Put the next files into the lake, as the compactor does."""
         for file in self.waiting[:count]:
             target = self.lake.events.parent / file.relative_to(self.made)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ class Feed:
 
 
 def queried(lake: Lake) -> Sums:
-    """The same, of the files that count, without Spark."""
+    """Return the sums over the files that count, computed without Spark."""
     files = [str(file.path) for file in lake.files(DAY, DAY)]
     with duckdb.connect(config={"threads": "1", "memory_limit": "500MB"}) as connection:
         found = connection.execute(

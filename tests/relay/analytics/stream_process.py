@@ -1,4 +1,4 @@
-"""A real `rmb_analytics stream` on a lake that fills, and what it counted."""
+"""A real `rmb_analytics stream` process on a lake that fills, and the figures that it counted."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SUMS = ("n", "size_bytes", "latency_us", "late")
 
 
 def url_of(folder: Path) -> str:
-    """Of a new database there."""
+    """Create a database in this folder and return its URL."""
     (folder / "data").mkdir(mode=0o700)
     shutil.copy(migrated_folder() / "relay.sqlite3", folder / "data" / "relay.sqlite3")
     return f"sqlite:///{folder}/data/relay.sqlite3"
 
 
 def settings_for(feed: Feed, url: str) -> dict[str, str]:
-    """A small Spark on this lake and database."""
+    """Return settings for a small Spark on this lake and database."""
     return {
         "analytics.dir": str(feed.lake.events.parent),
         "analytics.driver_memory": "512m",
@@ -45,7 +45,7 @@ def settings_for(feed: Feed, url: str) -> dict[str, str]:
 
 
 class Counted:
-    """What the database says."""
+    """The figures in the database."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self._connection: Any = ConnectionHandler({"default": settings_of(url, folder)})["default"]
@@ -75,7 +75,7 @@ class Counted:
 def started(
     folder: Path, settings: dict[str, str], *arguments: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """It runs inside, leads a group of its own, and is killed with -9 at the end."""
+    """Run the process as leader of a group of its own, and kill it with -9 at the end."""
     with (folder / "said").open("wb") as output:
         process = Forked(
             arguments,
@@ -92,7 +92,7 @@ def started(
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """At once; its Java ends by itself when it finds nobody at the other end."""
+    """Kill the process at once; its Java process ends by itself when its connection breaks."""
     if process.poll() is not None:
         return
     java = psutil.Process(process.pid).children(recursive=True)
@@ -105,7 +105,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def said(folder: Path) -> str:
-    """All that it wrote."""
+    """Return all that the process wrote."""
     return (folder / "said").read_text(errors="replace")
 
 

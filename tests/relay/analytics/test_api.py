@@ -1,4 +1,4 @@
-"""Analytics over REST."""
+"""Analytics over the REST API."""
 
 from __future__ import annotations
 

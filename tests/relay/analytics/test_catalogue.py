@@ -1,4 +1,4 @@
-"""What the catalogue of jobs says."""
+"""The catalogue of jobs: names, keys, and the days that each job reads."""
 
 from __future__ import annotations
 

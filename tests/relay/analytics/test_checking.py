@@ -1,4 +1,4 @@
-"""Files that cannot be read are found, named and put aside, and the commands say so."""
+"""The commands find, name and set aside files that cannot be read, and report them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DAY = date(2026, 3, 1)
 START = made.at("2026-03-01T05:00")
 HOUR = (DAY, 5)
 BESIDE = 100
-"""A byte of a page, in a file of a few rows."""
+"""Offset of a byte of a data page, in a file of a few rows."""
 NOTHING = {"gaps": 0, "known": 0, "estimated": 0, "at_most": 0, "unknown": 0}
 
 
@@ -164,7 +164,10 @@ def test_what_changes_while_it_is_put_aside_leaves_no_gap(lake: Lake, meanwhile:
 
 
 def test_what_is_put_aside_waits_for_the_compactor_s_step(lake: Lake) -> None:
-    """Not for its end: a relay has one as long as it runs."""
+    """A repair waits for the end of the compactor's step, not for the end of the compactor.
+
+    A relay runs a compactor as long as it runs itself.
+    """
     path = add(lake, "a", range(9))
     truncate(path)
     done = threading.Event()
@@ -185,7 +188,7 @@ def test_what_is_put_aside_waits_for_the_compactor_s_step(lake: Lake) -> None:
 
 
 def waits_for_a_lock(lake: Lake) -> bool:
-    """As the kernel tells of all who wait for the lock of a file."""
+    """Check in the kernel's list of locks whether anything waits for the lake's lock."""
     number = str((lake.root / "events.lock").stat().st_ino)
     lines = Path("/proc/locks").read_text().splitlines()
     return any("->" in line and f":{number} " in line for line in lines)
@@ -193,7 +196,7 @@ def waits_for_a_lock(lake: Lake) -> bool:
 
 @contextlib.contextmanager
 def no_more_files() -> Iterator[None]:
-    """The system opens no file for this process."""
+    """Let the system refuse to open any further file for this process."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, limit[1]))
     held = []
@@ -243,7 +246,7 @@ def test_the_gap_has_the_relay_s_own_name(lake: Lake, settings: Any) -> None:
     (path,) = lake.hour(*HOUR).iterdir()
     good = path.read_bytes()
     rot(path)
-    command("check", "--rows", "--repair")  # its footer can be read
+    command("check", "--rows", "--repair")  # its footer is still readable
     (gap,) = gaps.read(lake.root)
     assert (gap.relay, gap.estimated, gap.at_most) == (header.relay, 9, 9)
     relay = dataclasses.replace(settings.RMB.relay, domains=(header.relay,))

@@ -1,4 +1,4 @@
-"""The archive of Spark's classes."""
+"""The class-data archive that speeds up the start of Spark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ spark.stop()
 
 
 def _start(archive: Path, folder: Path) -> tuple[str, str]:
-    """Starts a session; what it printed, and where its classes came from."""
+    """Start a session; return what it printed, and the log of where its classes came from."""
     log = folder / "classes.log"
     options = f"-Xlog:class+load:file={log}"
     done = subprocess.run(
@@ -38,7 +38,7 @@ def _start(archive: Path, folder: Path) -> tuple[str, str]:
 
 
 def _archived(loaded: str) -> list[str]:
-    """Classes of Spark that came from an archive."""
+    """Return the log lines of classes of Spark that came from an archive."""
     return [
         line
         for line in loaded.splitlines()

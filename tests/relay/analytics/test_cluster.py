@@ -1,4 +1,4 @@
-"""A job on a real cluster, of which a worker is killed while it computes."""
+"""A job on a real cluster, one of whose workers is killed during the computation."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ DAYS = Window(FIRST, FIRST + timedelta(days=1))
 SETTINGS = (
     frugal_spark.SETTING,
     "spark.executor.memory=512m",
-    "spark.sql.files.maxPartitionBytes=32m",  # so that there are more tasks than are let through
+    "spark.sql.files.maxPartitionBytes=32m",  # more tasks than pass the gate
     "spark.sql.files.openCostInBytes=4m",
 )
 
 
 def test_a_worker_is_killed_and_the_result_is_right(tmp_path: Path) -> None:
-    """With its executor, and with what that had already shuffled."""
+    """The result is right although the worker's executor is lost, with all that it had shuffled."""
     lake, gate = tmp_path / "lake", tmp_path / "gate"
     gate.mkdir()
     for day in DAYS.days():
@@ -85,7 +85,7 @@ def test_a_worker_is_killed_and_the_result_is_right(tmp_path: Path) -> None:
 
 
 def _both(gate: Path) -> list[dict[str, object]]:
-    """What a task of each of the two executors told, once both wait."""
+    """Return the reports of a task of each of the two executors, once both wait."""
     told = [json.loads(path.read_text()) for path in sorted(gate.glob("*.json"))]
     return told if len({each["executor"] for each in told}) == 2 else []
 

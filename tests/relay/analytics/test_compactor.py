@@ -1,4 +1,6 @@
-"""The compactor as a whole: killed anywhere it goes on; full or broken, it loses nothing unsaid."""
+"""The compactor as a whole: killed at any point, it resumes; on a full disk or with broken files it
+records every loss.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def compactor(lake: Lake, **options: int) -> Compactor:
 
 
 def add(lake: Lake, worker: str, start_us: int, uids: range, step_us: int = 1_000) -> None:
-    """Bring events into the lake, as long ago."""
+    """Bring events into the lake, in files that look old."""
     before = {file.path for file in lake.files(date.min, date.max)}
     data = made.content(header(worker), made.events(start_us, uids, step_us))
     made.put(lake, data, header(worker))
@@ -65,7 +67,7 @@ def lake(tmp_path: Path) -> Lake:
 
 @pytest.fixture
 def busy(lake: Lake) -> Lake:
-    """A lake where the compactor has something to do everywhere."""
+    """Return a lake in which every step of the compactor has something to do."""
     add(lake, "old", made.at("2026-01-01T00:00"), range(0, 10))
     add(lake, "left", START, range(10, 20))
     add(lake, "right", START + 1, range(20, 30))
@@ -83,7 +85,7 @@ def busy(lake: Lake) -> Lake:
     path, descriptor = made.put_open(lake, dead[:-1], header("dead"))
     os.close(descriptor)
     os.utime(path, (LONG_AGO_S, LONG_AGO_S))
-    for back in range(retention.LEADING):  # so that today is believed
+    for back in range(retention.LEADING):  # so that the current date is trusted
         day = datetime.fromtimestamp(NOW_S, UTC).date() - timedelta(days=back)
         (lake.events / f"date={day}").mkdir(exist_ok=True)
     return lake
@@ -193,7 +195,7 @@ def test_a_segment_nobody_can_count_is_dropped_as_of_unknown_size(lake: Lake) ->
 @pytest.mark.parametrize("torn", [False, True])
 @pytest.mark.parametrize("later", [False, True])
 def test_a_gap_has_the_names_of_the_header(lake: Lake, torn: bool, later: bool) -> None:
-    """Those of the file have other characters in place of some."""
+    """A gap has the names from the header, as the file's name replaces some characters."""
     owner = Header("relay-1.example.org", "host-0", START)
     first = header_block(owner)
     if later:

@@ -1,4 +1,4 @@
-"""The compactor's loop: what does not work is tried again, and said when it begins and ends."""
+"""The compactor's loop retries what fails, and logs when a failure begins and ends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_trouble_is_said_once_and_what_waited_comes_in_after_it(
     caplog: pytest.LogCaptureFixture,
     valkey: RedisServer,
 ) -> None:
-    """Also events of the lattice, which wait in Redis."""
+    """A failure is logged once; waiting events come in after it, also the lattice's in Redis."""
     caplog.set_level(logging.INFO)
     lake = Lake(tmp_path)
     tried = threading.Semaphore(0)

@@ -1,4 +1,4 @@
-"""The compactor's process: it waits for its turn, and without Arrow segments wait."""
+"""The compactor's process: it waits while another one works; without Arrow, segments wait."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def lake(tmp_path: Path) -> Lake:
 def running(
     folder: Path, settings: Mapping[str, str], path: Path | None = None
 ) -> Iterator[subprocess.Popen[str]]:
-    """The process, ready; its lifeline is cut at the end."""
+    """Run the process until it is ready, and cut its lifeline at the end."""
     lifeline, hold = os.pipe()
     ready, tell = os.pipe()
     environment = command_environment(folder, settings)

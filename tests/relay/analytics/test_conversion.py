@@ -1,4 +1,4 @@
-"""Segments become Parquet: every field, by hour, and never a row lost without a word."""
+"""Segments become Parquet files by hour, with every field, and every lost row is reported."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_a_segment_begun_anew_replaces_what_was_written(lake: Lake) -> None:
 
 @contextlib.contextmanager
 def room_for(size_bytes: int) -> Iterator[None]:
-    """No file grows beyond this: the kernel refuses in the middle of a write."""
+    """Limit the size of files: the kernel refuses to write beyond it, in the middle of a write."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
     try:
@@ -205,7 +205,7 @@ def room_for(size_bytes: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def full_at_the_sync() -> Iterator[None]:
-    """What the disk took into its cache finds no room after all."""
+    """Let fsync fail: the disk has no room for what it took into its cache."""
 
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,4 +1,4 @@
-"""What runs by itself every day."""
+"""The daily schedule that computes the jobs by itself."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TODAY = "2026-11-21"
 
 @pytest.fixture
 def lake(tmp_path: Path, settings: Any) -> Lake:
-    """A lake with a day, and the time of the jobs at two."""
+    """Return a lake with one day of events, and set the time of the jobs to two o'clock."""
     (tmp_path / "events" / "date=2026-11-20").mkdir(parents=True)
     chosen = dataclasses.replace(settings.RMB.analytics, dir=str(tmp_path), daily_at="02:00")
     settings.RMB = dataclasses.replace(settings.RMB, analytics=chosen)
@@ -44,7 +44,7 @@ def lake(tmp_path: Path, settings: Any) -> Lake:
 
 
 def does(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
-    """What is run in place of the jobs."""
+    """Set the program that runs in place of the jobs."""
     monkeypatch.setattr(daily, "COMMAND", ("-c", program))
 
 
@@ -114,7 +114,7 @@ def test_why_it_failed_is_kept(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_job_that_somebody_computes_is_no_failure(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The real command, minutes later again; the other jobs are done at once."""
+    """The real command retries a job in use minutes later, and does the other jobs at once."""
     settle(tmp_path, lake, monkeypatch)
     with (lake.cache / "rollup.lock").open("w") as by_hand:
         fcntl.flock(by_hand, fcntl.LOCK_EX)
@@ -135,7 +135,7 @@ def test_a_job_that_somebody_computes_is_no_failure(
 
 
 def settle(folder: Path, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An installation on this lake, for commands that are processes of their own."""
+    """Set up an installation on this lake, for commands that run as processes of their own."""
     shutil.copytree(migrated_folder(), folder / "data")
     monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "rmbsite.settings")
     monkeypatch.setenv("RMB_DATA__DIR", str(folder / "data"))
@@ -144,7 +144,7 @@ def settle(folder: Path, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextlib.contextmanager
 def by_hand(*more: str, job: str = "matrix") -> Iterator[subprocess.Popen[str]]:
-    """`run`, as somebody types it."""
+    """Start `run` as an operator does in a shell."""
     process = subprocess.Popen(
         [*(sys.executable, "-m", "django", "rmb_analytics", "run", job), *more],
         stdout=subprocess.PIPE,
@@ -229,7 +229,7 @@ def test_a_stop_ends_it_and_nobody_else_begins(
     worker = threading.Thread(target=lambda: found.append(daily.begin(NOON, stopping)))
     worker.start()
     wait_until(started.exists)
-    assert begin(NOON + timedelta(hours=2)) is None  # due, were it not being done
+    assert begin(NOON + timedelta(hours=2)) is None  # it would be due, but is being done
     stopping.set()
     worker.join(30)
     assert [tried.error for tried in found] == ["the relay was stopped"]

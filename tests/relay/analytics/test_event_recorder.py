@@ -1,5 +1,6 @@
-"""What a worker's recorder makes of what it is told, with the real journal and its files: where it
-packs itself, and where it hands batches to a real process that does."""
+"""The events that a worker's recorder makes of its input, with the real journal and its files, both
+packed by the worker itself and handed over in batches to a real process.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ TOOK_S = 0.25
 
 
 class Connection:
-    """A sending half, as far as the recorder looks at it."""
+    """A sending connection, as far as the recorder uses it."""
 
     mark = None
     gone = False
@@ -45,7 +46,7 @@ class Connection:
 
 
 class Held:
-    """A session in memory mode, as far as the recorder looks at it."""
+    """A session in memory mode, as far as the recorder uses it."""
 
     def __init__(self, destination: Destination) -> None:
         self.destination = destination
@@ -55,7 +56,7 @@ class Held:
 
 
 class Scene:
-    """A worker as far as the recorder looks at it: twin 2 is connected, twin 3 is not."""
+    """A worker as far as the recorder uses it: twin 2 is connected, twin 3 is not."""
 
     def __init__(self, folder: Path, handover: Handover | None) -> None:
         self.lake = folder
@@ -80,7 +81,7 @@ class Scene:
         return session
 
     def batch(self, *messages: tuple[Any, Destination, pb.Envelope]) -> Batch:
-        """A batch that is committed: the worker has counted what it does not write now."""
+        """Return a committed batch, and count its messages that the worker does not write now."""
         batch = Batch()
         batch.since = 10.0
         for sender, destination, envelope in messages:
@@ -104,7 +105,7 @@ class Scene:
 
 @pytest.fixture
 async def alone(tmp_path: Path) -> Scene:
-    """A worker that packs itself."""
+    """Return a worker that packs events itself."""
     scene = Scene(tmp_path, None)
     scene.journal.start()
     return scene
@@ -136,7 +137,7 @@ def _told(found: list[Row], envelope: pb.Envelope) -> list[str]:
 
 @pytest.mark.parametrize("count", [1, COLUMNS_FROM - 1, COLUMNS_FROM, 100])
 async def test_row_by_row_and_column_by_column_are_the_same(scene: Scene, count: int) -> None:
-    """Sizes, seeds and sessions of all kinds, in one batch."""
+    """Both ways record the same events of a batch with sizes, seeds and sessions of all kinds."""
     chance = random.Random(count)
     messages = []
     for number in range(count):

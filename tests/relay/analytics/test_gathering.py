@@ -1,4 +1,4 @@
-"""Few events, gathered into a file for each day, are the same events and make the same results."""
+"""Few events, gathered into one file for each day, remain the same and give the same results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.relay.analytics.comparing import events
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """Days of all sorts, with a row without a kind and a burst after a week of silence."""
+    """Return days of all sorts, with a row without a kind and a burst after a week of silence."""
     lake = Lake(tmp_path_factory.mktemp("lake"))
     rows.lake(lake.events)
     start = rows.midnight(rows.FIRST)
@@ -78,7 +78,7 @@ def test_each_event_is_there_once(lake: Lake, gathered: list[Path]) -> None:
 
 
 TABLES = ("twin_hour", "traffic_matrix", "sessions", "anomalies", "usage", "audit", "graph_nodes")
-"""Of each job that reads in a way of its own."""
+"""One table for each way in which jobs read events."""
 
 
 def test_results_are_the_same(spark: SparkSession, lake: Lake, gathered: list[Path]) -> None:

@@ -1,6 +1,7 @@
-"""The made-up history: what is told to be hidden in it is there, and the same seed makes it again.
+"""The synthetic history contains the anomalies that it reports, and its seed reproduces it.
 
-What the questions below find is compared with the truth file, so that jobs can be judged by it.
+The tests compare the results of queries with the truth file, so that jobs can be checked against
+that file.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def test_the_same_seed_makes_the_same_files_and_another_does_not(
     files = [path.relative_to(first) for path in sorted(first.rglob("*.*"))]
     assert len(files) == 25
     assert all((first / name).read_bytes() == (again / name).read_bytes() for name in files)
-    assert truth.bursts == []  # a day tells no habit
+    assert truth.bursts == []  # one day is too short for a baseline
     assert json.loads((other / "generated.json").read_text())["lost"] != made[1].lost
 
 

@@ -1,4 +1,4 @@
-"""Batches on their way to the process that packs them, and what becomes of them without it."""
+"""Batches on their way to the process that packs them, and what happens to them without it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.support.waiting import eventually
 NOW_US = 1_800_000_000_000_000
 MANY = 200
 SELECTABLE = 1024
-"""Numbers of files that `select` takes."""
+"""Number of file descriptors that `select` can take."""
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ async def started(tmp_path: Path) -> AsyncIterator[Handover]:
 
 
 def batch(first: int, count: int = 3, size_bytes: int = 100, name: str = "phone") -> Batch:
-    """A batch of messages with numbers for uids."""
+    """Return a batch of messages whose uids are numbers."""
     made = Batch()
     destination = Destination((2, None))
     sender: Any = SimpleNamespace(key=(1, name))
@@ -65,7 +65,7 @@ def hand_over(to: Handover, what: Batch) -> bool:
 
 
 def fill(to: Handover) -> int:
-    """Hands batches of 64 over, numbered from 3 on, until there is no room; how many that were."""
+    """Hand over batches of 64, numbered from 3 on, until there is no room; return their number."""
     taken = 0
     while hand_over(to, batch(3 + 64 * taken, 64, 3000)):
         taken += 1
@@ -107,7 +107,7 @@ async def test_a_process_that_does_not_keep_up_is_given_no_more(
     os.kill(started.pid, signal.SIGSTOP)
     taken = fill(started)
     assert taken > 3
-    # What must be told of the last one has room.
+    # There is still room for what must be reported about the last batch.
     late = batch(3 + 64 * (taken - 1), 64, 3000)
     started.unwritten([payload for _, payload, _ in late.items])
     os.kill(started.pid, signal.SIGCONT)
@@ -129,13 +129,13 @@ async def test_another_process_goes_on_where_one_was_killed(
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
     await asyncio.to_thread(os.waitid, os.P_PID, killed, os.WEXITED | os.WNOWAIT)
-    taken = fill(started)  # it is gone, and not missed yet
+    taken = fill(started)  # it has ended, and the worker has not noticed yet
     await written(started, 3 + 64 * taken)
     assert started.pid != killed
     assert hand_over(started, batch(1_000_000))
     await started.close()
     assert len(set(of_kind("delivered", rows(tmp_path)))) == 3 + 64 * taken + 3
-    # What it had packed and not written is told as that of a killed worker: here it was nothing.
+    # What it had packed but not written is reported like a killed worker's loss: here, nothing.
     backlog.close_dead(Places(tmp_path))
     (gap,) = gaps.read(tmp_path)
     assert (gap.why, gap.worker) == (Why.KILLED, "worker-0-packer")
@@ -162,7 +162,7 @@ async def test_the_end_does_not_leave_what_nobody_took(
 async def test_a_process_starts_beside_many_sockets(
     started: Handover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its files have the numbers that they have in the worker."""
+    """A process starts although its files have the same high descriptors as in the worker."""
     monkeypatch.setattr(handover, "RESTART_S", 0.1)
     hand_over(started, batch(0))
     await written(started, 3)
@@ -211,8 +211,11 @@ def test_what_is_known_of_senders_is_bounded(
 
 
 def test_a_gap_begins_before_what_was_lost(tmp_path: Path) -> None:
-    """What was in the ring for long, as where another process had to be started, is packed and
-    lost: a full buffer that was written before it must not claim to have all up to now."""
+    """A gap begins before the first lost event.
+
+    Events that waited long in the ring, as when another process had to be started, are packed and
+    lost: a full buffer that was written before them must not claim to cover everything up to now.
+    """
     made = Packer(SegmentWriter(Places(tmp_path), "a.example", "0", "off"), Rhythm())
     made.journal.begin()
     began_us = int(time.time() * 1e6) - 60_000_000
@@ -222,7 +225,7 @@ def test_a_gap_begins_before_what_was_lost(tmp_path: Path) -> None:
     kept = made.journal.buffer[: made.journal.at]
     assert kept
     lost_from_us = int.from_bytes(kept[:8], "little")
-    made.journal._writer.close()  # and nothing of the last buffer
+    made.journal._writer.close()  # the last buffer is not written
     (path,) = tmp_path.glob("segments/*.seg")
     reader = SegmentReader(path.read_bytes(), path)
     assert sum(len(part) for part in reader.records())
@@ -235,11 +238,14 @@ def recorded(made: Batch, now_us: int) -> Record:
 
 
 async def test_what_a_killed_worker_handed_over_is_written(tmp_path: Path) -> None:
-    """The process gets to know of it by its pipe; here the end of that is closed by hand."""
+    """The process writes what a killed worker handed over.
+
+    Its pipe reports that the worker has ended; here the test closes the worker's end of the pipe.
+    """
     started = handovers.start(tmp_path, Rhythm(flush_s=3600, segment_s=3600))
     hand_over(started, batch(0))
     await asyncio.sleep(0)
-    await eventually(lambda: started._timer is None)  # it was shown
+    await eventually(lambda: started._timer is None)  # the process can see it
     started._let_go()
     assert started._child is not None
     assert await asyncio.to_thread(started._child.wait) == 0

@@ -1,4 +1,4 @@
-"""What a worker has in memory for the analytics: little where it records, nothing where not."""
+"""Analytics modules in a worker's memory: few where it records, none where it does not."""
 
 from __future__ import annotations
 

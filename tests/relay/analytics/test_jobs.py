@@ -1,4 +1,4 @@
-"""Each table of the jobs, against an independent implementation in SQL."""
+"""Each table of the jobs, compared with an independent implementation in SQL."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
         # Its opening was not recorded.
         rows.session_close(start + 5 * DAY, 807, 23, length=DAY),
         rows.session_close(start + 5 * DAY, 808, 23, length=None),
-        # Their worker was taken for dead; one ended its session later.
+        # Their worker was considered dead; one of them ended its session later.
         *rows.session(start + 2 * DAY, 809, 24, length=HOUR, reason="worker_lost"),
         *rows.session(start + 2 * DAY, 810, 25, length=HOUR, reason="worker_lost"),
         rows.session_close(start + 3 * DAY, 810, 25, length=DAY),
-        # More than a hundred twins, of which many have as many bytes.
+        # More than a hundred twins, many of them with the same number of bytes.
         *(rows.accepted(start + HOUR, 5000 + n, 500 + n, n, size=10 + n % 3) for n in range(150)),
     ]
     rows.write(folder, around, name="around")
@@ -131,7 +131,7 @@ def test_an_open_session_counts_up_to_the_newest_event(spark: SparkSession, tmp_
             # The first session of a name ended before the second one; its close is lost.
             *rows.session(start, 7, 36, length=None, name="a"),
             *rows.session(start + 2 * HOUR, 8, 36, length=HOUR, name="a"),
-            # Another name ends nothing.
+            # A session of another name does not end it.
             *rows.session(start, 9, 37, length=None, name="a"),
             *rows.session(start + 2 * HOUR, 10, 37, length=HOUR, name="b"),
         ],
@@ -151,7 +151,7 @@ def test_an_open_session_counts_up_to_the_newest_event(spark: SparkSession, tmp_
 
 def test_of_nothing_comes_nothing(spark: SparkSession) -> None:
     nothing = spark.createDataFrame([], schema.READ)
-    made = table("top_twins").load().transform(nothing, rows.WINDOW)  # divides by their sum
+    made = table("top_twins").load().transform(nothing, rows.WINDOW)  # divides by the sum of bytes
     assert made.count() == 0
 
 

@@ -1,4 +1,4 @@
-"""The jobs that look beyond their day, and the graph: against SQL, and one day against many."""
+"""The graph and jobs that look beyond their day: compared with SQL, and one day with many."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NASTY_GAPS = [
 
 
 class Ground:
-    """Events and gaps, for both engines."""
+    """Events and gaps, prepared for both engines."""
 
     def __init__(self, spark: SparkSession, folder: Path, gaps: Sequence[Any]) -> None:
         self.events = events(spark, folder).coalesce(2).persist()
@@ -44,20 +44,20 @@ class Ground:
         self.duckdb.executemany("INSERT INTO gaps VALUES (?, ?, ?, ?, ?, ?, ?, ?)", list(gaps))
 
     def made(self, name: str, window: Window) -> DataFrame:
-        """What the job makes."""
+        """Return what the job computes."""
         gaps = {"gaps": self.gaps} if name == "audit" else {}
         return table(name).load().transform(events=self.events, window=window, **gaps)
 
     def compare(self, name: str, window: Window) -> int:
-        """Fails unless both engines agree; tells how many rows there are."""
+        """Fail unless both engines agree; return the number of rows."""
         return assert_equal(self.made(name, window), self.duckdb, name, window)
 
     def fetch(self, query: str) -> list[tuple[Any, ...]]:
-        """Rows of DuckDB; the table compared last is `by_duckdb`."""
+        """Return the rows of a DuckDB query; the table compared last is `by_duckdb`."""
         return self.duckdb.execute(query).fetchall()
 
     def close(self) -> None:
-        """Lets go of all of it."""
+        """Release the events and the database."""
         self.events.unpersist()
         self.duckdb.close()
 

@@ -1,4 +1,4 @@
-"""Events on their way to the disk: in time, bounded, and counted where they are lost."""
+"""Events on their way to the disk: written in time, bounded, and counted where they are lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ONCE = Rhythm(flush_s=3600, segment_s=3600)
 
 
 class Clock:
-    """Unix time that a test moves."""
+    """Unix time that a test moves forward or back."""
 
     def __init__(self) -> None:
         self.now = NOW
@@ -65,7 +65,7 @@ async def test_full_buffers_and_moments(tmp_path: Path) -> None:
 
 
 async def test_under_pressure_events_are_dropped_and_counted(tmp_path: Path) -> None:
-    """The disk takes nothing for a while: bounded, told by kind, and written down as a gap."""
+    """While the disk accepts nothing, excess events are dropped, counted by kind: a gap."""
     clock = Clock()
     journal = _journal(tmp_path, clock)
     held = MAX_BUFFERS * BUFFER_RECORDS
@@ -92,7 +92,7 @@ async def test_under_pressure_events_are_dropped_and_counted(tmp_path: Path) -> 
 
 
 async def test_a_segment_does_not_end_while_its_rows_wait_for_a_buffer(tmp_path: Path) -> None:
-    """The numbers of their names are those of this segment, not of the next."""
+    """A segment stays open while its rows wait: their names are numbered for this segment."""
     clock = Clock()
     journal = _journal(tmp_path, clock, Rhythm(flush_s=3600, segment_s=10))
     _put(journal, (MAX_BUFFERS - 1) * BUFFER_RECORDS + 1)
@@ -109,7 +109,7 @@ async def test_a_segment_does_not_end_while_its_rows_wait_for_a_buffer(tmp_path:
 async def test_a_full_disk_loses_nothing_that_fits_into_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It takes half of a block, then nothing; then it has room again."""
+    """Nothing is lost when the disk takes half a block, then nothing, and then has room again."""
     real, refusals = os.writev, []
 
     def writev(file: int, parts: Any) -> int:
@@ -205,7 +205,7 @@ async def test_a_segment_ends_by_age_or_size_and_idle_ones_do_not_grow(tmp_path:
     _put(journal, 2 * BUFFER_RECORDS + 1)
     await closed(2)
     journal.flush()
-    clock.now -= 86_400  # somebody sets it back: the segment does not stay open for a day
+    clock.now -= 86_400  # a clock that is set back does not keep the segment open for a day
     journal.flush()
     await closed(3)
     await journal.close()
@@ -243,7 +243,7 @@ asyncio.run(main())
 
 
 async def test_killed_at_any_moment(tmp_path: Path) -> None:
-    """What it left is a row of whole events, and the next one takes it from there."""
+    """A killed recorder leaves a sequence of whole events; the next one continues from there."""
     for turn in range(3):
         lake = tmp_path / str(turn)
         process = subprocess.Popen(
@@ -337,7 +337,7 @@ async def test_the_gap_of_a_killed_recorder_tells_what_it_lost(
 
 
 async def test_files_that_were_never_begun_are_removed_when_they_are_old(tmp_path: Path) -> None:
-    """Another process may be about to make a segment of a young one: it is not locked yet."""
+    """Only old drafts are removed: a young one may be that of a process about to lock it."""
     folder = Places(tmp_path).segments
     folder.mkdir()
     young, old = folder / "_tmp-a-worker-1-1", folder / "_tmp-a-worker-2-1"

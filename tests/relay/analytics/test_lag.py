@@ -1,4 +1,4 @@
-"""What waits on each machine, as its compactor says it in Redis."""
+"""Segments that wait on each machine, as its compactor reports them in Redis."""
 
 from __future__ import annotations
 

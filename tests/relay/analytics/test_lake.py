@@ -1,4 +1,4 @@
-"""Which files of the lake hold each event once."""
+"""The choice of files of the lake that hold each event exactly once."""
 
 from __future__ import annotations
 

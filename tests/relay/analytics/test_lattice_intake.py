@@ -55,7 +55,7 @@ NAMES = {"link": "Main", "contract": "a:b", "operation": "A.B", "host_id": HOST.
 
 
 class Clock:
-    """A monotonic clock."""
+    """A monotonic clock that a test sets."""
 
     now = 0.0
 
@@ -75,7 +75,7 @@ async def events(valkey: RedisServer) -> AsyncIterator[Events]:
 
 
 def take_in(lake: Lake, valkey: RedisServer) -> int:
-    """Bring all that waits into the lake, as a compactor does."""
+    """Bring all waiting events into the lake, as a compactor does."""
     with Redis.from_url(valkey.url) as client:
         work = Compactor(lake, keep_days=400, segments_max_bytes=1).take_in(client, "a.example")
     assert not work.trouble
@@ -83,7 +83,7 @@ def take_in(lake: Lake, valkey: RedisServer) -> int:
 
 
 def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What rows say, without what is in none of them."""
+    """Return rows without empty values and without the relay's name."""
     return [
         {name: value for name, value in row.items() if value not in (None, "", "a.example")}
         for row in rows
@@ -197,7 +197,7 @@ async def test_what_does_not_fit_is_lost_and_counted(
 async def test_a_compactor_that_was_killed_begins_again(
     lake: Lake, valkey: RedisServer, events: Events
 ) -> None:
-    """A batch over two hours, and the entry is still there when its files are."""
+    """A killed compactor repeats a batch (of two hours) whose files and entry both exist."""
     for hour in range(2):
         events.add(SHAPE, NOW + 3600 * hour, str(hour))
     await events.finish()
@@ -206,7 +206,7 @@ async def test_a_compactor_that_was_killed_begins_again(
         for _ in range(2):
             assert take_in(lake, valkey) == 2
             assert made.uids(lake) == sorted([uid_of("0"), uid_of("1")])
-            client.delete(STREAM)  # which knows the last id
+            client.delete(STREAM)  # the key remembers the last id
             client.xadd(STREAM, entry[1], id=entry[0])
 
 

@@ -35,7 +35,7 @@ TOP = JOBS["top"]
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    """Three days with a message at noon."""
+    """Return a lake of three days with a message at noon each."""
     for day in DAYS.days():
         rows.write(
             tmp_path / "events", rows.message(midnight(day) + 12 * HOUR, uid=day.toordinal())
@@ -49,19 +49,19 @@ def late(lake: Lake, day: int, hour: int = 3) -> None:
 
 
 def several(lake: Lake, day: date, count: int, *, name: str = "part") -> None:
-    """So many events of a day, in one hour."""
+    """Write this number of events of a day, in one hour."""
     moment = midnight(day) + HOUR
     rows.write(lake.events, [rows.accepted(moment, n) for n in range(count)], name=name)
 
 
 def standings(lake: Lake, job: Job = TOP, window: Window = DAYS, *, again: bool = False) -> str:
-    """One letter for each period."""
+    """Return one letter for the standing of each period."""
     found = ledger.periods(job, window, lake, again=again)
     return "".join(period.standing.value[0] for period in found)
 
 
 def computed(lake: Lake, job: Job = TOP, window: Window = DAYS) -> None:
-    """As after a run; every period is without rows."""
+    """Record results as after a run in which every period has no rows."""
     run = ledger.begin(job, window, "local")
     for period in ledger.periods(job, window, lake):
         for table in job.tables:
@@ -95,7 +95,7 @@ def test_a_late_file_makes_its_day_due(lake: Lake) -> None:
 
 
 def test_margins_count(lake: Lake) -> None:
-    """The traffic matrix looks a day back and an hour ahead."""
+    """A late file makes neighbouring days due: the matrix looks a day back, an hour ahead."""
     matrix = JOBS["matrix"]
     computed(lake, matrix)
     late(lake, day=1, hour=0)
@@ -273,7 +273,7 @@ def test_a_run_whose_process_was_killed_is_noted(lake: Lake) -> None:
 
 
 def test_a_long_name_of_a_master_is_noted_in_part() -> None:
-    """PostgreSQL takes no more characters than a column has."""
+    """A long name is truncated: PostgreSQL accepts no more characters than the column has."""
     name = f"k8s://https://{'x' * 300}"
     run = ledger.begin(TOP, DAYS, name)
     assert name.startswith(run.master) and len(run.master) == 255

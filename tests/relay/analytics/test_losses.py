@@ -1,4 +1,4 @@
-"""What a killed recorder lost, by what it wrote before."""
+"""Estimates of what a killed recorder lost, from what it wrote before."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEADER = Header("a.example", "worker-0", START, pace=PACE)
 
 
 def steady(seconds: int, records: int, first: int = 0) -> list[Write]:
-    """A write each second, after the first that has no rows."""
+    """Return one write each second; the first one has no rows."""
     return [
         Write(START + (first + n) * SECOND, records if first + n else 0) for n in range(seconds + 1)
     ]

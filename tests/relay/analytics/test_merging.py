@@ -1,4 +1,4 @@
-"""Merging: every row counts once for whoever reads, before, meanwhile and after."""
+"""Merging: every row counts once for each reader that begins before, during or after it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def add(lake: Lake, worker: str, uids: range, start_us: int = START) -> Path:
-    """A file of one hour, as the compactor makes it."""
+    """Add a file of one hour, as the compactor makes it."""
     header = Header("a.example", worker, START)
     records = [
         made.record(
@@ -117,7 +117,7 @@ def test_late_rows_are_merged_with_what_was_merged_and_nothing_returns(lake: Lak
     second = merge(lake, *HOUR)
     assert second is not None
     assert [file.path for file in lake.files(DAY, DAY)] == [second]
-    # The one between goes first: what it stood for must stay out without it.
+    # The first merged file is removed first: the files that it replaced must not count again.
     first.unlink()
     assert made.uids(lake) == list(range(30))
     remove_replaced(lake, *HOUR, second.stat().st_mtime + KEEP_S)
@@ -130,7 +130,7 @@ def test_a_file_whose_segment_is_still_there_may_come_again_and_waits(lake: Lake
     header = Header("a.example", "b", START)
     data = made.content(header, made.events(START, range(10, 20)))
     convert(lake, made.put(lake, data, header))
-    segment = made.put(lake, data, header)  # the removal was not on the disk when power went
+    segment = made.put(lake, data, header)  # the power failed before the removal was on disk
     assert merge(lake, *HOUR) is None
     convert(lake, segment)
     assert merge(lake, *HOUR) is not None

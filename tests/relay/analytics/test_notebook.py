@@ -1,4 +1,4 @@
-"""The notebook of the documentation, cell by cell, over a small history."""
+"""The notebook of the documentation, run cell by cell over a small history."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def test_every_cell_runs(
     events = rows.ordinary(midnight(FIRST), messages=60)
     rows.write(tmp_path / "events", events)
     monkeypatch.setattr(places, "configured", lambda: places.Places(tmp_path))
-    monkeypatch.setattr("django.setup", lambda: None)  # it is set up, logging included
-    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "")  # put back, whatever the notebook sets
+    monkeypatch.setattr("django.setup", lambda: None)  # Django and logging are set up already
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "")  # restored after the test
     found: dict[str, Any] = {}
     cells = json.loads(NOTEBOOK.read_text())["cells"]
     assert not any(cell.get("outputs") for cell in cells), "kept without its outputs"

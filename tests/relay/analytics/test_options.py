@@ -1,4 +1,4 @@
-"""Options that make no sense end in a line, whatever they are."""
+"""Invalid options of any kind end in a one-line error."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_days_that_nobody_means(verb: str, day: str) -> None:
 @pytest.mark.django_db
 @pytest.mark.parametrize("day", ["1970-01-01", "2026-11-22"])
 def test_the_first_and_the_last_day(day: str) -> None:
-    """No job looks beyond what is a date."""
+    """Jobs run on the first and the last accepted day without leaving the range of dates."""
     assert "1 without events" in command("run", "all", "--from", day, "--to", day)
 
 

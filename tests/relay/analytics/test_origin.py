@@ -1,4 +1,4 @@
-"""One database has the results of one lake."""
+"""A database holds the results of exactly one lake."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TOP = JOBS["top"]
 
 @pytest.fixture
 def first(tmp_path: Path) -> Lake:
-    """The lake the results are of."""
+    """Return the lake that the results come from."""
     lake = with_events(tmp_path / "first")
     origin.claim(lake)
     return lake
@@ -42,7 +42,7 @@ def first(tmp_path: Path) -> Lake:
 
 @pytest.fixture
 def second(first: Lake, tmp_path: Path, settings: Any) -> Lake:
-    """Another one, which this host is configured for."""
+    """Return another lake, for which this host is configured."""
     lake = with_events(tmp_path / "second")
     chosen = dataclasses.replace(settings.RMB.analytics, dir=str(lake.root), record=True)
     settings.RMB = dataclasses.replace(settings.RMB, analytics=chosen)

@@ -1,4 +1,4 @@
-"""What executors of a cluster are sent."""
+"""The package that is sent to the executors of a cluster."""
 
 from __future__ import annotations
 

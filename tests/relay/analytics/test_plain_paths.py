@@ -1,4 +1,4 @@
-"""Folders with names that Spark and DuckDB would take for something else."""
+"""Folders whose names Spark and DuckDB would interpret as patterns or escapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run shows of what it does, without Spark."""
+"""The progress that a run shows, without Spark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.waiting import wait_until
 
 
 class Terminal(io.StringIO):
-    """A stream that shows a bar."""
+    """A stream that counts as a terminal, so that it gets a progress bar."""
 
     def isatty(self) -> bool:
         return True

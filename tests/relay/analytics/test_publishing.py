@@ -1,4 +1,4 @@
-"""Results are seen whole: the old ones or the new ones, whatever happens meanwhile."""
+"""Readers see whole results, either the old or the new ones, whatever happens meanwhile."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_replaced_folder_stays_while_it_may_be_read(lake: Lake) -> None:
 
 @pytest.mark.django_db
 def test_a_draft_that_is_still_written_does_not_stop_the_next_run(lake: Lake) -> None:
-    """By the Java of a driver that was killed, which takes a second to notice."""
+    """A run starts although the Java of a killed driver still writes a draft for a second."""
     run = ledger.begin(ROLLUP, Window(*DAYS), "local")
     draft = publishing.draft(lake, ROLLUP.tables[0], run)
     ended = threading.Event()
@@ -97,7 +97,7 @@ def test_a_draft_that_is_still_written_does_not_stop_the_next_run(lake: Lake) ->
     def write() -> None:
         number = 0
         while not ended.is_set():
-            # Either, where the folder goes at this very moment: `mkdir` looks a second time.
+            # Both can occur if the folder is removed at this moment: `mkdir` checks twice.
             with contextlib.suppress(FileNotFoundError, FileExistsError):
                 draft.mkdir(parents=True, exist_ok=True)
                 (draft / f"part-{number}").touch()

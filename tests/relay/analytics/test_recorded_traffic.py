@@ -1,5 +1,6 @@
-"""From a real relay to the audit: each message is accounted for, also when a worker is killed, or
-the process that packs its events."""
+"""From a real relay to the audit: each message is accounted for, even when a worker, or the process
+that packs its events, is killed.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +88,7 @@ async def test_the_audit_of_a_relays_traffic_finds_nothing_unaccounted(
         assert received[-1].uid == lost.uid
     assert relay.stop() == 0
 
-    # Two hours later something else happens: what has no end by now will not have one.
+    # An event two hours later: messages without an outcome by then count as lost.
     newest_us = max(int(row["event_time"].timestamp() * 1e6) for row in made.rows(lake))
     later = Header("later.example", "0", newest_us)
     later_us = newest_us + 2 * made.HOUR_US
@@ -96,7 +97,7 @@ async def test_the_audit_of_a_relays_traffic_finds_nothing_unaccounted(
     found = _audit(lake, spark, gaps.read(lake.root))
     assert {gap.why for gap in gaps.read(lake.root)} == {Why.KILLED}
     assert found["unaccounted"] == found["in_gap"] == 0
-    assert found["in_flight"] == 1  # the one that was just made up
+    assert found["in_flight"] == 1  # the one generated above
     assert found["uids"] == found["accepted"] == 63
     assert found["delivered_once"] + found["dropped"] == 62
     assert found["gaps"] == len(gaps.read(lake.root))
@@ -104,7 +105,7 @@ async def test_the_audit_of_a_relays_traffic_finds_nothing_unaccounted(
 
 
 def _stop(relay: RelayProcess, lake: Lake) -> None:
-    """Also when its compactor had not begun."""
+    """Stop the relay and convert what waits, even if its compactor had not started."""
     assert relay.stop() == 0
     for path in backlog.closed(lake):
         convert(lake, path)
@@ -135,4 +136,4 @@ async def test_what_expires_while_a_relay_is_stopped_is_accounted_for(
     found = _audit(lake, spark, gaps.read(lake.root))
     assert (found["expired"], found["dropped"], found["delivered_once"]) == (1, 1, 1)
     assert found["unaccounted"] == found["in_gap"] == found["gap_estimate"] == 0
-    assert found["in_flight"] == 1  # the one that was just made up
+    assert found["in_flight"] == 1  # the one generated above

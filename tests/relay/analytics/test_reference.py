@@ -1,4 +1,4 @@
-"""The reference of tables, and that the docstrings it is made of define every column."""
+"""The reference of tables is up to date, and the docstrings it is made from define every column."""
 
 from __future__ import annotations
 

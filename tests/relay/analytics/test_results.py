@@ -61,7 +61,7 @@ def test_rows_of_a_period_take_the_place_of_those_before() -> None:
 def test_names_with_nul_go_into_postgresql(
     postgres: PostgresServer, tmp_path: Path, django_db_blocker: Any
 ) -> None:
-    """Clients choose the ids of their sessions."""
+    """PostgreSQL stores names with NUL characters, which clients can choose as session ids."""
     url = postgres.make_migrated_database("results")
     storm = {"twin": 7, "session": "nul\0and\N{SNOWMAN}", "first_us": 1, "last_us": 2, "opens": 5}
     with django_db_blocker.unblock(), in_database(url, tmp_path), transaction.atomic():

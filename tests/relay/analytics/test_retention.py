@@ -1,4 +1,4 @@
-"""Old days go, and a clock that is wrong takes none along."""
+"""Old days are deleted, and a wrong clock deletes none of them too early."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def add(lake: Lake, first: date, last: date, step: int = 1) -> list[date]:
-    """Days with a file each."""
+    """Add days with one file each."""
     days = [first + n * DAY for n in range(0, (last - first).days + 1, step)]
     for day in days:
         lake.hour(day, 5).mkdir(parents=True)
@@ -98,7 +98,7 @@ def test_a_clock_that_is_wrong_takes_nothing_along(
 def test_events_of_the_wrong_date_do_not_make_it_right(
     lake: Lake, caplog: pytest.LogCaptureFixture, keep_days: int, ahead: int
 ) -> None:
-    """They count as the day after the last one."""
+    """Events of a wrong future date count as the day after the last one."""
     days = add(lake, TODAY - (keep_days - 1) * DAY, TODAY)
     wrong = TODAY + ahead * DAY
     add(lake, wrong, wrong)
@@ -111,7 +111,7 @@ def test_events_of_the_wrong_date_do_not_make_it_right(
     assert gaps.read(lake.root) == [gap]
     assert "is the clock right?" in caplog.text
     caplog.clear()
-    add(lake, TODAY + DAY, TODAY + DAY)  # and once it is right again
+    add(lake, TODAY + DAY, TODAY + DAY)  # the clock is right again
     assert expire(lake, keep_days, TODAY + DAY) == []
     assert caplog.text == ""
 
@@ -144,7 +144,7 @@ def test_somebody_says_that_the_clock_is_right(lake: Lake, settings: Any) -> Non
     chosen = dataclasses.replace(settings.RMB.analytics, dir=str(lake.root), keep_days=30)
     settings.RMB = dataclasses.replace(settings.RMB, analytics=chosen)
     out = StringIO()
-    with alone(lake):  # as a relay's compactor is
+    with alone(lake):  # holds the lock as a relay's compactor does
         call_command("rmb_analytics", "compact", "--expire", "--json", stdout=out)
     assert json.loads(out.getvalue()) == {"days": [str(day) for day in days]}
     assert lake.days() == []

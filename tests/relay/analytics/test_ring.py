@@ -1,4 +1,4 @@
-"""The ring between a worker and the process that packs its events."""
+"""The ring buffer between a worker and the process that packs its events."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def record(number: int, data: bytes) -> Record:
 
 
 HEAD_BYTES = 40
-"""Of a record, with what fills up its end."""
+"""Size of a record's head including the padding at its end, in bytes."""
 
 
 def put(ring: Ring, new: Record, spare_bytes: int = 0) -> bool:
@@ -40,7 +40,7 @@ def test_what_is_put_in_is_seen_after_two_publications(ends: tuple[Ring, Ring]) 
     sender, taker = ends
     assert put(sender, record(1, b"one"))
     assert list(taker.take()) == []
-    assert sender.publish()  # there is more than what it shows now
+    assert sender.publish()  # not all of it is shown yet
     assert list(taker.take()) == []
     assert not sender.publish()
     assert list(taker.take()) == [record(1, b"one")]
@@ -54,7 +54,7 @@ def test_a_record_counts_as_taken_when_it_is_handed_out(ends: tuple[Ring, Ring])
     sender.publish()
     sender.publish()
     assert next(taker.take()) == record(0, b"")
-    # Another process goes on where one that was killed stopped.
+    # Another process continues where a killed one stopped.
     assert [each.messages for each in taker.take()] == [1, 2]
 
 
@@ -80,7 +80,7 @@ def test_figures_are_told(ends: tuple[Ring, Ring]) -> None:
 
 
 class TwoEnds(RuleBasedStateMachine):
-    """Whatever is put in comes out, once and in order, and no more than there is room for."""
+    """Everything put in comes out once and in order, and never exceeds the room of the ring."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class TwoEnds(RuleBasedStateMachine):
         self.sender, self.taker = Ring(file), Ring(file)
         os.close(file)
         self.inside: list[Record] = []
-        self.hidden = self.fresh = 0  # not shown; of these, put in since the last publication
+        self.hidden = self.fresh = 0  # not shown; of these, fresh since the last publication
         self.number = 0
 
     @rule(size=st.integers(0, MOST_BYTES), times=st.integers(1, 6))
@@ -101,14 +101,14 @@ class TwoEnds(RuleBasedStateMachine):
                 self.hidden += 1
                 self.fresh += 1
             else:
-                # At worst there are heads, and the end of the ring is left empty for a large one.
+                # In the worst case: heads, and an unused end of the ring before a large record.
                 used = sum(len(each.data) + HEAD_BYTES for each in (*self.inside, new))
                 assert used + MOST_BYTES + HEAD_BYTES > DATA_BYTES
 
     @rule()
     def publish(self) -> None:
         assert self.sender.publish() == bool(self.fresh)
-        self.hidden, self.fresh = self.fresh, 0  # what was fresh is shown next time
+        self.hidden, self.fresh = self.fresh, 0  # fresh records are shown next time
 
     @rule(most=st.integers(1, 10))
     def take(self, most: int) -> None:

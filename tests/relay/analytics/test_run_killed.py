@@ -1,4 +1,4 @@
-"""`rmb_analytics` killed, or out of disk, while Spark computes: no half of a result is shown."""
+"""`rmb_analytics` killed or out of disk space while Spark computes: no partial result is shown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from glob import glob  # unlike that of `Path` it bears folders that vanish meanwhile
+from glob import glob  # unlike `Path.glob`, it tolerates folders that vanish
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ publishing_cuts.publish(Lake.configured(), 1)
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """An installation with a result that is not of the events there are."""
+    """Return an installation whose published result does not match its events."""
     shutil.copytree(migrated_folder(), tmp_path / "data")
     rows.write(lake_of(tmp_path).events, rows.ordinary(midnight(DAYS[0]), messages=600))
     done = run_command(tmp_path, "shell", "-v", "0", "-c", OLD_RESULT, settings=SETTINGS)
@@ -56,7 +56,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_until_a_result_is_whole_readers_have_the_old_one(folder: Path) -> None:
-    """One installation for all that goes wrong, as each start of Spark is dear."""
+    """Readers have the old result through every failure, until a new one is complete.
+
+    All failures use one installation, as each start of Spark is slow.
+    """
     old = shown(folder)
     the_disk_is_full(folder)
     assert shown(folder) == old
@@ -71,7 +74,7 @@ def test_until_a_result_is_whole_readers_have_the_old_one(folder: Path) -> None:
 
 
 def the_disk_is_full(folder: Path) -> None:
-    """For the database as well, which has no room to note that."""
+    """Fill the disk for both processes, so that the database cannot record the failure either."""
     with writing(folder, "rollup") as (driver, java):
         for process in (java.pid, driver.pid):
             resource.prlimit(process, resource.RLIMIT_FSIZE, (0, 0))
@@ -97,7 +100,7 @@ def the_driver_is_killed(folder: Path) -> None:
 
 
 def the_scratch_folder_is_full(folder: Path) -> None:
-    """For Spark alone, before any result is written: the database notes why."""
+    """Fill the disk for Spark alone, before it writes a result: the database records the reason."""
     scratch = lake_of(folder).cache / "spark"
 
     def begun() -> set[Path]:
@@ -113,7 +116,7 @@ def the_scratch_folder_is_full(folder: Path) -> None:
 
 
 def java_is_killed_and_the_job_done_again(folder: Path) -> None:
-    """By the same driver, which starts another Java for its second job."""
+    """Kill Java; the same driver starts another one for its second job."""
     with writing(folder, "rollup", "rollup") as (driver, java):
         java.kill()
         printed, complaints = driver.communicate(timeout=RUN_S)
@@ -157,7 +160,7 @@ def nothing_is_left(folder: Path) -> None:
 
 
 def shown(folder: Path) -> list[Any]:
-    """All that readers get of the job: the ledger, the files it names, rows of the database."""
+    """Return all that readers get of the job: the ledger, its files, rows of the database."""
     ledger = ask(folder, 'SELECT * FROM relay_analytics_published ORDER BY "table", period')
     lake = lake_of(folder)
     named = {
@@ -171,7 +174,7 @@ def shown(folder: Path) -> list[Any]:
 
 @contextmanager
 def writing(folder: Path, *jobs: str) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
-    """A driver whose Spark has begun to write the first table of two, and its Java."""
+    """Start a driver; yield it and its Java once Spark writes the first of two tables."""
     drafts = lake_of(folder).results / TABLES[0]
     with running(folder, *jobs, begun=lambda: set(drafts.glob("_tmp-*"))) as started:
         yield started
@@ -181,7 +184,7 @@ def writing(folder: Path, *jobs: str) -> Iterator[tuple[subprocess.Popen[str], p
 def running(
     folder: Path, *jobs: str, begun: Callable[[], set[Path]]
 ) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
-    """A driver, and its Java, once there are more files of some kind than before."""
+    """Start a driver; yield it and its Java once `begun` finds more files than before."""
     before = begun()
     driver = Forked(
         ["rmb_analytics", "backfill", *jobs, *THAT_DAY, "--quiet"],

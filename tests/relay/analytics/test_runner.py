@@ -1,4 +1,4 @@
-"""Jobs through the ledger and Spark, to what readers see."""
+"""Jobs run through the ledger and Spark, up to the results that readers see."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ QUIET = Progress(quiet=True)
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    """Three days: two with messages and an empty one between them."""
+    """Return a lake of three days: two with messages and an empty one between them."""
     for day in (DAYS.first, DAYS.last):
         rows.write(tmp_path / "events", rows.ordinary(midnight(day), messages=60))
     return Lake(tmp_path)
@@ -65,7 +65,7 @@ def engine(lake: Lake, spark: SparkSession) -> Engine:
 
 @pytest.fixture
 def no_engine(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    """One that must not be started."""
+    """Return an engine whose Spark must not be started."""
 
     def refuse(self: Engine) -> SparkSession:
         raise AssertionError("Spark is started for nothing")
@@ -127,7 +127,7 @@ def test_a_late_file_replaces_its_day_only(lake: Lake, engine: Engine) -> None:
 
 
 def test_a_job_that_fails_leaves_what_there_was(lake: Lake, engine: Engine) -> None:
-    """A file whose end is whole and whose rows are not: only Spark finds that."""
+    """A failing job keeps the old results; here only Spark finds the torn rows of a file."""
     run("top", lake, engine)
     before = in_files(lake, "top_twins")
     rows.write(lake.events, rows.ordinary(midnight(DAYS.last), messages=60), name="torn")
@@ -172,7 +172,7 @@ def test_a_python_worker_says_why_it_failed(spark: SparkSession) -> None:
 
 
 def test_the_folder_may_have_any_name(tmp_path: Path) -> None:
-    """The real command with a Java of its own, in a locale that knows no letter beyond ASCII."""
+    """The real command with its own Java works there, even in a locale limited to ASCII."""
     lake = Lake(tmp_path / NASTY)
     rows.write(lake.events, rows.message(midnight(FIRST), 1))
     shutil.copytree(lake.root, tmp_path / "da ta a{c,d}xx#%20 ö=:\\")
@@ -257,7 +257,7 @@ def command(*arguments: str) -> str:
 def configured(
     lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> Lake:
-    """The commands' lake, and their Spark."""
+    """Make the commands use this lake and this Spark session."""
     chosen = dataclasses.replace(settings.RMB.analytics, dir=str(lake.root))
     settings.RMB = dataclasses.replace(settings.RMB, analytics=chosen)
     monkeypatch.setattr(Engine, "_open", lambda self: spark)
@@ -285,9 +285,7 @@ def test_the_commands(configured: Lake, capsys: pytest.CaptureFixture[str], sett
     assert lines[3].split() == ["rollup", "0", "2", "0", "0", "1", "2026-03-27,", "2026-03-29"]
     told = command("backfill", "top", "matrix", "--quiet").splitlines()
     assert told[0] == "top          2 up to date; 1 without events"
-    assert told[1].startswith(
-        "matrix       3 computed"
-    )  # of the empty day there might be late ones
+    assert told[1].startswith("matrix       3 computed")  # the empty day may still get late events
 
 
 @pytest.mark.usefixtures("no_redis")
@@ -317,7 +315,7 @@ def test_what_is_wrong_is_said_in_a_line(configured: Lake, tmp_path: Path) -> No
 def test_what_is_done_every_day_computes_the_days_before(
     configured: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of these there are no events; it may come before the relay's own work."""
+    """The schedule looks at the days before, here without events, at a low priority."""
     kind: list[int] = []
     monkeypatch.setattr("os.nice", kind.append)
     outcomes = json.loads(command("schedule", "--now", "--quiet", "--json"))
@@ -370,7 +368,7 @@ def test_all_jobs_of_a_run_share_one_session(
 def test_a_job_somebody_else_computes_is_left_to_him(
     configured: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which scripts tell from a failure by the exit code."""
+    """A job that another process computes is skipped, with an exit code of its own."""
     monkeypatch.setattr(ledger, "CLAIM_S", 0)
     with (
         ledger.claimed(JOBS["top"], configured),
@@ -384,7 +382,10 @@ def test_a_job_somebody_else_computes_is_left_to_him(
 
 
 def test_a_run_whose_process_is_gone_does_not_run_for_ever(configured: Lake) -> None:
-    """That of another installation with this database is left alone: it has no lock here."""
+    """A run whose process has ended is noted as failed.
+
+    A run of another installation with this database is not changed: it has no lock here.
+    """
     with ledger.claimed(JOBS["top"], configured):
         ledger.begin(JOBS["top"], DAYS, "local")
         ledger.begin(JOBS["audit"], DAYS, "local")

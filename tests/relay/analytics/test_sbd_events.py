@@ -1,4 +1,4 @@
-"""What is recorded of SBD: each packet once, with the keys of both ends, through to Parquet."""
+"""Events recorded for SBD: each packet once, with the keys of both ends, up to Parquet."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TEXTS = {key: path_of_key(key) for key in (ALICE, BOB, CAROL)}
 
 
 class Socket:
-    """A socket as far as a connection looks at it."""
+    """A socket, as far as a connection uses it."""
 
     remote = "192.0.2.1"
 
@@ -54,10 +54,10 @@ class Socket:
 
 
 class Scene:
-    """The switch of a worker that has no others, and its journal.
+    """The switch of the only worker, and its journal.
 
     Attributes:
-        now: unix seconds.
+        now: Unix time, in seconds.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Spark's own files go with their process, or with the next one."""
+"""Spark's scratch files are removed with their process, or by the next one."""
 
 from __future__ import annotations
 

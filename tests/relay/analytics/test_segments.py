@@ -1,4 +1,4 @@
-"""Segments: what is written comes back, and what is torn is cut at the last good block."""
+"""Segments: records read back as written, and a torn file is cut after its last good block."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _records_block(*records: bytes, until_us: int = 0) -> bytes:
 
 
 def _segment() -> tuple[bytes, list[int]]:
-    """A file, and where its blocks end."""
+    """Return the content of a file, and the offsets at which its blocks end."""
     parts = [
         header_block(HEADER),
         _records_block(_record(1), until_us=11),
@@ -182,7 +182,7 @@ def test_sessions_of_the_dead_end_with_their_segment(tmp_path: Path) -> None:
     last = closed[-3]
     assert (last.at_us, last.latency_us, last.session) == (9_000, 0, "phone")
     assert {closed[2].reason, last.reason} == {"worker_lost"}
-    # Killed before the file got its new name, the next one finds nothing more to end.
+    # If the process is killed before it renames the file, the next one has nothing more to end.
     found.path.rename(path)
     assert recover(path) == found
     assert len(rows_of(found.path)) == len(records) + 2
@@ -213,7 +213,7 @@ def test_what_gaps_cost_is_told_with_what_is_unknown(tmp_path: Path) -> None:
     folder = tmp_path / "gaps"
     folder.mkdir()
     old = {"relay": "a", "worker": "w", "from_us": 1, "to_us": 2, "lost": None, "why": "killed"}
-    (folder / "old.json").write_text(json.dumps(old))  # as releases before estimates wrote it
+    (folder / "old.json").write_text(json.dumps(old))  # as written by releases without estimates
     unknown = gaps.read(tmp_path)
     assert str(gaps.cost(unknown)) == "an unknown number of events"
     gaps.write(tmp_path, gaps.Gap("a", "w", 3, 4, None, gaps.Why.KILLED, 1_500, 200_000))

@@ -1,4 +1,4 @@
-"""Commands of the analytics that somebody stops: Ctrl-C, or SIGTERM as a service gets it."""
+"""Analytics commands that are stopped: with Ctrl-C, or with SIGTERM as a service receives it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ folder = running.folder
 
 @contextlib.contextmanager
 def nobody_left(process: subprocess.Popen[Any]) -> Iterator[None]:
-    """A command that ends inside takes all that it started along."""
+    """Check that a command that ends inside the block ends all processes that it started."""
     children = psutil.Process(process.pid).children(recursive=True)
     assert children
     yield
@@ -48,7 +48,7 @@ def nobody_left(process: subprocess.Popen[Any]) -> Iterator[None]:
 
 
 def test_a_stream_ends_well_and_goes_on_afterwards(tmp_path: Path, django_db_blocker: Any) -> None:
-    """While it starts Spark, then between two batches; the group has its Java as well."""
+    """A stream ends cleanly while it starts Spark and between batches, its Java included."""
     feed = Feed(tmp_path)
     settings = settings_for(feed, url_of(tmp_path))
     with (
@@ -89,9 +89,9 @@ def has_java(process: subprocess.Popen[Any]) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_job_that_is_stopped_says_so_in_a_line(folder: Path, number: signal.Signals) -> None:
-    """And the jobs after it are not begun."""
+    """A stopped job reports that in one line, and the jobs after it do not start."""
     with running.writing(folder, "rollup", "matrix") as (driver, java):
-        java.send_signal(number)  # as the group gets it
+        java.send_signal(number)  # the whole group receives the signal
         driver.send_signal(number)
         printed, complaints = driver.communicate(timeout=END_S)
         assert psutil.wait_procs([java], timeout=30)[0], "its Java is an orphan"
@@ -109,7 +109,7 @@ def test_what_is_deferred_comes_at_the_end() -> None:
 
 
 def test_an_interruption_in_a_finaliser_comes_again() -> None:
-    """Its exception goes nowhere."""
+    """An interruption in a finaliser, where its exception is lost, is raised again."""
 
     class Held:
         pass

@@ -23,7 +23,7 @@ HOUR = NOW.replace(minute=0, second=0)
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Of a database with its tables."""
+    """Return the URL of a database that has its tables."""
     if request.param == "postgresql":
         server: PostgresServer = request.getfixturevalue("postgres_server")
         return server.make_migrated_database("sink")
@@ -34,14 +34,17 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def use(url: str, tmp_path: Path, django_db_blocker: Any) -> Iterator[Use]:
-    """Call it in a thread to have the database there; it is empty, and in use in this one."""
+    """Yield a function that makes a thread use the database.
+
+    The database is empty, and in use in the current thread.
+    """
     with django_db_blocker.unblock(), in_database(url, tmp_path) as here:
         yield here
         sink.begin(HOUR, NOW, keep=False).delete()
 
 
 def row(minutes: int, n: int = 1, **others: Any) -> dict[str, Any]:
-    """Sums of one minute after HOUR."""
+    """Return sums of the minute that begins this many minutes after HOUR."""
     minute_us = round((HOUR + timedelta(minutes=minutes)).timestamp()) * 1_000_000
     return {
         "minute_us": minute_us,
@@ -59,7 +62,7 @@ def row(minutes: int, n: int = 1, **others: Any) -> dict[str, Any]:
 
 
 def counted() -> dict[tuple[int, str], int]:
-    """Events of each minute after HOUR and remote."""
+    """Return the number of events by minute after HOUR and remote."""
     return {
         (round((each.minute - HOUR).total_seconds()) // 60, each.remote): each.n
         for each in LiveMinute.objects.all()

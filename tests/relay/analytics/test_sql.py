@@ -1,4 +1,4 @@
-"""`rmb_analytics sql`: questions over events and results, and nothing else."""
+"""`rmb_analytics sql` answers questions about events and results, and does nothing else."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
 
 @pytest.fixture
 def filled(lake: Lake) -> Lake:
-    """Three events on two days, and the usage of a month."""
+    """Return a lake with three events on two days, and the usage of a month."""
     for day, hour, kinds in ((2, 23, ["accepted"]), (3, 0, ["delivered", "dropped"])):
         at = datetime(2026, 11, day, hour, 30, tzinfo=UTC)
         folder = lake.hour(at.date(), hour)
@@ -62,7 +62,7 @@ def filled(lake: Lake) -> Lake:
 def test_the_folder_may_have_any_name(
     filled: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, sibling: str
 ) -> None:
-    """Not the events of a sibling, which the name stands for as a pattern."""
+    """The answers exclude the events of a sibling folder that the name would match as a pattern."""
     for folder in (tmp_path / name, tmp_path / sibling):
         for part in ("events", "results"):
             shutil.copytree(tmp_path / part, folder / part)

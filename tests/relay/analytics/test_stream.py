@@ -1,4 +1,4 @@
-"""Files of events as a stream: what it adds up is what a query of all files finds."""
+"""Files of events as a stream: its sums equal those of a query over all files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _read(
     checkpoint: Path,
     apply: Callable[[int, list[Row]], None],
 ) -> None:
-    """All there is now."""
+    """Read everything that exists now."""
     query = stream.start(spark, source, checkpoint, apply, None)
     try:
         query.awaitTermination(100)
@@ -49,14 +49,14 @@ def test_what_comes_bit_by_bit_adds_up_to_all_of_it(spark: SparkSession, tmp_pat
         _add(sums, rows)
 
     checkpoint = tmp_path / "checkpoint"
-    _read(spark, feed.source(), checkpoint, apply)  # nothing there at all
+    _read(spark, feed.source(), checkpoint, apply)  # nothing exists yet
     assert sums == {}
     for count in (1, 10):
         feed.bring(count)
         _read(spark, feed.source(), checkpoint, apply)
         assert sums == queried(feed.lake)
 
-    # Late rows of an hour that was read; then its files are merged, which brings nothing new.
+    # Late rows of an hour that was read; then its files are merged, which adds no rows.
     late = pq.read_table(feed.waiting[0])
     late = late.set_column(
         0,
@@ -99,7 +99,7 @@ def test_a_batch_not_noted_as_done_comes_again_as_it_was(
     with pytest.raises(StreamingQueryException, match="dead before Spark knows"):
         _read(spark, feed.source(), checkpoint, apply_and_die)
     whole = queried(feed.lake)
-    feed.bring(5)  # they are not part of it
+    feed.bring(5)  # not part of the batch
     _read(spark, feed.source(), checkpoint, apply)
     assert list(seen) == [0, 1]
     assert seen[0] == [whole, whole]
@@ -108,7 +108,7 @@ def test_a_batch_not_noted_as_done_comes_again_as_it_was(
 def test_the_files_of_each_batch_are_known(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tenth note of Spark's source repeats the nine before it."""
+    """Each batch's files are known, although the tenth note of Spark's source repeats nine."""
     monkeypatch.setattr(stream, "FILES_PER_BATCH", 1)
     feed = Feed(tmp_path / "with space")
     feed.bring(11)
@@ -136,7 +136,7 @@ def test_rows_before_the_beginning_are_left_out(spark: SparkSession, tmp_path: P
 def test_files_of_another_schema_are_read_as_far_as_they_go(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """An older one lacks a column, a newer one has one more."""
+    """An older file, which lacks a column, and a newer one with an additional column are read."""
     feed = Feed(tmp_path)
     feed.bring(1)
     (path,) = feed.lake.events.rglob("*.parquet")

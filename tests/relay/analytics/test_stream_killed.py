@@ -41,7 +41,7 @@ def _kill_and_go_on(folder: Path, url: str, counted: Counted) -> None:
         wait_until(lambda: counted.batch() >= 0, START_S, lambda: said(folder))
         first = counted.batch()
         feed.bring(8)
-        # Committed here this moment; Spark notes it some tens of milliseconds later.
+        # The database has just committed; Spark records that some tens of milliseconds later.
         wait_until(lambda: counted.batch() > first, START_S, lambda: said(folder))
         kill(process)
     killed_at = counted.batch()

@@ -1,4 +1,4 @@
-"""Where a stream goes on, and where it begins anew."""
+"""Where a stream continues, and where it starts over."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def _begun(lake: Lake, **changed: datetime) -> StreamState:
-    """A stream that has counted one batch: three minutes of yesterday's and now's."""
+    """Return a stream that has counted one batch of three minutes within the last 11 hours."""
     now = datetime.now(UTC)
     state = streaming.checkpoint(lake, None, False)
     (lake.checkpoints / state.checkpoint).mkdir(parents=True)
@@ -116,7 +116,7 @@ def test_hours_whose_files_were_merged_and_are_gone_are_refused(tmp_path: Path) 
     (file,) = folder.iterdir()
     (folder / "again-2.parquet").write_bytes(file.read_bytes())
     assert merging.merge(feed.lake, DAY, 0) is not None
-    streaming.checkpoint(feed.lake, midnight, False)  # they are there for a day still
+    streaming.checkpoint(feed.lake, midnight, False)  # the merged files exist for another day
     file.unlink()
     with pytest.raises(AnalyticsError, match="2026-03-01 00:00 were merged"):
         streaming.checkpoint(feed.lake, midnight, False)

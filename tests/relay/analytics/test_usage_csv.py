@@ -1,4 +1,4 @@
-"""The file of the bill."""
+"""The CSV file from which usage is billed."""
 
 from __future__ import annotations
 

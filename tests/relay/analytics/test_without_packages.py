@@ -1,4 +1,4 @@
-"""An operator site without the packages of analytics: it starts, and says what needs them."""
+"""An operator site without the analytics packages starts, and reports which commands need them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Two weeks of events whose jobs look beyond a day: what tests know of each is said here.
+"""Two weeks of events for jobs that look beyond a day, with what the tests expect of each.
 
-The days from FIRST on are numbered; WINDOW is days 7 to 9. A file for each day is enough: jobs go
-by the time of a row.
+The days from FIRST on are numbered; WINDOW is days 7 to 9. One file for each day is enough: the
+jobs go by the time of a row.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FOUR = "d.example"
 
 
 def at(day: int, hour: float = 0, us: int = 0) -> int:
-    """Microseconds since 1970 of a time in the weeks."""
+    """Return the microseconds since 1970 of a time in these weeks."""
     return rows.midnight(FIRST) + day * DAY + round(hour * HOUR) + us
 
 
@@ -37,15 +37,19 @@ GAPS = [
     (TWO, "1", at(9, 1), at(9, 1), 5, "disk", None, None),
     (TWO, "1", at(9, 2), at(9, 2), 6, "disk", None, None),
 ]
-"""Two processes were killed, one of them of a release that made no estimates; one lost nothing
-after all; one lost 11 rows on a relay's idle day."""
+"""Gaps of recorders.
+
+Two processes were killed, one of them of a release without estimates; one lost nothing after all;
+one lost 11 rows on a day on which its relay was idle.
+"""
 
 
 def senders() -> Iterator[Event]:
-    """Twin 1 sends 25 messages an hour from day 0, 7:00, to day 9, 20:59, but for a pause.
+    """Yield messages whose hourly counts contain a few anomalies.
 
-    Twin 2 sends once in a while: 19 in an hour is nothing, 20 are. Twin 3 sends 0, 30 or 60 in
-    turn, so neither surprises. All messages of an hour have one uid. Keys of SBD, five new ones an
+    Twin 1 sends 25 messages an hour from day 0, 7:00, to day 9, 20:59, except for a pause. Twin 2
+    sends rarely: 19 in an hour are no anomaly, 20 are. Twin 3 sends 0, 30 and 60 in turn, so that
+    none of these is an anomaly. All messages of an hour have one uid. Keys of SBD, five new ones an
     hour, send 30 packets together, and 90 in one hour.
     """
     for hour in range(7, 9 * 24 + 21):
@@ -73,12 +77,14 @@ ANOMALIES = [
     ("2026-03-28", 11, 0, 90, 30, 0),
     ("2026-03-29", 0, 2, 20, 0, 0),
 ]
-"""(period, hour of the day, twin, accepted, median, deviation); twin 0 is SBD. At 6:00 on day 7
-there is no whole week before, and after the last message of all no hour."""
+"""Expected (period, hour of the day, twin, accepted, median, deviation); twin 0 is SBD.
+
+At 6:00 on day 7 there is no whole week before, and there is no hour after the last message.
+"""
 
 
 def connections() -> Iterator[Event]:
-    """Sessions that are longer than what is read, end with an hour, or lack a row."""
+    """Yield sessions that exceed the range that is read, end with an hour, or lack a row."""
     yield from rows.session(at(7, 1), 1, 20, length=DAY, name="a")
     yield from rows.session(at(7, 1), 2, 20, length=8 * DAY - HOUR - 1, name="b")
     yield from rows.session(at(7, 1), 3, 20, length=8 * DAY - HOUR, name="c")
@@ -89,7 +95,7 @@ def connections() -> Iterator[Event]:
     yield from rows.session(at(9, 3), 8, 22, length=10 * MINUTE, relay=THREE)
     yield from rows.session(at(9, 3, 10 * MINUTE), 9, 22, length=50 * MINUTE, relay=THREE)
     yield from rows.session(at(9, 4), 10, 22, length=0, relay=THREE)
-    # Their worker was found dead: it was, or it ended its session later, or it was found twice.
+    # Their worker was considered dead: rightly, wrongly (it closed the session later), or twice.
     lost = {"length": HOUR, "reason": "worker_lost"}
     yield from rows.session(at(7, 5), 11, 23, relay=FOUR, **lost)
     yield from rows.session(at(7, 5), 12, 23, relay=FOUR, **lost)
@@ -109,8 +115,10 @@ SESSIONS = [
     (12, at(7, 5), at(7, 8), 3 * HOUR),
     (13, at(7, 10), at(7, 11), HOUR),
 ]
-"""(uid, opened, closed, duration) of those with a uid below 100: 3 ends when nobody looks any
-more."""
+"""Expected (uid, opened, closed, duration) of uids below 100.
+
+Session 3 closes after the range that the job reads.
+"""
 
 CONCURRENCY = [
     ("2026-03-27", TWO, 2, 2),
@@ -121,14 +129,20 @@ CONCURRENCY = [
         for hour, peak in ((5, 2), (6, 2), (8, 1), (10, 1), (11, 1))
     ),
 ]
-"""(period, relay, hour, peak) of these three. On TWO 4 closes on day 7, and 5, which never does,
-counts for 31 days, whose end on day 9 is no event; 6 has been forgotten, and nobody saw 7 begin. On
-THREE 8 closes as 9 opens, 9 as 10 opens, and 10 has no length."""
+"""Expected (period, relay, hour, peak) of these three relays.
+
+On TWO, session 4 closes on day 7; 5 never closes and counts for 31 days, whose end on day 9 is no
+event; 6 is too old to count; 7 has no opening. On THREE, 8 closes as 9 opens, 9 closes as 10 opens,
+and 10 has length 0.
+"""
 
 
 def storms() -> Iterator[Event]:
-    """Twin 30 reconnects across midnight; 31 one time too few; 32 with too long a pause; 33 for
-    two days."""
+    """Yield reconnects of twins.
+
+    Twin 30 reconnects across midnight; 31 once too few times; 32 with too long a pause; 33 for two
+    days.
+    """
     for n in range(5):
         relay = (ONE, "e.example")[n % 2]
         yield rows.session_open(at(7, 23.5, n * 600 * SECOND), 100 + n, 30, relay=relay)
@@ -150,10 +164,10 @@ STORMS = [
 
 
 def messages() -> Iterator[Event]:
-    """What becomes of messages of twin 40; all others arrive."""
+    """Yield messages of twin 40 with different outcomes; all other messages arrive."""
     sent = {"src": 40, "dst": 41}
     yield rows.accepted(at(7, 3), 2_000_001, **sent)
-    # Handed to a partner that has no rows, to one that has, and to the first without success.
+    # Handed to a partner without rows, to one with rows, and to the first without success.
     for uid, remote, reason in (
         (2_000_002, rows.PARTNERS[0], "none"),
         (2_000_003, TWO, "none"),
@@ -162,7 +176,7 @@ def messages() -> Iterator[Event]:
         yield rows.accepted(at(7, 3), uid, **sent)
         yield rows.federated_out(at(7, 3, 1), uid, **sent, remote=remote, reason=reason)
     yield from rows.message(at(7, 3), 2_000_010, 40, 41, origin=TWO, final=ONE)
-    # Their relay was stopped before their deadline, and ran again hours later, or the next day.
+    # Their relay stopped before their deadline, and ran again hours later or on the next day.
     for uid, accepted, ended, reason in (
         (2_000_012, at(7, 4), at(7, 7.5), "queue_expired"),
         (2_000_013, at(7, 23.9), at(8, 10), "expired"),
@@ -176,7 +190,7 @@ def messages() -> Iterator[Event]:
     yield rows.accepted(at(8, 7, 1), 2_000_006, **sent)
     yield rows.accepted(at(8, 9, SECOND), 2_000_007, relay=TWO, **sent)
     yield rows.accepted(at(8, 9, SECOND + 1), 2_000_008, relay=TWO, **sent)
-    # The newest event of all is a message of twin 1 in the hour of 20:00.
+    # The newest event is a message of twin 1 in the hour from 20:00.
     yield rows.accepted(at(9, 18), 2_000_009, **sent)
     yield rows.accepted(at(9, 20), 2_000_011, **sent)
 
@@ -189,15 +203,18 @@ AUDIT = [
     ("2026-03-29", ONE, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0),
     ("2026-03-29", TWO, 0, 0, 0, 0, 0, 0, 2, 11, 11, 11, 0),
 ]
-"""(period, relay, late, expired, handed_over, in_flight, in_gap, unaccounted, gaps, gap_events,
-gap_estimate, gap_at_most, gaps_unknown). Of day 7 the one without any row, the one TWO has taken
-and said nothing of since, and the one the partner refused are lost. On day 8 what was accepted two
-hours before the killing is beyond its life when it happens, and what was accepted after it has
-nothing to do with it. On day 9 one is two hours old and one younger."""
+"""Expected (period, relay, late, expired, handed_over, in_flight, in_gap, unaccounted, gaps,
+gap_events, gap_estimate, gap_at_most, gaps_unknown).
+
+Three messages of day 7 are lost: the one without any further row, the one that TWO accepted and
+never mentioned again, and the one that the partner refused. On day 8, a message accepted two hours
+before a process was killed is past its life at that time, and a message accepted after it is not
+affected. On day 9 one message is two hours old and one is younger.
+"""
 
 
 def write(folder: Path) -> None:
-    """Writes a file for each day."""
+    """Write a file for each day."""
     days: defaultdict[int, list[Event]] = defaultdict(list)
     for row in (*senders(), *connections(), *storms(), *messages()):
         assert row.event_time is not None

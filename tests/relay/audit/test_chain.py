@@ -1,4 +1,4 @@
-"""`relay.audit.chain`: what was changed, taken out or cut off is found, and where."""
+"""`relay.audit.chain` finds changed, removed and cut-off entries, and their places."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _changed(field: str, value: object) -> Callable[[list[Entry]], list[Entry]]:
 
 
 def _rehashed(entries: list[Entry]) -> list[Entry]:
-    """As by somebody who knows how, but not the key."""
+    """Return a log forged by an attacker who knows the method, but not the key."""
     return log(5, b"guessed")
 
 

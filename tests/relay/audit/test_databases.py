@@ -1,4 +1,4 @@
-"""The audit log in SQLite and PostgreSQL: many writers at once, and rows that only ever grow."""
+"""The audit log in SQLite and PostgreSQL: many concurrent writers, and an append-only table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[3]
 def database(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Path]:
-    """The URL of a database that three processes have filled at once, and their data folder."""
+    """Return the URL of a database that three processes filled at once, and their data folder."""
     folder = tmp_path_factory.mktemp("audit")
     if request.param == "postgresql":
         server: PostgresServer = request.getfixturevalue("postgres_server")
@@ -91,7 +91,7 @@ def test_the_database_refuses_changes(database: tuple[str, Path], verb: str) -> 
 
 
 def test_the_oldest_entries_are_deleted(database: tuple[str, Path]) -> None:
-    """All but the last one, in front of the triggers, which are there again afterwards."""
+    """Pruning deletes all entries but the last; the triggers protect the table again after it."""
     url, folder = database
     head = manage(url, folder, "rmb_audit", "verify").stdout.splitlines()[-1].removeprefix("head ")
     copy = folder / "old.jsonl"
@@ -120,7 +120,7 @@ def test_who_goes_around_the_triggers_is_found(database: tuple[str, Path]) -> No
 
 
 def test_a_new_secret_key(tmp_path: Path) -> None:
-    """The old one, beside the new one, proves what it signed."""
+    """Entries signed with the old key verify while it is configured beside the new one."""
     url = f"sqlite:///{tmp_path}/audit.sqlite3"
     shutil.copy(migrated_folder() / "relay.sqlite3", tmp_path / "audit.sqlite3")
     old, new = "o" * 50, "n" * 50

@@ -1,4 +1,4 @@
-"""`manage.py rmb_audit`: list, verify, export, on a log that somebody tampered with."""
+"""`manage.py rmb_audit`: listing, verifying and exporting a log, even a manipulated one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(*arguments: str) -> str:
 
 @pytest.fixture
 def log() -> list[AuditEntry]:
-    """Six changes by three actors."""
+    """Record six changes by three actors."""
     for number, name in enumerate(("olga", "olga/rmb_1", "otto") * 2, 1):
         actor = Actor(name, Face.REST, "192.0.2.1", None)
         action = "ban.set" if number % 2 else "limit.set"
@@ -140,7 +140,7 @@ def test_what_a_stranger_typed_does_nothing_to_the_terminal(db: None) -> None:
 
 @pytest.fixture
 def aged(monkeypatch: pytest.MonkeyPatch) -> list[AuditEntry]:
-    """Entries 1 to 6, of 60, 50, 40, 20, 10 and 0 days ago."""
+    """Record entries 1 to 6, of 60, 50, 40, 20, 10 and 0 days ago."""
     today = timezone.now()
     for days in (60, 50, 40, 20, 10, 0):
         at = today - timedelta(days=days)
@@ -184,8 +184,8 @@ def test_pruning(aged: list[AuditEntry], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "DELETE FROM {} WHERE number = 3",  # more than the entry says
-        "DELETE FROM {} WHERE number = 7",  # the entry that says it
+        "DELETE FROM {} WHERE number = 3",  # more than the entry reports
+        "DELETE FROM {} WHERE number = 7",  # the entry that reports it
         "UPDATE {} SET previous = '{zeros}' WHERE number = 3",
     ],
 )
@@ -197,7 +197,7 @@ def test_cutting_more_off_is_found(aged: list[AuditEntry], statement: str) -> No
     with connection.cursor() as cursor:
         triggers.remove(None, SimpleNamespace(connection=connection))
         cursor.execute(statement.format(TABLE, zeros="0" * 64))
-        if "number = 7" in statement:  # and the tail behind it
+        if "number = 7" in statement:  # and the entries after it
             cursor.execute(f"DELETE FROM {TABLE} WHERE number = 8")
     with pytest.raises(CommandError, match="the audit log was changed"):
         run("verify")

@@ -1,4 +1,4 @@
-"""`relay.audit.services`: no change without an entry, no entry without a change."""
+"""`relay.audit.services`: every change has an entry, and every entry has a change."""
 
 from __future__ import annotations
 

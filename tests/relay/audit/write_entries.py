@@ -1,4 +1,4 @@
-"""A process that writes audit entries from several threads: for tests of concurrent writers."""
+"""A process that writes audit entries from several threads, for tests of concurrent writers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ THREADS = 3
 
 
 def main(count: int, days_ago: int) -> None:
-    """Write `count` entries with each thread, by a clock of some days ago.
+    """Write `count` entries with each thread, by a clock that is some days behind.
 
-    Those after every third are rolled back.
+    Every third one is rolled back.
     """
     django.setup()
     at = timezone.now() - timedelta(days=days_ago)

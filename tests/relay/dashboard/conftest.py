@@ -1,4 +1,4 @@
-"""Accounts of each role, signed in."""
+"""Signed-in clients with an account of each role."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SignIn = Callable[[str], Client]
 
 @pytest.fixture
 def sign_in() -> SignIn:
-    """`sign_in("viewer")`: a client of an account in that group."""
+    """Return a function: `sign_in("viewer")` makes a client with an account in that group."""
 
     def make(role: str) -> Client:
         user = User.objects.create_user(f"a {role}", is_staff=True)

@@ -1,4 +1,4 @@
-"""The pages of access: accounts, groups, tokens, and one's own account."""
+"""The access pages: accounts, groups, tokens, and one's own account."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def text(client: Client, path: str) -> str:
 
 
 def guard(user: User) -> None:
-    """Give somebody a second factor."""
+    """Give an account a second factor."""
     Authenticator.objects.create(user=user, type="totp", data={"secret": "A TEST SECRET"})
 
 

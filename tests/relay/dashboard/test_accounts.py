@@ -1,4 +1,4 @@
-"""Accounts in the console: what is seen of one, and everything an owner does with it."""
+"""Accounts in the console: what is shown of an account, and everything an owner does with it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def audited() -> list[tuple[str, str]]:
 
 
 def add(client: Client, **fields: Any) -> tuple[User, str]:
-    """Add vera; her account and one-time password."""
+    """Add the account vera; return it and its one-time password."""
     form = {"username": "vera", "role": "viewer", "password": "one-time", **fields}
     answer = client.post(f"{BASE}/add/", form)
     found = SECRET.search(answer.content.decode())
@@ -55,14 +55,14 @@ def sign_in_by(password: str, name: str = "vera", **options: Any) -> Client:
 
 
 def replace(client: Client, password: str) -> None:
-    """Change a one-time password."""
+    """Replace a one-time password."""
     new = {"new_password1": PASSWORD, "new_password2": PASSWORD}
     answer = client.post("/admin/password_change/", {"old_password": password, **new})
     assert answer.status_code == 302, answer.content.decode()
 
 
 def test_a_viewer_who_was_added_signs_in(sign_in: SignIn) -> None:
-    """The group is enough: there is no flag of Django's to know of."""
+    """A new viewer can sign in by the group alone, without setting a flag of Django's."""
     owner = sign_in(Role.OWNER)
     vera, password = add(owner, first_name="Vera", email="vera@relay.example")
     assert vera.is_staff and [group.name for group in vera.groups.all()] == ["viewer"]
@@ -122,7 +122,7 @@ def test_a_role_is_changed(sign_in: SignIn) -> None:
 
 
 def test_an_account_of_before_is_let_in(sign_in: SignIn) -> None:
-    """Django's raw form left accounts without access to the site."""
+    """Enabling lets in an old account, which Django's form left without access to the site."""
     old = User.objects.create_user("old", password=PASSWORD)
     owner = sign_in(Role.OWNER)
     assert "no access" in text(owner, f"{old.pk}/")
@@ -223,7 +223,7 @@ def test_nobody_locks_themselves_out(sign_in: SignIn) -> None:
 
 
 def test_an_owner_is_no_superuser(sign_in: SignIn) -> None:
-    """And does nothing with one: to set a password is to become that account."""
+    """An owner cannot change a superuser: setting its password would be becoming it."""
     owner, boss = sign_in(Role.OWNER), User.objects.create_superuser("boss", password=PASSWORD)
     Authenticator.objects.create(user=boss, type="totp", data={"secret": "A TEST SECRET"})
     page = text(owner, f"{boss.pk}/")

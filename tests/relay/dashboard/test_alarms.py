@@ -1,4 +1,4 @@
-"""The pages of alarms: what fires, looking after it, silences, rules, receivers and notices."""
+"""The alarm pages: firing alarms, acknowledging them, silences, rules, receivers and notices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BASE = "/console/alarms"
 
 @pytest.fixture
 def fired(evaluate: Evaluate, site_redis: RedisServer) -> Alarm:
-    """Nobody takes background tasks of a relay that does not run: three alarms, one of them."""
+    """Return one of three alarms, fired as no worker takes background tasks while no relay runs."""
     evaluate(6)
     return Alarm.objects.filter(rule="background_down", state="firing").order_by("subject")[0]
 
@@ -149,7 +149,7 @@ def test_receivers_and_notices(
 
 
 def test_of_another_release(sign_in: SignIn) -> None:
-    """Rows of rules that are no more are shown by what they hold."""
+    """Alarms of rules that no longer exist are shown with what their rows hold."""
     now = timezone.now()
     gone = Alarm.objects.create(
         rule="of_old", severity="critical", state="firing", since=now, phase="firing", value=3

@@ -1,4 +1,4 @@
-"""The pages of analytics: what jobs found, by days and months, and files to take away."""
+"""The analytics pages: results of jobs by days and months, and files to download."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_days_without_rows(client: Client, path: str) -> None:
     publish(PAGES[path], "2026-11-03")
     text = shown(client, path)
     assert "2026-11-03" in text and 'class="c-empty"' in text
-    # What is asked for by hand is answered or refused, never an error of the site.
+    # A query written by hand is answered or refused; it never causes a server error.
     assert "No results" not in shown(client, f"{path}?from=2026-11-01&to=2026-11-02")
     for bad in ("from=x", "day=2026-13-01", "from=0001-01-01", "from=2026-11-04&to=2026-11-01"):
         assert client.get(f"{path}?{bad}").status_code in (200, 422)
@@ -277,7 +277,7 @@ def test_what_became_of_messages(client: Client) -> None:
 
 
 def test_what_gaps_cost_stands_beside_what_is_unaccounted(client: Client) -> None:
-    """Rows of an earlier version have no estimate: theirs are unknown."""
+    """The losses of gaps are shown; rows of an earlier version, without estimates, are unknown."""
     path = f"{PAGE}delivery/"
     old = {"relay": "a.example", **AUDIT, "uids": 100, "gaps": 2, "gap_events": 7}
     old |= {"gap_estimate": None, "gap_at_most": None, "gaps_unknown": None}

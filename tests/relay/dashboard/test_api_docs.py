@@ -1,4 +1,4 @@
-"""The pages of the REST API: for every account, with every operation."""
+"""The pages that document the REST API: for every account, with every operation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPERATIONS = [
 
 @pytest.fixture
 def client() -> Client:
-    """Of an account that may nothing but sign in."""
+    """Return a client whose account may only sign in."""
     client = Client()
     client.force_login(User.objects.create_user("newcomer", is_staff=True))
     return client
@@ -88,14 +88,14 @@ def test_an_operation_that_is_none(client: Client) -> None:
 
 def test_the_console_leads_there(sign_in: SignIn) -> None:
     page = sign_in(Role.VIEWER).get("/console/settings/").content.decode()
-    assert page.count('href="/api/docs/"') >= 2  # the menu, and beside the version
+    assert page.count('href="/api/docs/"') >= 2  # in the menu, and beside the version
 
 
 def test_a_missing_second_factor_comes_first(sign_in: SignIn, settings: Any) -> None:
     access = dataclasses.replace(settings.RMB.access, require_totp=(Role.VIEWER,))
     settings.RMB = dataclasses.replace(settings.RMB, access=access)
     client = sign_in(Role.VIEWER)
-    # A page goes by the session, whatever header is sent.
+    # Pages use the session and ignore the Authorization header.
     answer = client.get("/api/docs/", headers={"Authorization": "Bearer no"})
     assert answer.status_code == 302 and "totp" in answer.headers["Location"]
 

@@ -1,4 +1,4 @@
-"""The pages of the audit log: filters, one entry, the export and the check."""
+"""The pages of the audit log: filters, one entry, the export and the verification."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OLGA = Actor("olga", Face.REST, "192.0.2.7", None)
 
 @pytest.fixture
 def entries() -> None:
-    """Three changes of two twins."""
+    """Make three changes of two twins."""
     for target, count in (("7", 1), ("7", 2), ("9", 3)):
         with services.change(OLGA, "limit.set", target=target) as change:
             change.before, change.after = {"count": 0, "note": "<b>"}, {"count": count, "note": ""}
@@ -85,7 +85,7 @@ def test_the_export_is_an_entry_itself(sign_in: SignIn) -> None:
 async def test_an_export_leaves_while_it_is_made(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The look-out counts what is read, and lets it through."""
+    """An export is streamed while it is made; the replaced `from_db` counts the rows read."""
     read = 0
     from_db = AuditEntry.from_db
 

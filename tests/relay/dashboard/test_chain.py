@@ -1,4 +1,4 @@
-"""The page of the chain: followed or not, importing, and what it told last."""
+"""The page of the chain: whether it is followed, importing, and its latest events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IMPORT = f"{CHAIN}import/"
 
 @pytest.fixture
 def on_chain(site_redis: RedisServer, settings: Any) -> None:
-    """Twins come from the chain; nobody follows it in the test."""
+    """Take twins from the chain, which no process follows in the test."""
     settings.RMB = dataclasses.replace(
         settings.RMB,
         twins=dataclasses.replace(settings.RMB.twins, source="tfchain"),

@@ -1,4 +1,4 @@
-"""Comparisons with earlier numbers: words, signs, and colours only where one way is better."""
+"""Comparisons with earlier figures: words and signs, and colours only if a direction is better."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_words(then: float | None, now: float | None, sign: str, text: str) -> N
         (100, 150, Better.DOWN, Tone.WARNING),
         (150, 100, Better.DOWN, Tone.GOOD),
         (150, 100, Better.UP, Tone.WARNING),
-        (100, 112, Better.DOWN, Tone.IDLE),  # every number moves a little
+        (100, 112, Better.DOWN, Tone.IDLE),  # small changes are normal
     ],
 )
 def test_colours(then: float, now: float, better: Better, tone: Tone) -> None:

@@ -1,4 +1,4 @@
-"""Charts: their lines, their numbers for scripts, and the picture that stands in without them."""
+"""Charts: their lines, their figures for scripts, and the picture shown without scripts."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_stacks_are_drawn_over_each_other() -> None:
     lines = [Line("a", ("a",), "mean", [3.0, None]), Line("b", ("b",), "mean", [1.0, None])]
     reading = Reading("1h", 3, [0, 3], [Data(BY_NAME["drops"], lines)])
     drawn = chart_svg.draw(reading, reading.charts[0], 340)
-    # 4 above 1, of a scale that ends at 4.
+    # The total 4 above 1, on a scale that ends at 4.
     assert 'd="M66.0 216L66.0 34.0L66.0 216Z" fill="#7c3aed"' in drawn
     assert 'd="M66.0 216L66.0 170.5L66.0 216Z" fill="#0e7490"' in drawn
 

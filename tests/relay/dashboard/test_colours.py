@@ -1,4 +1,4 @@
-"""The lines of charts: seen on their grounds, and told from each other by everybody."""
+"""The lines of charts: visible on their backgrounds, and distinguishable with any colour vision."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ LIGHT, DARK = (
 THEMES = {"light": (LIGHT, "#ffffff"), "dark": (DARK, "#0f172a")}
 
 LINES = 6
-"""So many the page with the most of them has."""
+"""Most lines that a page shows."""
 FAR = 20.0
-"""A difference in CIELAB that nobody overlooks in a thin line; 2 is just seen side by side."""
+"""Difference in CIELAB that is obvious in a thin line; 2 is just visible side by side."""
 
 # Machado, Oliveira, Fernandes 2009, full severity, of linear RGB.
 SIGHTS = {
@@ -41,7 +41,7 @@ SIGHTS = {
     ),
 }
 XYZ = ((0.4339, 0.3762, 0.1899), (0.2126, 0.7152, 0.0722), (0.0177, 0.1095, 0.8729))
-"""Of linear RGB, white being 1."""
+"""Matrix from linear RGB to XYZ, white being 1."""
 
 Triple = tuple[float, ...]
 

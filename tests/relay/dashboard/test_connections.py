@@ -1,4 +1,4 @@
-"""The kick of a connection, in the console and over REST."""
+"""Kicking a connection, in the console and over REST."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documentation beside the console: every page links to it, and its links lead somewhere."""
+"""The documentation in the console: every page links to it, and all of its links work."""
 
 from __future__ import annotations
 

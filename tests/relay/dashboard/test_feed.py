@@ -1,4 +1,4 @@
-"""The frames of one process, for all of its sockets."""
+"""The feed of frames that all sockets of one process share."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_one_subscription_for_all_and_none_without(site_redis: RedisServer
         await send("a")
         async with asyncio.timeout(WITHIN_S):
             assert (await feed.next(first)).text == (await feed.next(second)).text == "a"
-        # Who comes now begins with it at once.
+        # A new listener gets the newest frame at once.
         with feed.listening() as third:
             assert (await asyncio.wait_for(feed.next(third), 1)).text == "a"
     await until(site_redis, 0)
@@ -64,7 +64,7 @@ async def test_who_is_late_gets_the_newest(site_redis: RedisServer) -> None:
 async def test_the_group_may_forget_this_process(
     site_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its membership is renewed; here Redis lost everything, as after a restart without a file."""
+    """The feed renews its membership, here after Redis lost it as in a restart without a file."""
     monkeypatch.setattr(feeding, "RENEW_S", 0.2)
     feed = Feed()
     with feed.listening() as number:

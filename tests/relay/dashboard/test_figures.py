@@ -1,4 +1,4 @@
-"""Figures as texts; the same samples are held against the page's script in the browser test."""
+"""Figures as text; the browser test compares the same samples with the page's script."""
 
 from __future__ import annotations
 

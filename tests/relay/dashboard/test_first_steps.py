@@ -1,4 +1,4 @@
-"""First steps are looked up, and the overview reminds of them until nothing is left to do."""
+"""First steps are checked, and the overview shows them until all are done or dismissed."""
 
 from __future__ import annotations
 

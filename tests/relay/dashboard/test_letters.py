@@ -1,4 +1,4 @@
-"""The pages of messages for other relays: the outbox, dead letters, one of each."""
+"""The pages of messages for partner relays: the outbox, dead letters, and one message of each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def page(client: Client, path: str, **query: str) -> str:
 
 
 def uids(client: Client, path: str, **query: str) -> list[str]:
-    """Those of the whole list."""
+    """Return the uids of the whole list."""
     return [
         row["uid"] for row in json.loads(b"".join(client.get(path, {"export": "json", **query})))
     ]

@@ -1,4 +1,4 @@
-"""The page of limits and bans, and what is decided there."""
+"""The page of limits and bans, and the decisions made on it."""
 
 from __future__ import annotations
 

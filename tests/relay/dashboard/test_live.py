@@ -1,4 +1,4 @@
-"""One socket of the console from its opening to its end, against the application itself."""
+"""A live socket of the console from opening to end, against the application itself."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.django_db(transaction=True)
 
 WITHIN_S = 60.0
-WITHIN_A_SECOND_S = 2.0  # a second, and the noise of a busy machine
+WITHIN_A_SECOND_S = 2.0  # one second, and a margin for a busy machine
 HOST = b"127.0.0.1:8081"
 
 
 class Page:
-    """A page that has opened the socket: what it was told, as fast as it takes it."""
+    """A page that has opened the socket, and the messages received at the speed it takes them."""
 
     def __init__(self, key: str) -> None:
         self.told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
@@ -58,7 +58,7 @@ class Page:
         return str((await self.next())["text"])
 
     async def ended(self) -> Any:
-        """The code it was closed with."""
+        """Return the code with which the socket was closed."""
         while (message := await self.next())["type"] != "websocket.close":
             pass
         await asyncio.wait_for(self.task, WITHIN_S)
@@ -78,7 +78,7 @@ def sign_in() -> str:
 
 @contextlib.asynccontextmanager
 async def opened() -> AsyncIterator[Page]:
-    """A page whose socket is open and has had a frame."""
+    """Yield a page whose socket is open and has received a frame."""
     page = Page(await sync_to_async(sign_in)())
     try:
         assert (await page.next())["type"] == "websocket.accept"
@@ -162,7 +162,7 @@ async def test_a_second_factor_that_is_demanded(settings: Any) -> None:
 
 
 async def test_while_the_database_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was allowed goes on, for a while."""
+    """An allowed socket stays open for a while when the database is unavailable."""
     asked = []
 
     def away(key: str) -> Any:

@@ -19,7 +19,7 @@ PAGE = "/console/nodes/"
 def test_machines_processes_disks_and_redis(
     site_redis: RedisServer, sign_in: SignIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_use, "KEPT_S", 0.0)  # other tests looked at the same server
+    monkeypatch.setattr(redis_use, "KEPT_S", 0.0)  # other tests measured the same server
     tell(site_redis, "alpha", processes=[PROCESS, {**PROCESS, "name": "operator site", "pid": 8,
                                                    "rss_bytes": 9 << 20}])  # fmt: skip
     tell(site_redis, "beta")

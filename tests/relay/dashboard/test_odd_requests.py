@@ -1,6 +1,6 @@
-"""What no page of ours asks for, and what clients and operators of narrow groups may come with.
+"""Requests that no page of the console makes, but that clients and narrow groups may send.
 
-Whatever stands in an address or in a message is answered by a page: never by an error of the site.
+Whatever is in an address or a message, a page answers it; it never causes a server error.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from tests.support.redis_servers import RedisServer
 pytestmark = pytest.mark.django_db(transaction=True)
 
 DIGITS: Final = "9" * 5000
-"""More than Python makes a number of."""
+"""More digits than Python converts to a number."""
 HALF: Final = "\ud800"
-"""Half of a surrogate pair, which JSON can name and nothing can write."""
+"""Half of a surrogate pair, which JSON can express and no encoder can write."""
 TIME: Final = (
     r"([0-9]{1,6} ?(s|min|h|d))|(0001|1970|9998|9999)-(01|12)-(01|31)"
     r"([T ][0-2][0-9]:[0-5][0-9](:[0-5][0-9](\.[0-9]{0,7})?)?(Z|[+-](00|14|23):?[0-5][0-9])?)?"
@@ -47,7 +47,7 @@ U64: Final = (1 << 64) - 1
 
 
 def only(*actions: str) -> Client:
-    """A client of an account that may do these actions and nothing else."""
+    """Return a client whose account may do these actions and nothing else."""
     user = User.objects.create_user("narrow", is_staff=True)
     for action in actions:
         app, _, codename = matrix.permission_of(action).partition(".")
@@ -87,7 +87,7 @@ def test_addresses(path: str, status: int, sign_in: SignIn, site_redis: RedisSer
 
 
 def as_postgresql(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-    """Refuse what PostgreSQL refuses."""
+    """Refuse what PostgreSQL refuses: NUL characters in parameters."""
     if not many and any(isinstance(each, str) and "\0" in each for each in params or ()):
         raise DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
     return execute(sql, params, many, context)
@@ -147,7 +147,7 @@ def test_times_of_filters(text: str) -> None:
 
 
 def test_what_clients_put_into_headers(sign_in: SignIn, site_redis: RedisServer) -> None:
-    """Both are theirs to choose; whoever looks at the queue must see it all the same."""
+    """The queue's page shows messages with any uid and time, both of which clients choose."""
     put(site_redis, "7", request((3, None), (7, None), b"", uid="two\nlines"))
     far = request((3, None), (7, None), b"", uid="far")
     far.timestamp = far.expiration = U64
@@ -169,7 +169,7 @@ def test_origins_that_are_none(origin: bytes) -> None:
 
 
 def test_short_tables_are_no_files(sign_in: SignIn, site_redis: RedisServer) -> None:
-    """They know no second page: a file of all pages would have the first one again and again."""
+    """Short tables offer no export: without a second page, it would repeat the first for ever."""
     now = timezone.now()
     Session.objects.bulk_create(
         Session(twin=7, epoch=each, worker="gone", opened_at=now, closed_at=now)
@@ -184,13 +184,16 @@ def test_short_tables_are_no_files(sign_in: SignIn, site_redis: RedisServer) -> 
 def test_no_page_is_kept_by_the_browser(
     target: str, sign_in: SignIn, site_redis: RedisServer
 ) -> None:
-    """A part of a page has the page's address: going back would show the part alone, and after
-    signing out it would show anything at all."""
+    """The browser stores no page or part of one.
+
+    A part of a page has the page's address: going back would show the part alone, and after signing
+    out it would still show its content.
+    """
     client = sign_in("viewer")
     for path in ("", "queues/", "search/", "charts/data.json", "twins/0/", "queues/?export=csv"):
         answer = client.get(f"/console/{path}", headers={"HX-Target": target})
         assert "no-store" in answer.headers.get("Cache-Control", ""), path
-    # The secret of a second factor is on this one.
+    # This page contains the secret of a second factor.
     assert "no-store" in client.get(SECOND_FACTOR, follow=True).headers.get("Cache-Control", "")
 
 
@@ -207,7 +210,7 @@ def test_a_purge_takes_what_was_there_when_it_was_asked(
 
 
 def test_a_twin_for_a_narrow_group(site_redis: RedisServer) -> None:
-    """Who may see twins may not see their sessions and mail by that."""
+    """The permission to see twins does not include their sessions and queues."""
     now = timezone.now()
     Session.objects.create(
         twin=7, epoch=4, worker="gone", opened_at=now - timedelta(hours=3), closed_at=now,

@@ -1,4 +1,4 @@
-"""The overview: alarms first, numbers with their past, and what is around."""
+"""The overview: alarms first, figures compared with earlier ones, and the partner relays."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_it_asks_the_database_little(
     for number in range(12):
         fire(f"relay-{number}.example")
         redis().sadd(keys.PARTNERS, f"relay-{number}.example")
-    shown(owner)  # imports, and what is cached
+    shown(owner)  # fills caches and imports modules
     with django_assert_max_num_queries(16):
         shown(owner)
     for part in ("attention", "tiles", "around"):

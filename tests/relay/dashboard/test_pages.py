@@ -1,4 +1,4 @@
-"""Every page for every role: the matrix decides, and nothing else does."""
+"""Every page for every role: the permission matrix alone decides who may see it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from relay.dashboard.urls import urlpatterns
 from tests.relay.dashboard.conftest import SignIn
 from tests.support.redis_servers import RedisServer
 
-# What stands for an object of a page; whether it exists is no matter of who may look.
+# Ids for the objects of pages; whether an object exists does not affect permissions.
 SAMPLES = {"str": "1", "path": "1", "key": "1", "int": "1", "slug": "1", "uuid": "0" * 32}
 
 
 def address(pattern: URLPattern) -> str:
-    """A page's address with samples for its parameters."""
+    """Return a page's address with samples for its parameters."""
     path = str(pattern.pattern)
     for name, converter in pattern.pattern.converters.items():
         kind = type(converter).__name__.removesuffix("Converter").lower()

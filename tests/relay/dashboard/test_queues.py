@@ -1,4 +1,4 @@
-"""The pages of queues: how long mail waits, the headers of it, deleting and moving it."""
+"""The queue pages: how long messages wait, their headers, and deleting and moving them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PAGE = "/console/queues/"
 
 @pytest.fixture
 def server(site_redis: RedisServer) -> RedisServer:
-    """Three messages wait for 7, and three for 7:x, which is connected."""
+    """Put three messages in the queue of 7, and three in that of 7:x, which is connected."""
     Twin.objects.create(id=7, account=make_twin(7).account)
     fill(site_redis, "7", 3)
     fill(site_redis, "7:x", 2)

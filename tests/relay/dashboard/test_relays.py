@@ -1,4 +1,4 @@
-"""The pages of other relays: the map, the table, one of them, and what is decided there."""
+"""The pages of partner relays: the map, the table, one relay, and decisions about it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def page(client: Client, path: str, **query: str) -> str:
 
 
 def shown(client: Client, **query: str) -> list[str]:
-    """The domains in the table, in its order."""
+    """Return the domains in the table, in its order."""
     answer = client.get(RELAYS, {"export": "csv", **query})
     rows = csv.DictReader(StringIO(b"".join(answer).decode()))
     return [row["domain"] for row in rows]

@@ -1,4 +1,4 @@
-"""The report of a month: HTML and PDF, each whole by itself, of the command and of the page."""
+"""The report of a month as HTML and PDF, each self-contained, from the command and the page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def november() -> None:
-    """Two days of a month, with something in each section."""
+    """Publish results of two days of a month, with something in each section."""
     for day in (2, 3):
         period = f"2026-11-0{day}"
         flow = {"origin": "a<b.example", "final": "b.example", "messages": 700, "bytes": 2048}

@@ -1,4 +1,4 @@
-"""Finding pages, twins, sessions, relays and messages by a word."""
+"""Searching pages, twins, sessions, relays and messages by a word."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_pages(client: Client) -> None:
     assert {hit["kind"] for hit in everything} == {"page"}
     assert ("page", "Queues") in named(client, "queue")
     assert ("page", "Queues") in named(client, "Relay que")
-    # What an account may not see it does not find.
+    # An account does not find what it may not see.
     assert "Access" not in {hit["title"] for hit in everything}
 
 

@@ -1,4 +1,4 @@
-"""The pages of sessions: who is connected, who was, and ending them."""
+"""The session pages: connected sessions, ended ones, and ending them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Hold = Callable[..., Session]
 
 @pytest.fixture
 def hold(site_redis: RedisServer) -> Hold:
-    """A session that is held, with its row and its entry in the directory."""
+    """Return a function that makes a live session, with its row and its entry in the directory."""
 
     def hold(twin: int, sid: str | None = None, *, epoch: int = 5, **fields: object) -> Session:
         row = Session.objects.create(
@@ -56,7 +56,7 @@ def shown(client: Client, path: str, status: int = 200) -> str:
 
 
 def listed(client: Client, path: str, **query: str) -> list[str]:
-    """Keys of the sessions that an address lists."""
+    """Return the keys of the sessions that an address lists."""
     file = client.get(path, {**query, "export": "json"})
     assert file.status_code == 200, file.content
     return [each["key"] for each in json.loads(file.getvalue())]

@@ -1,4 +1,4 @@
-"""The settings: values, where they came from, and secrets that stay secret."""
+"""The settings page: values, their sources, and secrets that are not shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drawings beside numbers: gaps stay gaps."""
+"""Sparklines beside figures: gaps in the data stay gaps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of background work: queues, what runs, failures, and starting one again."""
+"""The page of background tasks: queues, running tasks, failures, and starting one again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of traces: starting and stopping one, what it followed, and one message."""
+"""The trace pages: starting and stopping a trace, its messages, and one message."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ FORM = {
     "lifetime_s": "60",
 }
 UID = "a/b c?"
-"""Clients choose uids: nothing keeps them out of addresses."""
+"""A uid that needs quoting in addresses: clients choose uids freely."""
 
 
 def note(server: RedisServer, order: str, stage: Stage, **fields: object) -> Event:
-    """What a process would note."""
+    """Record an event as a process of the relay does."""
     values = {
         "at": time.time(), "by": "worker 0/x", "here": "a.example", "uid": UID, "source": "7",
         "destination": "9", "size_bytes": 10, "kind": "request", **fields,
@@ -50,7 +50,7 @@ def note(server: RedisServer, order: str, stage: Stage, **fields: object) -> Eve
 
 @pytest.fixture
 def order(site_redis: RedisServer) -> str:
-    """A trace that runs."""
+    """Return the id of a running trace."""
     return services.start("twin", "7", actor=SYSTEM).id
 
 
@@ -100,7 +100,7 @@ def test_messages_of_a_trace(sign_in: SignIn, site_redis: RedisServer, order: st
 def test_pages_of_a_long_trace(
     sign_in: SignIn, site_redis: RedisServer, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Everything that is kept is reached, each message once."""
+    """The pages reach everything that is kept, each message once."""
     monkeypatch.setattr(traces, "WINDOW", 40)
     for number in range(100):
         note(site_redis, order, Stage.ACCEPTED, uid=f"m{number}", at=1.7e9 + number)
@@ -129,7 +129,7 @@ def test_every_uid_has_an_address(
 
 
 def test_a_message_over_two_relays(sign_in: SignIn, site_redis: RedisServer, order: str) -> None:
-    """What the other relay noted comes as the file that its page offers."""
+    """The partner relay's events are added from the file that its page offers."""
     client, now = sign_in(Role.VIEWER), time.time()
     note(site_redis, order, Stage.ACCEPTED, at=now)
     note(site_redis, order, Stage.OUTBOX, at=now + 0.001)

@@ -1,4 +1,4 @@
-"""The pages of twins: the list, one of them, and a file of many."""
+"""The twin pages: the list, one twin, and the import of a file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_QUERIES = 16
 
 @pytest.fixture
 def server(site_redis: RedisServer) -> RedisServer:
-    """Twins 7 (connected), 8 (of the chain), 9 (banned); the mail of 7."""
+    """Make twins 7 (connected), 8 (from the chain) and 9 (banned), and a queue of 7."""
     for number, fields in (
         (7, {"relays": "a.example_b.example", "encryption_key": b"\2" * 33}),
         (8, {"relays": "a.example", "source": "chain", "height": 4711}),
@@ -106,7 +106,7 @@ def test_all_that_is_known_of_one(server: RedisServer, sign_in: SignIn) -> None:
     minute = int(timezone.now().timestamp()) // 60
     server.run("ZADD", keys.hits("twin", minute), 42, "7")
     client = sign_in("operator")
-    client.get("/console/access/own/")  # writes down that it was seen, once a minute
+    client.get("/console/access/own/")  # records the account's last use, at most once a minute
     with CaptureQueriesContext(connection) as queries:
         text = shown(client, f"{LIST}7/")
     for expected in (

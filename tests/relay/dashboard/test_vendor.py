@@ -1,4 +1,4 @@
-"""What is bundled from elsewhere is what its README says it is."""
+"""Bundled third-party files match the checksums in their README."""
 
 from __future__ import annotations
 

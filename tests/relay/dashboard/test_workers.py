@@ -1,4 +1,4 @@
-"""The page of workers, and letting one go from it."""
+"""The page of workers, and draining a worker from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recorder's threads: one second each, by one of several sites, whatever goes away."""
+"""The recorder's threads: one of several sites writes each second, through all outages."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_one_of_two_sites_writes_a_second(site_redis: RedisServer, add_worker: A
     assert values["sessions"] == 3
     while int(client().time()[0]) == at and second.record() is None:
         pass
-    # Whichever second it is by now: each is written once.
+    # Whatever second it is now, each second is written once.
     assert written() == sorted(set(written())) and written()[0] == at
 
 
@@ -65,7 +65,7 @@ def test_a_clock_that_was_set_back_is_noticed(site_redis: RedisServer) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_two_sites_write_one_history(site_redis: RedisServer, add_worker: AddWorker) -> None:
-    """Second by second, and one goes on when the other ends."""
+    """Two sites write each second once, and one continues when the other ends."""
     add_worker("boot", sessions=3)
     first, second = Recorder(), Recorder()
     with recording(second):
@@ -76,12 +76,12 @@ def test_two_sites_write_one_history(site_redis: RedisServer, add_worker: AddWor
     found = written()
     assert found[: len(before)] == before
     assert found == sorted(set(found))
-    # A busy machine may cost a second here and there; two sites must not cost every other.
+    # A busy machine may miss a few seconds; two sites must not miss every second one.
     assert found[-1] - found[0] < 2 * len(found)
 
 
 class Counting(Recorder):
-    """Knows how often it has tried."""
+    """A recorder that counts its attempts."""
 
     tries = 0
 
@@ -94,7 +94,7 @@ class Counting(Recorder):
 async def test_an_outage_of_redis(
     tmp_path: Path, settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Told once; then the history and the frames of open pages go on by themselves."""
+    """An outage is logged once; afterwards the history and the frames of open pages continue."""
     server = start_valkey(tmp_path)
     use_redis(settings, server.url)
     feed, recorder = Feed(), Counting()

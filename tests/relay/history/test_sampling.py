@@ -1,4 +1,4 @@
-"""Values out of looks at heartbeats and figures."""
+"""Values computed from successive looks at heartbeats and figures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def seen(at: float, *workers: WorkerState, **federation: float) -> Snapshot:
 
 
 def test_rates_are_those_between_two_heartbeats() -> None:
-    """Whether a look sees two of them, or none: a heartbeat is not quite a second apart."""
+    """Rates span two heartbeats, not two looks: heartbeats are not exactly a second apart."""
     sampler = Sampler()
     first = sampler.sample(seen(0.0, worker("a", 0.0, relay_message_rx=100)))
     assert "messages_in" not in first
@@ -33,7 +33,7 @@ def test_rates_are_those_between_two_heartbeats() -> None:
     assert first["redis_memory"] == 3_000_000
     second = worker("a", 1.01, relay_message_rx=1110)
     assert sampler.sample(seen(1.0, second))["messages_in"] == 1000
-    # No news since: it is not taken for silence.
+    # No new heartbeat: the rate stays, it does not drop to zero.
     assert sampler.sample(seen(2.0, second))["messages_in"] == 1000
     third = worker("a", 3.01, relay_message_rx=1110)
     assert sampler.sample(seen(3.0, third))["messages_in"] == 0
@@ -87,7 +87,7 @@ def test_federation_over_some_looks() -> None:
     assert found["drops_expired"] == found["drops"] == 2.0
     assert found["drops_purged"] == 0.0
     assert found["outbox"] == 7
-    # Nothing was tried since: there is no share.
+    # No attempt since then: there is no share.
     for at in range(3, 9):
         found = sampler.sample(seen(float(at), **{success: 19.0, failure: 1.0, dropped: 4.0}))
     assert "federation_success" not in found

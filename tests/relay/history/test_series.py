@@ -29,7 +29,7 @@ def test_values_come_back_as_they_were_stored(values: dict[str, float]) -> None:
     stored = pack(values)
     assert len(stored) == 5 * len(values)
     assert unpack(stored) == {key: rounded(value) for key, value in values.items()}
-    # Once rounded, they do not change any more.
+    # Rounded values stay the same when they are packed again.
     assert pack(unpack(stored)) == stored
 
 

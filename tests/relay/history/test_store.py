@@ -1,4 +1,4 @@
-"""Seconds in Redis, minutes and hours in the database, and what is read of them."""
+"""Seconds in Redis, minutes and hours in the database, and reading them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.redis_servers import RedisServer
 
 pytestmark = pytest.mark.django_db
 
-NOW = 1_800_000_000  # the begin of an hour
+NOW = 1_800_000_000  # the start of an hour
 assert NOW % HOUR_S == 0
 
 
@@ -58,7 +58,7 @@ class TestSeconds:
             assert seconds.clock_was_set_back(redis, NOW + 2) == 2
             assert seconds.put(redis, NOW + 2, {"sessions": 1})
             assert [at for at, _ in seconds.read(redis, 0, NOW * 2)] == [NOW, NOW + 1, NOW + 2]
-            # Also where nothing else is there.
+            # This also works when no other second is stored.
             assert seconds.clock_was_set_back(redis, NOW - 5000) == 3
             assert seconds.put(redis, NOW - 5000, {"sessions": 1})
 
@@ -70,7 +70,7 @@ class TestKeeping:
         first = keeping.roll_up_minutes(read, NOW, NOW + 130)
         assert minutes() == [NOW, NOW + 60]
         assert first == NOW + 120
-        # Another site, which begins anew, changes nothing.
+        # Another site that starts over changes nothing.
         stored = list(Point.objects.values_list("at", "figures"))
         keeping.roll_up_minutes(read, NOW - 600, NOW + 130)
         assert list(Point.objects.values_list("at", "figures")) == stored
@@ -101,7 +101,7 @@ class TestKeeping:
     @given(st.sets(st.integers(0, 900)), st.lists(st.integers(0, 1000), max_size=5))
     @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
     def test_whoever_rolls_up_and_when(self, there: set[int], looks: list[int]) -> None:
-        """Minutes come to the same whenever and however often it is done, once they are over."""
+        """Complete minutes are the same however often, when and by which site they are made."""
         Point.objects.all().delete()
         points = [(NOW + n, {"sessions": float(n)}) for n in sorted(there)]
         first = NOW
@@ -111,7 +111,7 @@ class TestKeeping:
             def read(low: int, high: int, now: int = now) -> keeping.Points:
                 return [(at, values) for at, values in points if low <= at <= min(high, now)]
 
-            if after % 2:  # somebody else, who has just begun
+            if after % 2:  # another site that has just started
                 keeping.roll_up_minutes(read, NOW - 120, now)
             else:
                 first = keeping.roll_up_minutes(read, first, now)
@@ -168,7 +168,7 @@ class TestReading:
         found = reading.latest(NOW + 3)
         assert found.at == NOW + 1
         assert found.values["sessions"] == 1.0 and found.values["outbox"] is None
-        # Old news are no news.
+        # Values that are too old are not shown.
         assert reading.latest(NOW + 30).values["sessions"] is None
 
     def test_comparisons(self, site_redis: RedisServer) -> None:

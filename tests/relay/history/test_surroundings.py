@@ -1,4 +1,4 @@
-"""What frames tell besides the values."""
+"""The contents of frames other than the values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting background work: refused in words when nobody does it or Redis is away."""
+"""Starting background tasks: refused with a reason if no worker takes them or Redis is down."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 def full_redis(site_redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Out of memory, and the broker of the application, whoever imported that first."""
+    """Fill the memory of Redis, and make it the broker of the application.
+
+    The application may have been imported before, with another broker.
+    """
     application = importlib.import_module(background.APPLICATION)
     app = Celery("full", fixups=[], set_as_current=False)
     app.conf.update(
@@ -58,7 +61,7 @@ def test_queues_without_a_worker_are_named(site_redis: RedisServer) -> None:
 def test_a_worker_that_ends_in_order_is_expected_back(
     site_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As its successor takes a while, after `systemctl restart` or a rolling restart."""
+    """A worker that stops cleanly counts for longer, as its successor takes time to start."""
     stopping = threading.Event()
     monkeypatch.setattr(background, "stopping", stopping)
     beat = threading.Thread(target=background._beat, args=(("chain",),))

@@ -1,4 +1,4 @@
-"""Backups: what goes in comes out, on both databases, or nothing changes."""
+"""Backups on both databases: a restore returns exactly what was backed up, or changes nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NOBODY = {"redis.url": "redis://127.0.0.1:1"}
 
 
 def fill(django_user_model: Any) -> None:
-    """Something in every kind of table, with what is easily lost: microseconds, bytes, groups."""
+    """Fill every kind of table, with values that are easily lost: microseconds, bytes, groups."""
     Twin.objects.create(id=7, account=bytes(range(32)), encryption_key=b"\x02" * 33, relays="a_b")
     Twin.objects.create(id=2**32 - 1, account=b"\xff" * 32)
     TwinLimit.objects.create(twin=7, banned=True, ban_reason="späm", note="line\nline")
@@ -51,8 +51,11 @@ def fill(django_user_model: Any) -> None:
 
 @pytest.fixture
 def made(tmp_path: Path, db: None, django_user_model: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A backup of a filled database. Nothing is written down: it could not be taken away again,
-    and these tests restore into the database they came from."""
+    """Return a backup of a filled database.
+
+    No audit entry is written: it could not be deleted, and these tests restore into the database
+    that the backup comes from.
+    """
     monkeypatch.setattr(backup, "_note", lambda *arguments, **more: None)
     fill(django_user_model)
     backup.make(tmp_path / "relay.zip", actor=SYSTEM, secrets=True)
@@ -170,7 +173,7 @@ spark = ["spark.executor.memory=4g", "spark.authenticate.secret=hunter2"]
 def test_secrets_of_the_configuration_file(
     tmp_path: Path, db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor are they in what stands beside the settings; what is left is a file of settings."""
+    """The saved file contains no secrets, not even in comments, and is still valid TOML."""
     file = tmp_path / "rmb.toml"
     file.write_text(FILE)
     monkeypatch.setenv("RMB_CONFIG", str(file))
@@ -289,7 +292,7 @@ def test_a_flipped_byte_of_any_member(made: Path, name: str) -> None:
 
 
 def test_flipped_bytes_never_end_in_another_error(made: Path, tmp_path: Path) -> None:
-    """Of the directory as well as of the members; what is not found matters to nobody."""
+    """A flipped byte anywhere in the file is a `BackupError` or harmless, never another error."""
     whole = made.read_bytes()
     bad = tmp_path / "bad.zip"
     found = 0
@@ -323,7 +326,7 @@ def test_a_table_of_another_program(made: Path, django_user_model: Any) -> None:
 
 
 def test_rows_the_database_does_not_take(made: Path, django_user_model: Any) -> None:
-    """Whoever forges a file with a right digest is stopped by the database, and nothing stays."""
+    """The database refuses the rows of a forged file with valid digests, and nothing remains."""
     clear(django_user_model)
     with zipfile.ZipFile(made) as archive:
         lines = archive.read(TWINS).decode().replace('"a_b"', f'"{"a" * 9}"').splitlines()
@@ -366,7 +369,7 @@ def test_something_that_is_no_file_of_ours(tmp_path: Path, db: None) -> None:
 
 
 def test_from_sqlite_to_postgresql_and_back(tmp_path: Path, postgres: PostgresServer) -> None:
-    """By the commands, in processes of their own; and the relay's numbers go on where they were."""
+    """The commands, each in its own process, restore both ways, and numbers of entries continue."""
     source = {**NOBODY, "site.secret_key": "k" * 50}
     target = {**source, "database.url": postgres.make_migrated_database("restored")}
     twin = ("rmb_twin", "add", "7", f"0x{'01' * 32}", "--relays", "a.example")

@@ -1,4 +1,4 @@
-"""Restoring on another host: with an audit log that proves itself, or on demand without."""
+"""Restoring on another host, with a verifiable audit log or, on request, without one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.relay_process import migrated_folder, run_command
 
 
 def site(folder: Path) -> Path:
-    """A folder with a new, migrated database and no secret key yet."""
+    """Make a folder with a new, migrated database and no secret key yet."""
     (folder / "data").mkdir(parents=True)
     shutil.copy(migrated_folder() / "relay.sqlite3", folder / "data")
     return folder
@@ -43,7 +43,7 @@ def twins(folder: Path) -> int:
 
 @pytest.fixture(scope="module")
 def backups(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a site that made its secret key itself: with it, and without."""
+    """Make backups with and without secrets of a site that generated its secret key."""
     folder = site(tmp_path_factory.mktemp("old"))
     succeed(folder, "rmb_twin", "add", "7", f"0x{'01' * 32}")
     succeed(folder, "rmb_backup", "with.zip", "--secrets")
@@ -52,7 +52,7 @@ def backups(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_new_host_is_told_how_to_get_the_key(backups: Path, tmp_path: Path) -> None:
-    """Who does what is printed has a log that can be verified, and goes on."""
+    """The printed instructions lead to a restore with a log that can be verified."""
     new, file = site(tmp_path), backups / "with.zip"
     told = refuse(new, "rmb_restore", str(file))
     assert twins(new) == 0 and "nothing is restored" in told
@@ -66,7 +66,7 @@ def test_a_new_host_is_told_how_to_get_the_key(backups: Path, tmp_path: Path) ->
 
 
 def test_a_site_with_a_key_of_its_own(backups: Path, tmp_path: Path) -> None:
-    """It may take the one of the backup, or keep its own and have that one beside it."""
+    """A site may adopt the backup's key, or keep its own key and add that one as a fallback."""
     new, file = site(tmp_path), backups / "with.zip"
     own = {"site.secret_key": "n" * 50}
     told = refuse(new, "rmb_restore", str(file), **own)
@@ -85,7 +85,7 @@ def test_a_site_with_a_key_of_its_own(backups: Path, tmp_path: Path) -> None:
 
 
 def test_a_key_that_is_lost(backups: Path, tmp_path: Path) -> None:
-    """What can be had is had on demand; if the key is found, the whole log proves itself."""
+    """Data is restored on request; if the key is found later, the whole log can be verified."""
     new, file = site(tmp_path), backups / "without.zip"
     told = refuse(new, "rmb_restore", str(file))
     assert "not in the file" in told and "--unverified-log" in told and not twins(new)

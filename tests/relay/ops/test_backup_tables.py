@@ -1,4 +1,4 @@
-"""A restore of every table there is, on both databases."""
+"""A restore of every table, on both databases."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.relay_process import migrated_folder
 
 @contextmanager
 def database(url: str, folder: Path) -> Iterator[None]:
-    """A migrated database with numbers of content types of its own."""
+    """Use a migrated database that has its own ids of content types."""
     ContentType.objects.clear_cache()
     try:
         with in_database(url, folder):
@@ -38,7 +38,7 @@ def new_sqlite(folder: Path, name: str) -> str:
 
 
 def in_file(path: Path) -> dict[str, list[Any]]:
-    """The rows of a backup, by table."""
+    """Return the rows of a backup, by table."""
     with backup_file.opened(path) as archive:
         return {
             label: [json.loads(line) for line in backup_file.lines(archive, label)]
@@ -47,7 +47,7 @@ def in_file(path: Path) -> dict[str, list[Any]]:
 
 
 def in_tables() -> dict[str, list[Any]]:
-    """The rows the database has, by table, but for what was written down of the restore itself."""
+    """Return the rows of the database by table, without the audit entry of the restore itself."""
     rows = {label: [json.loads(each) for each in backup._rows(label)] for label in backup._labels()}
     assert rows["relay_audit.auditentry"].pop()["fields"]["action"] == "backup.restore"
     return rows
@@ -56,7 +56,7 @@ def in_tables() -> dict[str, list[Any]]:
 def test_every_table_on_both_databases(
     tmp_path: Path, postgres: PostgresServer, django_db_blocker: Any
 ) -> None:
-    """From SQLite to PostgreSQL and back, each restore of what the one before has made."""
+    """Data goes from SQLite to PostgreSQL and back, each restore using the backup of the last."""
     first, second = tmp_path / "first.zip", tmp_path / "second.zip"
     with django_db_blocker.unblock():
         with database(new_sqlite(tmp_path, "source"), tmp_path):

@@ -1,4 +1,4 @@
-"""`relay.ops.checks` and the metrics table: what is declared is what is."""
+"""`relay.ops.checks` and the table of metrics: declarations match the code."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_what_workers_count_is_declared() -> None:
 
 
 def test_no_command_imports_the_pages_of_the_site() -> None:
-    """As Django's own checks would, for more than a second."""
+    """Commands avoid Django's own checks, whose imports take more than a second."""
     commands = {name: app for name, app in get_commands().items() if name.startswith("rmb_")}
     assert len(commands) > 20
     for name, app in commands.items():

@@ -1,4 +1,4 @@
-"""`relay.ops.control`: what lands in `relay:control`, and that it is never half of it."""
+"""`relay.ops.control`: the fields of `relay:control`, which are always written as a whole."""
 
 from __future__ import annotations
 

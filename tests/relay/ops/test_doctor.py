@@ -44,7 +44,7 @@ def configured(settings: Any, section: str, **values: Any) -> None:
 
 
 def examine() -> dict[str, Finding]:
-    """What is not well, by the name of its check."""
+    """Return the findings that are not OK, by the name of their check."""
     return {each.check: each for each in doctor.examine() if each.level is not Level.OK}
 
 
@@ -52,7 +52,7 @@ def examine() -> dict[str, Finding]:
 def sound(
     settings: Any, site_redis: RedisServer, add_worker: AddWorker, tmp_path: Path
 ) -> Iterator[RedisServer]:
-    """A relay that runs, with an operator and a twin: the doctor has nothing to say."""
+    """Set up a running relay with an operator and a twin, in which the doctor finds no fault."""
     (tmp_path / "data").mkdir(mode=0o700)
     configured(settings, "data", dir=str(tmp_path / "data"))
     configured(
@@ -73,7 +73,7 @@ def sound(
     Twin.objects.create(id=7, account=twin(7).account, relays="localhost")
     Evaluation.objects.create(pk=Evaluation.ONLY, done=time.time())
     yield site_redis
-    site_redis.run("CONFIG", "SET", "appendonly", "no")  # others share it
+    site_redis.run("CONFIG", "SET", "appendonly", "no")  # other tests use the same server
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_redis_away(settings: Any, sound: RedisServer) -> None:
 def test_redis_that_hangs_is_waited_for_once(
     settings: Any, sound: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It takes connections and answers nothing."""
+    """The doctor waits once for a server that accepts connections and never answers."""
     monkeypatch.setattr(redis_client, "COMMAND_TIMEOUT_S", 0.5)
     with socket.create_server(("127.0.0.1", 0), backlog=100) as server:
         use_redis(settings, f"redis://127.0.0.1:{server.getsockname()[1]}")
@@ -377,7 +377,7 @@ def test_chain_nobody_follows(settings: Any, sound: RedisServer) -> None:
 
 
 def test_disk_and_memory_that_run_out(sound: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thresholds are moved, not the disk: it is the real one that is looked at."""
+    """The findings are of the real disk and memory; the test moves the thresholds."""
     monkeypatch.setattr(machine, "LOW_MEMORY_BYTES", 2**60)
     monkeypatch.setattr(machine, "LOW_DISK_BYTES", 2**60)
     found = examine()
@@ -407,7 +407,7 @@ def test_a_check_that_breaks_does_not_take_the_others_away() -> None:
 
 
 def test_too_few_open_files(tmp_path: Path) -> None:
-    """In a process of its own, whose limit is lowered; the report is JSON."""
+    """A process with a lower limit of open files reports that as JSON."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "manage.py"), "rmb_doctor", "--json"],
         env=command_environment(tmp_path, {"redis.url": "redis://127.0.0.1:1"}),

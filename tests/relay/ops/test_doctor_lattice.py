@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def bridged(sound: RedisServer, settings: Any) -> RedisServer:
-    """A sound relay with a bridge and a monitor."""
+    """Set up a sound relay with a bridge and a monitor."""
     configured(
         settings, "lattice", enabled=True, monitor=True, monitor_subject="mirror", issuers=("C1",)
     )
@@ -47,7 +47,7 @@ def test_processes_that_are_missing(bridged: RedisServer, settings: Any) -> None
     configured(settings, "lattice", processes=1)
     ended(bridged, "monitor-1")
     assert examine()["lattice.processes"].text == "0 of 1 monitors of the lattice report"
-    bridged.run("DEL", "relay:workers")  # the relay is off: nothing else is to be expected
+    bridged.run("DEL", "relay:workers")  # the relay is off, so that no process is expected
     assert "lattice.processes" not in examine()
 
 

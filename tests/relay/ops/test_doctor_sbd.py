@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def serving(sound: RedisServer, add_worker: AddWorker, settings: Any) -> RedisServer:
-    """A sound relay that serves SBD."""
+    """Set up a sound relay that serves SBD."""
     configured(settings, "sbd", enabled=True, max_clients=10)
     add_worker("boot", {"sbd_connections": 0, "mux_connections": 0}, host=socket.gethostname())
     return sound

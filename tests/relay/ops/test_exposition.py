@@ -1,4 +1,4 @@
-"""`relay.ops.exposition`: one text Prometheus can read, out of the heartbeats of all workers."""
+"""`relay.ops.exposition`: one text for Prometheus from the heartbeats of all workers."""
 
 from __future__ import annotations
 

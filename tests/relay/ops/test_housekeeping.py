@@ -25,7 +25,7 @@ from tests.support.redis_servers import RedisServer
 
 MINUTE = timedelta(minutes=1)
 KEY = bytes(range(32))
-"""Of an SBD client."""
+"""Key of an SBD client."""
 
 pytestmark = pytest.mark.django_db
 
@@ -89,7 +89,7 @@ def test_a_lost_session_ended_with_the_last_sign_of_life(
 
 @pytest.fixture
 def recording(tmp_path: Path, settings: Any) -> Path:
-    """The site records events."""
+    """Let the site record events; return the folder of the lake."""
     chosen = dataclasses.replace(settings.RMB.analytics, record=True, dir=str(tmp_path / "lake"))
     settings.RMB = dataclasses.replace(settings.RMB, analytics=chosen)
     return tmp_path / "lake"

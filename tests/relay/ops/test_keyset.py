@@ -1,4 +1,4 @@
-"""`relay.ops.keyset`: whatever stands in a cursor, a list answers it or refuses it."""
+"""`relay.ops.keyset`: a list answers or refuses any cursor, whatever it contains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.relay.rest.conftest import bearer, token_of
 from tests.support.redis_servers import RedisServer
 
 HALF = "\ud800"
-"""Of a pair: JSON can name it, no encoding can write it."""
+"""Half of a surrogate pair: JSON can express it, no encoding can write it."""
 FIRST = "0001-01-01T00:00:00+14:00"
 LAST = "9999-12-31T23:59:59-14:00"
 
@@ -40,7 +40,7 @@ values = st.one_of(
 
 
 class TestForgedCursors(TestCase):
-    """Of lists by a text, a time and a number."""
+    """Forged cursors of lists ordered by a text, a time and a number."""
 
     @given(st.sampled_from(("username", "date_joined", "id")), values, values)
     @example("username", HALF, 1)

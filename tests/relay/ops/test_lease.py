@@ -1,4 +1,4 @@
-"""Leases on a real Redis: one holder, renewed, lost, given back."""
+"""Leases on a real Redis: one holder, renewed, lost, released."""
 
 from __future__ import annotations
 

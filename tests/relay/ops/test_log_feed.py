@@ -1,4 +1,4 @@
-"""What a worker publishes of its log."""
+"""The lines of its log that a worker publishes."""
 
 from __future__ import annotations
 

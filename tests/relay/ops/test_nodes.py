@@ -1,4 +1,4 @@
-"""`relay.ops.nodes` and `relay.ops.redis_use`: what supervisors told, and what Redis holds."""
+"""`relay.ops.nodes` and `relay.ops.redis_use`: reports of supervisors, and contents of Redis."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DISK = {
 
 
 def told(host: str, **changes: Any) -> dict[str, Any]:
-    """A supervisor's document."""
+    """Return a supervisor's document."""
     return {
         "host": host, "pid": 5, "at": time.time(), "cores": 4, "load": [0.5, 0.25, 0.125],
         "memory_bytes": 8 << 30, "memory_free_bytes": 4 << 30, "processes": [PROCESS],

@@ -1,4 +1,4 @@
-"""`relay.ops.pending`: decisions made while Redis is away come into force when it is back."""
+"""`relay.ops.pending`: decisions made while Redis is unavailable take effect when it is back."""
 
 from __future__ import annotations
 

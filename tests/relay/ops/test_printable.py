@@ -1,4 +1,4 @@
-"""`relay.ops.printable`: nothing a stranger wrote moves a cursor or breaks a line."""
+"""`relay.ops.printable`: no text from clients moves the cursor or breaks a line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manage.py rmb_queue`: mail is deleted only when nobody is to have it, and after a question."""
+"""`manage.py rmb_queue` deletes messages only if no twin is to receive them, and asks first."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(*arguments: str) -> str:
 
 @pytest.fixture
 def server(site_redis: RedisServer) -> RedisServer:
-    """Mail for two sessions of twin 7, one of them connected, and for twin 70."""
+    """Queue messages for sessions of twin 7, one of them connected, and for twin 70."""
     services.put_twin(TwinValues(TWIN, make_twin(TWIN).account, None, ("here",)), actor=SYSTEM)
     for key, count in (("7", 3), ("7:x", 2), ("70", 1), ("7:", 4)):
         for _ in range(count):

@@ -1,4 +1,4 @@
-"""Workers as services and on the command line."""
+"""Workers through the services and on the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Failures of background tasks: kept in bounds, without secrets, started again once."""
+"""Failures of background tasks: bounded, without secrets, and retried once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(*arguments: str) -> str:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """What was handed to the broker, which the test's Redis is not."""
+    """Collect what is handed to the broker, which the test's Redis is not."""
     found: list[tuple[Any, ...]] = []
     monkeypatch.setattr(background, "hand_over", lambda *task, **_: found.append(task))
     return found

@@ -1,4 +1,4 @@
-"""`rmb_top`: rates out of two looks, the screen, and the command in a real terminal."""
+"""`rmb_top`: rates from two looks, the screen, and the command in a real terminal."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def terminal() -> Iterator[tuple[int, int]]:
 def test_in_a_terminal(
     terminal: tuple[int, int], valkey: RedisServer, add_worker: AddWorker, tmp_path: Path
 ) -> None:
-    """It draws, ends at `q`, and leaves the terminal as it was."""
+    """The command draws, ends on `q`, and restores the terminal."""
     ours, theirs = terminal
     add_worker("boot", sessions=42)
     settings_before = termios.tcgetattr(theirs)

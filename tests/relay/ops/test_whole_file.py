@@ -1,4 +1,4 @@
-"""Files appear whole, or what was there stays."""
+"""Files appear complete, or the old content stays."""
 
 from __future__ import annotations
 

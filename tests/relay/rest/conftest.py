@@ -1,4 +1,4 @@
-"""Callers of the REST API: operators who are signed in, and tokens."""
+"""Callers of the REST API: signed-in operators, and tokens."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from relay.access.models import ApiToken
 
 
 def account(name: str, role: str) -> User:
-    """An account of a role. Without a password: hashing one takes longer than the test."""
+    """Make an account of a role, without a password: hashing one takes longer than the test."""
     user = User.objects.create_user(name, is_staff=True)
     user.groups.add(Group.objects.get(name=role))
     return user
 
 
 def token_of(user: User, **fields: Any) -> str:
-    """The text of a new token of this account."""
+    """Make a token of this account and return its text."""
     minted = tokens.mint()
     values = {"label": "test", "role": "owner", "expires": timezone.now() + timedelta(days=1)}
     ApiToken.objects.create(
@@ -36,29 +36,29 @@ def token_of(user: User, **fields: Any) -> str:
 
 
 def bearer(text: str) -> Client:
-    """A client that sends this token."""
+    """Return a client that sends this token."""
     return Client(headers={"authorization": f"Bearer {text}"}, raise_request_exception=False)
 
 
 def limit(settings: Any, **values: int) -> None:
-    """Let the site allow so many requests."""
+    """Set limits on the requests that the site allows."""
     rest = dataclasses.replace(settings.RMB.rest, **values)
     settings.RMB = dataclasses.replace(settings.RMB, rest=rest)
 
 
 @pytest.fixture
 def owner(site_redis: Any, db: None) -> Client:
-    """A program with the token of an owner."""
+    """Return a client with the token of an owner."""
     return bearer(token_of(account("owner", "owner")))
 
 
 @pytest.fixture
 def operator(site_redis: Any, db: None) -> Client:
-    """A program with the token of an operator."""
+    """Return a client with the token of an operator."""
     return bearer(token_of(account("operator", "operator"), role="operator"))
 
 
 @pytest.fixture
 def viewer(site_redis: Any, db: None) -> Client:
-    """A program with the token of a viewer."""
+    """Return a client with the token of a viewer."""
     return bearer(token_of(account("viewer", "viewer"), role="viewer"))

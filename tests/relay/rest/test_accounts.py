@@ -1,4 +1,4 @@
-"""Accounts and groups over REST: made, changed, gone; a password is in nothing that is kept."""
+"""Accounts and groups over REST: made, changed and deleted; no stored data contains a password."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_an_account_from_its_making_to_its_end(
 
 
 def test_no_hash_of_a_password_is_kept(owner: Client, site_redis: RedisServer) -> None:
-    """What is kept of a request to know it again tells nothing to who guesses."""
+    """The stored fingerprint of a request does not let an attacker verify guessed passwords."""
     body = {"username": "vera", "password": PASSWORD}
     send(owner, "POST", "/accounts", body, idempotency_key="a")
     (key,) = site_redis.run("KEYS", "relay:rest:key:*")

@@ -1,4 +1,4 @@
-"""Changes over REST: done once, for the state they were made for, and written down."""
+"""Changes over REST: applied once, only to the state they were made for, and audited."""
 
 from __future__ import annotations
 
@@ -30,18 +30,21 @@ pytestmark = pytest.mark.django_db
 
 ACCOUNT = ss58.encode(twin(7).account)
 MEANT = {"unknown": True}
-"""A twin is meant that this relay never met."""
+"""Body that confirms a twin which this relay does not know."""
 
 
 @pytest.fixture
 def committed(transactional_db: None) -> None:
-    """Changes are committed, and threads see them. Such a database is emptied after each test, and
-    has no groups: the next `migrate` makes them, and so does this."""
+    """Let changes be committed, so that threads see them.
+
+    Such a database is emptied after each test and then has no groups: the next `migrate` makes
+    them, and so does this fixture.
+    """
     keep_true("default")
 
 
 def send(client: Client, method: str, path: str, body: Any = None, **headers: str) -> Any:
-    """A request with a JSON body; header names with underscores."""
+    """Send a request with a JSON body; names of headers are given with underscores."""
     form = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return client.generic(method, f"/api/v1{path}", headers=named, **form)
@@ -312,7 +315,7 @@ def test_an_operator_on_the_site_needs_its_csrf_token(site_redis: Any) -> None:
 def test_one_check_of_the_audit_log_at_a_time(
     operator: Client, viewer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It reads all of it, and everybody who may see the log may ask."""
+    """A second verification is refused: each reads the whole log, and any viewer may start one."""
     send(operator, "POST", "/limits/7/ban", MEANT)
     verify = audit.verify
 

@@ -1,4 +1,4 @@
-"""The document in words: operations, fields, and examples that can be pasted."""
+"""The OpenAPI document in words: operations, fields, and examples to paste into a shell."""
 
 from __future__ import annotations
 

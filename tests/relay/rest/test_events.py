@@ -1,4 +1,4 @@
-"""Streams of server-sent events: how many, how long, and to whom."""
+"""Streams of server-sent events: their number, their duration, and their readers."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from tests.relay.rest.conftest import account, token_of
 from tests.support.redis_servers import RedisServer
 from tests.support.waiting import eventually
 
-# Streams look at the database from threads of their own.
+# Streams read the database from threads of their own.
 pytestmark = pytest.mark.django_db(transaction=True)
 
 PATH = "/api/v1/alarms/events"
 ALIVE = b": alive\n\n"
 SOON_S = 0.05
-"""A pause of streams here, which is 15 s elsewhere."""
+"""Seconds between heartbeats of streams in these tests; elsewhere 15 s."""
 
 
 class Source:
-    """What happens, as a test wants it to."""
+    """A source of events that a test controls."""
 
     def __init__(self) -> None:
         self.happens: asyncio.Queue[events.Event] = asyncio.Queue()
@@ -49,7 +49,7 @@ class Source:
 
 
 async def open_stream(source: Source, **times: float) -> AsyncGenerator[Any, None]:
-    """A stream of alarms to a new viewer with a token."""
+    """Open a stream of alarms for a new viewer with a token."""
 
     def prepare() -> Any:
         token = token_of(account("viewer", "viewer"), role="viewer")
@@ -97,7 +97,7 @@ async def test_it_ends_after_its_time() -> None:
 @pytest.mark.parametrize("busy", [True, False])
 @pytest.mark.parametrize("what", ["revoked", "role", "account"])
 async def test_it_ends_with_the_permission(busy: bool, what: str) -> None:
-    """At the next pause, be there events all the time or none."""
+    """A stream without permission ends at the next heartbeat, whether or not events occur."""
     source = Source()
     body = await open_stream(source, heartbeat_s=SOON_S)
 
@@ -140,7 +140,7 @@ async def test_it_ends_within_a_second_of_the_right(what: str) -> None:
     reading = asyncio.ensure_future(rest_of(body))
     await asyncio.sleep(0)
     await sync_to_async(end)()
-    async with asyncio.timeout(2):  # a second, and the noise of a busy machine
+    async with asyncio.timeout(2):  # one second, and a margin for a busy machine
         assert await reading == []
     assert source.ended
 
@@ -179,8 +179,8 @@ async def test_one_reader_has_so_many_and_no_more(
         return asyncio.ensure_future(rest_of(body))
 
     async def go(reading: asyncio.Task[list[bytes]]) -> None:
-        """As the server does it when a reader has gone."""
-        await asyncio.sleep(0)  # it reads
+        """End a stream as the server does when a reader has gone."""
+        await asyncio.sleep(0)  # lets it start reading
         reading.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await reading

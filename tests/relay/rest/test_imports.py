@@ -1,4 +1,4 @@
-"""Relay workers do without what REST is made of."""
+"""Relay workers do not import the packages that the REST API needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The links of the OpenAPI document lead somewhere: what is made is read, changed, and gone."""
+"""The links of the OpenAPI document work: objects are made, read, changed and deleted with them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPERATIONS = {
 ACCOUNT = f"0x{twin(7).account.hex()}"
 TOMORROW = (timezone.now() + timedelta(days=1)).isoformat()
 
-# What is made, at an address of its own where it has one.
+# Objects to make, by operation, at their own address if they have one.
 MADE: dict[str, dict[str, Any]] = {
     "create_account": {"username": "vera"},
     "create_group": {"name": "night"},
@@ -51,20 +51,23 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 ADDRESSES = {"twin": "7", "domain": "b.example"}
 LAST = ("forget", "delete", "remove", "end", "stop", "revoke")
-"""How the operations that end something begin."""
+"""Prefixes of the operations that end something; they are called last."""
 REFUSED = {"kick_twin": 404, "purge_twin": 409, "requeue_dead_letters": 404}
-"""Not as things are: it is not connected, may come for its mail; no message for it died."""
+"""Statuses of operations that cannot succeed here.
+
+The twin is not connected, it may still fetch its messages, and no message for the relay died.
+"""
 ENDLESS = "stream_trace_events"
 
 UNLINKED = {
-    *("get_worker", "drain_worker", "stream_worker_log"),  # made by no operation
+    *("get_worker", "drain_worker", "stream_worker_log"),  # no operation makes these
     *("retry_task", "forget_task"),
-    "put_alarm_rule",  # a rule is there from the beginning
+    "put_alarm_rule",  # rules always exist
 }
 
 
 def call(client: Client, name: str, values: dict[str, Any]) -> Any:
-    """The answer of an operation; `values` are the parameters of its address."""
+    """Call an operation and return its answer; `values` are the parameters of its address."""
     method, path, operation = OPERATIONS[name]
     address = re.sub(r"\{(\w+)\}", lambda found: str(values[found[1]]), path)
     form = {}
@@ -77,7 +80,7 @@ def call(client: Client, name: str, values: dict[str, Any]) -> Any:
 
 
 def links(name: str, status: str, answer: Any) -> dict[str, dict[str, Any]]:
-    """Where an answer leads: operations, with the values their addresses take."""
+    """Return the operations that an answer links to, with the parameters of their addresses."""
     found = {}
     for target, link in OPERATIONS[name][2]["responses"][status].get("links", {}).items():
         values = {}

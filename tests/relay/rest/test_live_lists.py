@@ -1,4 +1,4 @@
-"""Lists of what is in Redis, page by page: nothing twice, nothing left out."""
+"""Lists of data in Redis, page by page: no item is repeated or missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 
 
 def walk(client: Client, path: str, **query: Any) -> list[dict[str, Any]]:
-    """All items of a list, two at a time."""
+    """Return all items of a list, read two at a time."""
     found: list[dict[str, Any]] = []
     cursor = {}
     while True:

@@ -1,4 +1,4 @@
-"""Every operation against every kind of caller: the matrix decides, and nothing else does."""
+"""Every operation with every kind of caller: the permission matrix alone decides."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ PROBLEM = "application/problem+json"
 ALLOWED = "allowed"
 CALLERS = ("viewer", "operator", "owner", "nobody", "expired", "narrow", "demoted")
 
-# The look-ups that peers make, which need no token.
+# The look-ups of peers, which need no token.
 OPEN = {"list_twins", "get_twin"}
-# Whoever has signed in may ask who they are.
+# Operations for every caller that has signed in.
 ANY = {"get_me"}
 
 
 @pytest.fixture(scope="module")
 def callers(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, Client]]:
-    """One client of each kind, for all operations."""
+    """Yield one client of each kind, for all operations."""
     from django.db import transaction
 
     with django_db_blocker.unblock(), transaction.atomic():
         owner = account("owner", "owner")
         demoted = token_of(owner)
-        # A token never may more than its account: this one's is a viewer.
+        # A token never has more permissions than its account, here a viewer's.
         viewer = account("viewer", "viewer")
         demoted = token_of(viewer, role="owner")
         found = {
@@ -52,7 +52,7 @@ def callers(django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str,
 
 
 def expected(operation: dict[str, Any], caller: str) -> int | str:
-    """401, 403 or `ALLOWED`."""
+    """Return the expected status, 401 or 403, or `ALLOWED`."""
     name = operation["operationId"]
     if caller in ("nobody", "expired"):
         return ALLOWED if caller == "nobody" and name in OPEN else 401
@@ -71,7 +71,7 @@ def expected(operation: dict[str, Any], caller: str) -> int | str:
 def test_the_matrix_decides(
     caller: str, callers: dict[str, Client], site_redis: Any, settings: Any, db: None
 ) -> None:
-    """With ids and bodies that are none, so that nothing is done by who may do it."""
+    """The matrix decides; ids and bodies are invalid, so that allowed callers change nothing."""
     limit(settings, requests_per_minute=0, failures_per_minute=0)
     wrong = {}
     for path, method, operation in OPERATIONS:
@@ -92,7 +92,7 @@ def test_the_matrix_decides(
 
 
 def test_every_action_with_a_face_is_declared() -> None:
-    """Reading is an operation of its own; what the matrix knows beyond has no REST face."""
+    """The matrix knows the action of every operation; its other actions have no REST operation."""
     served = {operation.get("x-action") for _, _, operation in OPERATIONS} - {None}
     known = {action.name for action in matrix.ACTIONS}
     assert served <= known

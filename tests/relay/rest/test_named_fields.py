@@ -1,4 +1,4 @@
-"""Refusals name fields as clients send them."""
+"""Errors name fields as clients send them."""
 
 from __future__ import annotations
 

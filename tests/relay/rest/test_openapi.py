@@ -1,4 +1,4 @@
-"""The OpenAPI document: whole, committed, and every operation in it says what it needs."""
+"""The OpenAPI document is complete and committed, and each operation states what it needs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_names_are_unique() -> None:
 
 
 def test_no_schema_takes_the_name_of_another() -> None:
-    """In the document, the last of two with one name would stand for both."""
+    """Schema names are unique: in the document, the last of two would replace the other."""
     classes: dict[str, set[Any]] = {}
 
     def walk(kind: Any) -> None:
@@ -76,7 +76,7 @@ def test_an_operation_says_what_it_needs(path: str, method: str, operation: dict
         action = operation["x-action"]
         assert operation["x-permission"] == matrix.permission_of(action)
         assert operation["x-role"] == matrix.role_of(action)
-        # Who may only look changes nothing.
+        # Read-only roles change nothing.
         safe = method == "get" or operation["operationId"] in ("verify_audit", "test_receiver")
         assert safe or operation["x-role"] != "viewer"
     answers = set(operation["responses"])
@@ -120,7 +120,7 @@ def test_all_references_lead_somewhere() -> None:
 
 
 def test_no_two_schemas_have_one_name() -> None:
-    """ninja would take the one for the other."""
+    """Names of schemas are unique, as ninja would confuse two with the same name."""
     seen: dict[str, str] = {}
     waiting = Schema.__subclasses__()
     while waiting:

@@ -1,4 +1,4 @@
-"""A Redis that refuses for a while: every operation says so, and nothing is half done."""
+"""While Redis refuses commands, every operation reports it, and no change is applied in part."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
 
 @pytest.fixture(params=sorted(ERRORS))
 def owner(request: pytest.FixtureRequest, db: None, settings: Any) -> Iterator[Client]:
-    """A program with the token of an owner, of a site whose Redis refuses."""
+    """Yield a client with the token of an owner, for a site whose Redis refuses commands."""
     with refusing_redis(request.param) as url:
         use_redis(settings, url)
         yield bearer(token_of(account("owner", "owner")))

@@ -1,4 +1,4 @@
-"""Lists over large tables: a handful of queries each, however many rows there are."""
+"""Lists over large tables: each needs a few queries, however many rows there are."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TWINS = 50_000
 SESSIONS = 20_000
 MAX_QUERIES = 14
 ROUNDS = 3
-# Generous, for machines that are busy: `median_ms` of each list is printed (`pytest -s`).
+# A generous bound for busy machines; `pytest -s` prints `median_ms` of each list.
 MAX_MEDIAN_S = 2.0
 
 LISTS = [
@@ -35,14 +35,14 @@ LISTS = [
     for path, method, operation in OPERATIONS
     if method == "get" and operation["operationId"].startswith("list_") and "{" not in path
 ]
-# What a list needs to know.
+# Query strings of the lists that require one.
 QUERIES = {
     "/api/v1/queues/headers": "?key=1",
     "/api/v1/analytics/budgets": "?since=2026-11-01&until=2026-11-30",
 }
 
 
-# Pages of the console, with an order or a filter that finds nothing early.
+# Pages of the console, with an order or a filter that has to read many rows.
 PAGES = [
     "/console/sessions/",
     "/console/sessions/?order=-messages_in",
@@ -60,7 +60,7 @@ MAX_PAGE_QUERIES = 15
 
 @pytest.fixture(scope="module")
 def owner_of_many(django_db_setup: None, django_db_blocker: Any) -> Iterator[Client]:
-    """The rows, and a client."""
+    """Insert the rows and yield a client."""
     with django_db_blocker.unblock(), transaction.atomic():
         now = timezone.now()
         Twin.objects.bulk_create(
@@ -88,7 +88,7 @@ def owner_of_many(django_db_setup: None, django_db_blocker: Any) -> Iterator[Cli
 
 @pytest.fixture
 def directory(site_redis: RedisServer, settings: Any) -> None:
-    """The sessions of the rows in the directory."""
+    """Enter the sessions of the rows in the directory."""
     limit(settings, requests_per_minute=0)
     with site_redis.client() as client:
         entries = {str(number): f"{number} boot 1 192.0.2.1:5" for number in range(1, SESSIONS + 1)}

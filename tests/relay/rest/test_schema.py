@@ -1,4 +1,4 @@
-"""What bodies and queries are made of."""
+"""The types of which bodies and queries consist."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DAY: TypeAdapter[date] = TypeAdapter(Day)
 @pytest.mark.parametrize("adapter", [STAMP, DAY])
 @pytest.mark.parametrize("value", ["0", "0.5", "-1", "1767225600", 0, 0.5, 1767225600, True, None])
 def test_numbers_are_no_times(adapter: TypeAdapter[Any], value: Any) -> None:
-    """They would count as seconds, or as milliseconds where they are large."""
+    """Numbers are refused: they would count as seconds, or as milliseconds if large."""
     with pytest.raises(ValidationError, match="must be a day"):
         adapter.validate_python(value)
 

@@ -1,4 +1,4 @@
-"""What surrounds every operation: who asks, how often, and in what form."""
+"""Checks around every operation: authentication, rate limits, and the form of requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATH = "/api/v1/sessions/history"
 
 
 def refused(answer: Any, status: int) -> dict[str, Any]:
-    """The problem of an answer."""
+    """Check that an answer is a problem of this status, and return it."""
     assert (answer.status_code, answer["Content-Type"]) == (status, PROBLEM), answer.content
     body: dict[str, Any] = answer.json()
     assert body["status"] == status and body["detail"] and body["title"]

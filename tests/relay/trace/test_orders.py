@@ -1,4 +1,4 @@
-"""Orders and events as they stand in Redis."""
+"""Orders and events in the form in which Redis stores them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces by the services, REST and the command, over a real Redis."""
+"""Traces through the services, REST and the command, with a real Redis."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def control(server: RedisServer) -> dict[str, str]:
 
 
 def note(server: RedisServer, order: str, *stages: Stage, uid: str = "u", **more: Any) -> None:
-    """What a worker would have noted."""
+    """Record events as a worker does."""
     for number, stage in enumerate(stages):
         at = time.time() + number / 1000
         event = Event(at, "worker 0/x", "a.example", stage, uid, "7", "8", 99, "request", **more)

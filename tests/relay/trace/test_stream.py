@@ -1,4 +1,4 @@
-"""Events of a trace as they come, over REST."""
+"""Events of a trace, streamed over REST as they occur."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.relay.trace.test_services import note
 from tests.support.redis_servers import RedisServer
 from tests.support.waiting import eventually
 
-# The stream looks at the database from a thread of its own.
+# The stream reads the database from a thread of its own.
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 async def read(body: Any) -> dict[str, str]:
-    """The next event; comments are passed over."""
+    """Return the next event; skip comments."""
     async with asyncio.timeout(60):
         while True:
             text = (await anext(body)).decode()
@@ -68,7 +68,7 @@ async def test_from_the_first_event_to_the_end(site_redis: RedisServer) -> None:
 async def test_the_database_rests_while_events_come(
     site_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Looks at the record: one at the beginning, and when the order is gone from Redis."""
+    """The stream reads the record only at the start and when the order is gone from Redis."""
 
     def prepare() -> tuple[str, str]:
         row = services.start("twin", "7", actor=SYSTEM)

@@ -1,4 +1,4 @@
-"""The way of one message, whatever order and whatever clocks its events come from."""
+"""The path of one message, whatever the order and the clocks of its events."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_order_they_are_read_in_does_not_matter(events: list[Event]) -> None
 
 @given(st.integers(-5_000, 5_000), st.randoms(use_true_random=False))
 def test_workers_whose_clocks_disagree(skew_ms: int, shuffler: random.Random) -> None:
-    """Accepted by one worker, delivered by another that is some seconds away."""
+    """Steps are in order when the delivering worker's clock differs by seconds."""
     events = [*local()[:2], event(Stage.QUEUED, 100.0015)]
     events += [
         each._replace(by="w1", at=each.at + skew_ms / 1000, entry="1-0", epoch=7)
@@ -60,7 +60,7 @@ def test_workers_whose_clocks_disagree(skew_ms: int, shuffler: random.Random) ->
 
 @given(st.integers(-100_000, 100_000))
 def test_another_relay_is_moved_as_a_whole(skew_ms: int) -> None:
-    """What it did lies within the try that brought it, with the times between kept."""
+    """A partner relay's steps are moved into the attempt that sent the message, intervals kept."""
     skew_s = skew_ms / 1000
     sent = [
         event(Stage.ACCEPTED, 100.0),
@@ -88,7 +88,7 @@ def test_another_relay_is_moved_as_a_whole(skew_ms: int) -> None:
 
 
 def test_delivered_to_two_sessions_one_after_the_other() -> None:
-    """The first went away before it had the bytes: each acknowledgement follows its delivery."""
+    """The first session closes before it gets the bytes: the acknowledgement follows the second."""
     events = [
         *local()[:2],
         event(Stage.DELIVERED, 100.01, entry="1-0", epoch=5),

@@ -1,4 +1,4 @@
-"""What a worker's recorder notes where something went wrong on the way."""
+"""Events that a worker's recorder notes when something goes wrong on the way."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.envelopes import request
 
 
 class Scene:
-    """A worker with one session, as far as the recorder looks at it."""
+    """A worker with one session, as far as the recorder uses it."""
 
     def __init__(self) -> None:
         self.store = Store()
@@ -57,7 +57,7 @@ async def scene() -> Scene:
 
 
 async def test_a_batch_that_was_found_applied(scene: Scene) -> None:
-    """Its ids are unknown: the session reads its stream, where the message is seen again."""
+    """The ids of such a batch are unknown: the session reads the message from its stream."""
     scene.destination.session = scene.session
     batch = Batch()
     envelope = scene.accept(batch, "u")
@@ -95,7 +95,7 @@ async def test_batches_that_were_given_up_are_forgotten(scene: Scene) -> None:
 async def test_deliveries_without_an_end_are_bounded(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of sessions that are gone make room; without room, events are lost and counted."""
+    """Open deliveries of closed sessions make room; without room, events are lost and counted."""
     monkeypatch.setattr(recorders, "MAX_OPEN", 10)
     envelope = request((1, None), (2, None))
     gone: Any = SimpleNamespace(destination=Destination((2, "gone")), epoch=1, memory_mode=True)
@@ -123,7 +123,7 @@ async def test_what_nobody_fetched_and_what_waits(scene: Scene) -> None:
 
 
 async def test_what_is_told_to_be_accepted(scene: Scene) -> None:
-    """Once for each read of a socket it says whose messages matter to it."""
+    """For each read of a socket, the recorder states the twins whose messages it follows."""
     followed = scene.recorder.followed
     assert [2 in followed((1, None)), 3 in followed((1, None)), 3 in followed((2, ""))] == [
         *(True, False, True),

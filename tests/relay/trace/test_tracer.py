@@ -1,4 +1,4 @@
-"""What one process does for orders: whom it follows, how much, and what it writes."""
+"""A process's handling of orders: which twins it follows, how much, and what it writes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOW = 1_000_000.0
 
 
 class Store:
-    """Stands in for the connection: keeps the commands, answers when it is told to."""
+    """A stand-in for the connection: it keeps commands and answers with a set reply."""
 
     def __init__(self) -> None:
         self.usable = True
@@ -61,7 +61,7 @@ def order(kind: Kind, subject: str, order_id: str = "o", **more: Any) -> dict[st
 
 
 def sees(tracer: Tracer, envelope: Envelope) -> bool:
-    """Whether a message is followed, by its own addresses."""
+    """Check whether a message is followed, by its own addresses."""
     ends = []
     for address in (envelope.source, envelope.destination):
         connection = address.connection if address.HasField("connection") else None
@@ -98,7 +98,7 @@ async def test_whom_orders_are_about(tracer: Tracer) -> None:
 
 
 async def test_one_message_and_several_orders(tracer: Tracer, store: Store) -> None:
-    """Each gets it once, also where it is about both ends."""
+    """Each order gets a message once, even if both of its ends match."""
     tracer.put(
         {
             **order(Kind.TWIN, "1", "a"),
@@ -145,7 +145,7 @@ async def test_an_event_says_all_there_is(tracer: Tracer, store: Store) -> None:
 
 
 async def test_the_rate_is_kept_over_time(tracer: Tracer, store: Store) -> None:
-    """Each message has three events here; what is begun is noted whole."""
+    """The rate holds over time with messages of three events; a started one is recorded whole."""
     tracer.put(order(Kind.TWIN, "1", events_per_s=30))
     followed = 0
     for _ in range(1000):
@@ -173,7 +173,7 @@ async def test_a_clock_that_is_set_back_closes_nothing(tracer: Tracer, store: St
 
 
 async def test_while_redis_is_away(tracer: Tracer, store: Store) -> None:
-    """What waits is bounded, and what was lost is counted when it is back."""
+    """Waiting events are bounded, and lost ones are counted once Redis is back."""
     tracer.put(order(Kind.TWIN, "1"))
     store.usable = False
     message = tracer.message((1, None), (2, None), request((1, None), (2, None)), 9)
@@ -189,7 +189,7 @@ async def test_while_redis_is_away(tracer: Tracer, store: Store) -> None:
 
 
 async def test_redis_is_full(tracer: Tracer, store: Store) -> None:
-    """The order is off at once, and taken back; a temporary refusal loses events only."""
+    """A full Redis ends the order at once and withdraws it; a temporary error loses only events."""
     tracer.put({**order(Kind.TWIN, "1"), **order(Kind.TWIN, "9", "other")})
     store.reply = hiredis.ReplyError("LOADING Redis is loading")
     assert sees(tracer, request((1, None), (2, None)))

@@ -1,4 +1,4 @@
-"""`relay.trace.waterfall`: bars from what a step waited for to itself, on one scale."""
+"""`relay.trace.waterfall`: bars from the step that was waited for to the step, on one scale."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def shown(*events: Event) -> Waterfall:
 
 
 def bars(found: Waterfall) -> list[tuple[str, float, float]]:
-    """(stage, begin, length) in ms."""
+    """Return (stage, begin, length) of each bar, in milliseconds."""
     return [
         (bar.step.event.stage.value, round(bar.begin_s * 1000, 3), round(bar.length_s * 1000, 3))
         for run in found.runs
@@ -84,7 +84,7 @@ def test_over_two_relays() -> None:
         ("accepted", 10, 1),
         ("committed", 11, 3),
     ]
-    # The scale reaches to the end of the answer, not to the last step.
+    # The scale ends with the answer, not with the last step.
     assert found.length_s == pytest.approx(0.02)
     assert {lane.relay for lane in found.lanes} == {"a.example", "b.example"}
 

@@ -1,8 +1,9 @@
-"""What the jobs compute, once more in SQL for DuckDB, from the definitions alone.
+"""The tables of the jobs, computed independently in SQL for DuckDB from their definitions alone.
 
-A module for each table: `QUERY`, over the view `events`, with the parameters `$start` and `$end`
-(microseconds since 1970 of the window). `events` has the columns of the schema, and `us`, the
-event's time in microseconds; it has only those of RMB, `of_all` has all.
+Each table has a module with a `QUERY` over the view `events`, with the parameters `$start` and
+`$end` (bounds of the window, in microseconds since 1970). `events` has the columns of the schema,
+and `us`, the event's time in microseconds. It contains only events of RMB; the view `of_all`
+contains all events.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _COLUMNS = {
 
 
 def connect(folder: Path) -> duckdb.DuckDBPyConnection:
-    """A database with the view `events` over the files of a lake; there may be none."""
+    """Open a database with the view `events` over the files of a lake, which may have no files."""
     connection = duckdb.connect(config={"threads": 2, "memory_limit": "1GB"})
     types = ", ".join(f"{name} {type_}" for name, type_ in _COLUMNS.items())
     connection.execute(f"CREATE TABLE no_events ({types})")
@@ -53,5 +54,5 @@ def connect(folder: Path) -> duckdb.DuckDBPyConnection:
 
 
 def query(table: str) -> str:
-    """The SQL of a table."""
+    """Return the SQL query of a table."""
     return importlib.import_module(f"{__name__}.{table}").QUERY

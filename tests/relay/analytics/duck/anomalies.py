@@ -1,4 +1,4 @@
-"""Table `anomalies` in SQL: the whole grid, and two medians of each list of 168 hours."""
+"""Table `anomalies` in SQL: the full grid of hours, and two medians of each list of 168 hours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Table `audit` in SQL, over the table `gaps`, too: the kinds of rows are counted apart."""
+"""Table `audit` in SQL, also over the table `gaps`: each kind of row is counted separately."""
 
 from __future__ import annotations
 

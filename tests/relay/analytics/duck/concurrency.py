@@ -1,4 +1,4 @@
-"""Table `concurrency` in SQL: one running sum for each relay, over all that is read."""
+"""Table `concurrency` in SQL: one running sum for each relay and protocol, over all rows read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Table `federation_rank` in SQL: the failures of each hour by their age at the end of the day."""
+"""Table `federation_rank` in SQL: hourly failures, weighted by their age at the end of the day."""
 
 from __future__ import annotations
 

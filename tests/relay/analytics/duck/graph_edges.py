@@ -1,4 +1,4 @@
-"""Table `graph_edges` in SQL: four queries, one for each link."""
+"""Table `graph_edges` in SQL: one query for each of the four links."""
 
 from __future__ import annotations
 

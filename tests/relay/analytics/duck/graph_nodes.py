@@ -1,4 +1,4 @@
-"""Table `graph_nodes` in SQL: groups are found by walking to every twin that can be reached."""
+"""Table `graph_nodes` in SQL: a recursive query finds groups by visiting every reachable twin."""
 
 from __future__ import annotations
 

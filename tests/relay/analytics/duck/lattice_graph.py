@@ -1,4 +1,4 @@
-"""Table `lattice_graph` in SQL: one query for each kind of ends."""
+"""Table `lattice_graph` in SQL: one query for each kind of endpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Table `storms` in SQL: an opening follows another one if that is at most ten minutes older."""
+"""Table `storms` in SQL: openings at most ten minutes apart belong to the same storm."""
 
 from __future__ import annotations
 

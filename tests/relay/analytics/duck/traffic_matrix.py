@@ -1,4 +1,4 @@
-"""Table `traffic_matrix` in SQL: a join of each first delivery with what was accepted around it."""
+"""Table `traffic_matrix` in SQL: each first delivery, joined with acceptances around its time."""
 
 from __future__ import annotations
 

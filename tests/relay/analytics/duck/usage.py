@@ -1,4 +1,4 @@
-"""Table `usage` in SQL: whole months, each with the sessions it can see."""
+"""Table `usage` in SQL: whole months, each computed from the sessions that its margins include."""
 
 from __future__ import annotations
 
