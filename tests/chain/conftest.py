@@ -1,4 +1,4 @@
-"""Fixtures of the chain's tests: a stand-in node for each test."""
+"""Fixtures for tests of the chain client: a stand-in node."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.support.identities import twin
 
 @pytest.fixture
 def devchain(tmp_path: Path) -> Iterator[Devchain]:
-    """A node with twins 1 to 9, and a block for each transaction."""
+    """Run a node with twins 1 to 9 that makes a block for each transaction."""
     with running_devchain(tmp_path, [twin(number) for number in range(1, 10)]) as chain:
         yield chain
 
 
 @pytest.fixture(scope="module")
 def shared_devchain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Devchain]:
-    """The same for all tests of a module that ask for it: they turn no knob."""
+    """Run a node like `devchain`, shared by the tests of a module, which change no knobs."""
     folder = tmp_path_factory.mktemp("devchain")
     with running_devchain(folder, [twin(number) for number in range(1, 10)]) as chain:
         yield chain

@@ -1,4 +1,4 @@
-"""A follower in a thread, with a mirror whose state can be awaited."""
+"""A follower in a thread, with a mirror whose state tests can wait for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Following:
     """A running follower.
 
     Attributes:
-        mirror: what it told.
+        mirror: sink that records what the follower reports.
     """
 
     def __init__(self, urls: Sequence[str], **options: Any) -> None:
@@ -30,7 +30,7 @@ class Following:
         self._thread = threading.Thread(target=self._run)
 
     def wait(self, condition: Callable[[Mirror, Progress], bool]) -> Mirror:
-        """Return when the condition is true; the follower is asked again after each call of it."""
+        """Wait until the condition holds; check it after each report and at regular intervals."""
 
         def happened() -> bool:
             if self._error is not None:
@@ -38,22 +38,22 @@ class Following:
             return condition(self.mirror, self.follower.progress)
 
         with self._changed:
-            # A change of progress announces nothing.
+            # A change of progress does not notify the condition, so check it regularly.
             for _ in range(int(WAIT_S / 0.05)):
                 if self._changed.wait_for(happened, 0.05):
                     return self.mirror
         raise AssertionError(f"never happened; {self.follower.progress}, {self.mirror.__dict__}")
 
     def wait_for_head(self, height: int) -> Mirror:
-        """Return when this block was told."""
+        """Wait until the follower has reported a block of this height or above."""
         return self.wait(lambda mirror, _: bool(mirror.heads) and mirror.heads[-1].height >= height)
 
     def start(self) -> None:
-        """Run it."""
+        """Start the thread."""
         self._thread.start()
 
     def end(self) -> None:
-        """Stop it, and check that it stops."""
+        """Stop the follower, and check that it stops."""
         self._stop.set()
         self._thread.join(WAIT_S)
         assert not self._thread.is_alive()
@@ -68,7 +68,7 @@ class Following:
 
 
 class _Announcing(Mirror):
-    """A mirror that wakes those who wait for a change of it."""
+    """A mirror that wakes threads waiting for it to change."""
 
     def __init__(self, changed: threading.Condition) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class _Announcing(Mirror):
 
 @contextmanager
 def following(*urls: str, **options: Any) -> Iterator[Following]:
-    """A follower of these nodes, until the block ends."""
+    """Run a follower of these nodes until the block ends."""
     running = Following(urls, **options)
     running.start()
     try:

@@ -1,4 +1,4 @@
-"""A websocket server that answers as a test tells it to: with nonsense, too much, or nothing."""
+"""A websocket server with answers chosen by a test: nonsense, too much, or nothing."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, serve
 
 Answer = Callable[[ServerConnection, dict[str, Any]], None]
-"""Called with each request; sends what it likes."""
+"""Function called with each request; it may send any messages."""
 
 
 @contextmanager
 def scripted_node(answer: Answer, tls: ssl.SSLContext | None = None) -> Iterator[str]:
-    """Serve until the block ends; yields the address."""
+    """Run the server until the block ends; yield its URL."""
 
     def converse(websocket: ServerConnection) -> None:
         try:
@@ -38,12 +38,12 @@ def scripted_node(answer: Answer, tls: ssl.SSLContext | None = None) -> Iterator
 
 
 def result(websocket: ServerConnection, request: dict[str, Any], value: Any) -> None:
-    """Answer as a node does."""
+    """Send a result in the way a node does."""
     websocket.send(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": value}))
 
 
 def by_method(**values: Any) -> Answer:
-    """Always the same result for each method, or what a function makes of the parameters."""
+    """Answer each method with a fixed result, or that of a function of its parameters."""
 
     def answer(websocket: ServerConnection, request: dict[str, Any]) -> None:
         value = values[request["method"]]

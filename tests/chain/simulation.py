@@ -1,7 +1,7 @@
-"""A chain in memory, nodes that show it, and a sink that keeps the rules: no threads, no clock.
+"""A chain in memory, nodes that serve it, and a sink that obeys the rules: no threads, no clock.
 
-A script is a list of actions. They happen while the follower waits for a head, one after another,
-until one announces a head or ends the connection; after the last one the follower is stopped.
+A script is a list of actions. They run one after another while the follower waits for a head, until
+one announces a head or ends the connection; after the last one the follower is stopped.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ URL = "ws://sim"
 
 
 def twin(number: int, relay: str) -> Twin:
-    """A twin with this relay."""
+    """Return a twin with this relay."""
     return Twin(number, number.to_bytes(32, "big"), relay.encode())
 
 
 @dataclass(frozen=True)
 class Block:
-    """A block with the state it left."""
+    """A block with the state after it."""
 
     header: Header
     state: State
@@ -38,7 +38,7 @@ class Block:
 
 @dataclass
 class Chain:
-    """All blocks ever made, and the branch that is the best."""
+    """All blocks ever made, and the best branch."""
 
     blocks: dict[bytes, Block] = field(default_factory=dict)
     best: list[bytes] = field(default_factory=list)
@@ -56,11 +56,11 @@ class Chain:
         return self.blocks[self.best[-1]]
 
     def grow(self, *twins: Twin, announce: bool = True) -> None:
-        """A block in which these twins are new or changed."""
+        """Add a block in which these twins are new or changed."""
         self.made += 1
         parent = self.head
         number = parent.header.number + 1
-        # The root makes blocks of two branches differ.
+        # The state root makes blocks of different branches differ.
         header = Header(
             parent.header.hash(), number, self.made.to_bytes(32, "big"), bytes(32), (b"\0",)
         )
@@ -70,11 +70,11 @@ class Chain:
             self.announce()
 
     def announce(self) -> None:
-        """Tell subscribers of the head."""
+        """Announce the head to subscribers."""
         self.announced.append(self.head.header)
 
     def retract(self, depth: int) -> None:
-        """Leave the newest blocks; what grows next is a fork."""
+        """Remove the newest blocks from the best branch; the next blocks form a fork."""
         del self.best[len(self.best) - min(depth, len(self.best) - 1) :]
 
     def _add(self, header: Header, state: State, changes: tuple[TwinChange, ...]) -> None:
@@ -83,7 +83,7 @@ class Chain:
 
 
 class Mirror:
-    """A sink: twins with their heights, by the rules of `Sink`, and what it was told."""
+    """Sink that keeps twins with their heights by the rules of `Sink`, and records all reports."""
 
     def __init__(self) -> None:
         self.kept: dict[int, tuple[Twin | None, int]] = {}
@@ -117,7 +117,7 @@ class Mirror:
         self.heads.append(head)
 
     def looked_up(self, twin_id: int, twin: Twin | None, height: int) -> None:
-        """The answer to a look-up came."""
+        """Store the answer to a look-up."""
         kept = self.kept.get(twin_id)
         if height >= self.fresh_from and (
             kept is None or twin_id in self.stale or kept[1] < height
@@ -133,16 +133,16 @@ Action = Callable[[Chain], None]
 
 
 class DroppedError(NodeError):
-    """The connection is gone, as a script wanted it."""
+    """The script ended the connection."""
 
 
 def drop(chain: Chain) -> None:
-    """An action: the connection ends."""
+    """End the connection, as an action of a script."""
     raise DroppedError("dropped")
 
 
 class SimulatedNode:
-    """A node of the chain, as `follower.Port`; a new one for each connection."""
+    """A node of the chain, as `follower.Port`; each connection has a new one."""
 
     def __init__(self, chain: Chain, script: deque[Action], stop: threading.Event) -> None:
         self._chain = chain
@@ -151,15 +151,15 @@ class SimulatedNode:
         self.closed = False
 
     def limit(self, timeout_s: float) -> None:
-        """Nothing takes time here."""
+        """Do nothing, because no call takes any time."""
 
     def subscribe_heads(self) -> None:
-        """The present head comes first."""
+        """Announce the current head first."""
         self._chain.announced.clear()
         self._chain.announce()
 
     def next_head(self, timeout_s: float) -> Header | None:
-        """What was announced; else the script goes on."""
+        """Return the next announced head, running the script until there is one."""
         while not self._chain.announced:
             if not self._script:
                 self._stop.set()

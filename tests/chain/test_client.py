@@ -1,4 +1,4 @@
-"""One node: what is read from a good one, and how a lying one is found out."""
+"""Tests of a client of one node: reading from a good node, and detecting one that lies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def node(devchain: Devchain) -> Iterator[Node]:
 
 
 def test_twins_are_read_as_they_are_on_the_chain(devchain: Devchain, node: Node) -> None:
-    # Each of these comes out of a general library as other bytes than went in.
+    # A general library returns each of these as different bytes.
     keys = [b"0x41414141", bytes(33), b"AAAA", b"\xff\xfe", b""]
     for number, pk in enumerate(keys, 1):
         devchain.put_twin(twin(number), pk=pk)
@@ -47,7 +47,7 @@ def test_a_look_up_of_many_is_one_query(devchain: Devchain, node: Node) -> None:
     node.twins(range(1, 400))
     after = devchain.counts()["requests"]
     assert after["state_queryStorageAt"] - before.get("state_queryStorageAt", 0) == 2
-    # The height of a block is asked once.
+    # The height of a block is requested only once.
     assert after["chain_getHeader"] - before.get("chain_getHeader", 0) == 1
 
 

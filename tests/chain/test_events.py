@@ -1,4 +1,4 @@
-"""The events of recorded blocks, and of damaged ones."""
+"""Tests of the events of recorded blocks and of damaged ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VALUES = [bytes.fromhex(entry["value"][2:]) for entry in BLOCKS]
 
 @pytest.fixture(scope="module")
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
-    """The stand-in's metadata names the same events as the chain's."""
+    """Return the runtime of the stand-in, whose metadata names the same events as the chain's."""
     with running_devchain(tmp_path_factory.mktemp("chain")) as chain:
         chain.new_blocks()
         node = Node(chain.url)

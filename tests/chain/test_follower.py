@@ -1,4 +1,4 @@
-"""The follower against a simulated chain: what it tells in which case, and that it is true."""
+"""Tests of the follower against a simulated chain: its reports in each case, and their truth."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.chain.simulation import URL, Action, Chain, Mirror, SimulatedNode, dr
 
 
 class Run:
-    """A follower on a chain; `play` runs a script to its end."""
+    """A follower of a chain; `play` runs a script to its end."""
 
     def __init__(self, **options: Any) -> None:
         self.chain = Chain()
@@ -34,7 +34,7 @@ class Run:
 
     def follow(self, **options: Any) -> Follower:
         self.follower = Follower([URL], self.mirror, connect=self._connect, **options)
-        # The pauses between attempts are tested by themselves.
+        # The pauses between attempts have their own tests.
         self.follower._pause_s = lambda failures: 0.0  # type: ignore[method-assign]
         return self.follower
 
@@ -50,7 +50,7 @@ class Run:
         return self.nodes[-1]
 
     def check_truth(self) -> None:
-        """What is kept and not stale is what the chain says."""
+        """Check that all kept twins that are not stale agree with the chain."""
         state = self.chain.head.state
         for number, (value, _) in self.mirror.kept.items():
             if number not in self.mirror.stale:
@@ -120,7 +120,8 @@ def test_a_start_on_a_fork_that_was_left_flushes() -> None:
     run.follow(start=run.mirror.heads[-1])
     run.chain.retract(1)
     mirror = run.play(grow(), grow())
-    # The block beside the start may belong to a node that lags; the next one shows the fork.
+    # A different block at the start's height may come from a node that lags; the next one
+    # proves the fork.
     assert mirror.flushes == [0, 3]
     assert heights(mirror)[-1] == 3
 
@@ -140,7 +141,10 @@ def test_catching_up(missed: int, flushes: int) -> None:
 
 
 def test_each_step_of_catching_up_has_its_own_time() -> None:
-    """Over a slow way to the node all headers of a gap take longer than one call may."""
+    """Each step of catching up has its own time-out.
+
+    Over a slow connection, all headers of a gap take longer than one call may take.
+    """
 
     class Slow(SimulatedNode):
         left_s = 0.0
@@ -218,7 +222,7 @@ def test_a_fork_takes_changes_back() -> None:
     assert mirror.kept[4][0] == twin(4, "new")
     assert mirror.flushes == [0]
     assert run.follower.progress.forks == 1
-    # Nothing told later looks older than what the fork had.
+    # No later report has a lower height than those of the fork.
     assert [height for _, _, height in mirror.changed] == [1, 2, 3, 4, 4]
 
 
@@ -261,7 +265,7 @@ def test_a_head_that_was_left_before_it_was_looked_at() -> None:
     run = Run()
     mirror = run.play(act)
     run.check_truth()
-    # Both heads are told of, the first although the node's chain no longer leads to it.
+    # Both heads are reported, the first although it is no longer on the node's chain.
     assert [relay for _, relay, _ in mirror.changed] == [b"left"] * 4 + [b"v0", b"v1", b"v2"]
     assert mirror.reverted == [2, 3, 4]
     assert mirror.flushes == [0]
@@ -303,7 +307,7 @@ def test_a_node_that_lags_takes_nothing_back() -> None:
 
 
 def test_a_chain_that_began_anew_flushes() -> None:
-    """A node far behind may still be syncing: it is believed after a while."""
+    """A node far behind may still be syncing, so the follower believes it only after a while."""
     seconds = itertools.count()
     run = Run(start=Head(5000, b"x" * 32), clock=lambda: float(next(seconds)))
     mirror = run.play(change(1, "a"))
@@ -371,7 +375,7 @@ def test_a_look_up_from_before_the_flush_leaves_a_twin_stale() -> None:
     assert run.mirror.stale == set()
 
 
-# Any course of events.
+# Arbitrary sequences of events.
 
 _IDS = st.integers(1, 4)
 _ACTIONS = st.one_of(
@@ -407,7 +411,7 @@ def test_what_is_kept_is_true_after_any_course_of_events(
             for n in range(action[2]):
                 chain.grow(twin(1 + n % 4, f"f{values}"), announce=n == action[2] - 1)
         elif kind == "ask":
-            # Look-ups read a head that is announced at the same moment, like all heads of a node.
+            # A look-up reads a head that is announced at once, as a node announces all heads.
             chain.announce()
             head = chain.head
             under_way.append((action[1], head.state.get(action[1]), head.header.number))
@@ -432,7 +436,8 @@ def test_what_is_kept_is_true_after_any_course_of_events(
             )
         else:
             script.append(lambda chain, action=action: act(action))  # type: ignore[misc]
-    # After a restart only a chain that grew past the tip shows that the tip was left.
+    # After a restart, the follower detects that its tip left the chain only when the chain
+    # has grown longer.
     run.play(*script, *[grow()] * 50)
     while under_way:
         run.mirror.looked_up(*under_way.popleft())

@@ -1,4 +1,4 @@
-"""The follower against a stand-in node that fails in every way it can."""
+"""Tests of the follower against a stand-in node with every kind of fault."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.waiting import wait_until
 
 
 def _head(devchain: Devchain) -> Head:
-    """Its newest block."""
+    """Return the newest block of the node."""
     block_hash = devchain.call("chain_getBlockHash")
     number = devchain.call("chain_getHeader", [block_hash])["number"]
     return Head(int(number, 16), from_hex("hash", block_hash, 32))
@@ -95,7 +95,7 @@ def test_a_stall_ends_with_another_connection(devchain: Devchain) -> None:
         running.wait_for_head(0)
         devchain.set(mute_heads=True)
         devchain.put_twin(twin(1), "unheard.example")
-        # Its first head on the new connection is what the old one never heard of.
+        # The first head on the new connection is the block that was not announced on the old one.
         mirror = running.wait_for_head(1)
         assert "no new block" in running.follower.progress.last_error
         assert running.follower.progress.connections > 1
@@ -228,7 +228,7 @@ def test_the_next_node_takes_over(devchain: Devchain, tmp_path: Path) -> None:
         running.wait_for_head(1)
         devchain.stop()
         running.wait(lambda _, progress: progress.url == other.url)
-        # Another chain altogether: nothing is known of it.
+        # It is a different chain, so all known twins are stale.
         other.new_blocks(2)
         mirror = running.wait(lambda mirror, _: len(mirror.flushes) == 2)
         assert mirror.stale == set(range(1, 10))

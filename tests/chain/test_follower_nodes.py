@@ -1,4 +1,4 @@
-"""The follower and its nodes: whose turn it is, and when there is a pause."""
+"""Tests of how the follower chooses its nodes, and when it pauses."""
 
 from __future__ import annotations
 
@@ -76,7 +76,10 @@ def test_nodes_whose_heads_lead_nowhere_are_not_asked_without_a_pause() -> None:
 
 
 def test_nodes_that_end_each_connection_are_not_asked_without_a_pause() -> None:
-    """As those do that allow no subscriptions: the present head is all that comes."""
+    """The follower pauses between nodes that end each connection after sending the current head.
+
+    Nodes that allow no subscriptions behave like this.
+    """
     stop, pauses = threading.Event(), []
     chain = Chain()
     start = Head(0, chain.best[0])

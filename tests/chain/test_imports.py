@@ -1,4 +1,4 @@
-"""What importing the package costs: nothing of the heavy libraries, and no Django."""
+"""Importing the package loads no heavy libraries and no Django."""
 
 from __future__ import annotations
 

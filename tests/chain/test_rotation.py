@@ -1,4 +1,4 @@
-"""Look-ups over several nodes, of which some are dead, mute or lie."""
+"""Tests of look-ups over several nodes, of which some are dead, mute or lie."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _dead() -> str:
 
 @pytest.fixture
 def mute() -> Iterator[str]:
-    """Takes connections and never says a word."""
+    """Listen for connections and never send anything."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"ws://127.0.0.1:{listener.getsockname()[1]}"
 
@@ -56,10 +56,10 @@ def test_dead_nodes_are_passed_over_once(devchain: Devchain) -> None:
     dead, deaf = _dead(), _dead()
     rotation = Rotation([dead, deaf, devchain.url])
     assert rotation.twin(1) is not None
-    # The one that works stays at the head.
+    # The node that works remains the first choice.
     assert rotation.url == devchain.url
     assert rotation.twin(2) is not None
-    assert devchain.counts()["accepted"] == 2  # the other is the test's own
+    assert devchain.counts()["accepted"] == 2  # one of them is the connection of the test
     rotation.close()
 
 
@@ -106,7 +106,7 @@ def test_at_most_two_attempts_for_each_node() -> None:
         with pytest.raises(ChainAwayError, match="not the storage values"):
             rotation.twin(1)
         assert len(asked) == 6
-        # For a moment the others need not try them all again.
+        # For a short time, further look-ups do not try all nodes again.
         with pytest.raises(ChainAwayError, match="not the storage values"):
             rotation.twin(1)
         assert len(asked) == 6
@@ -173,7 +173,7 @@ def test_a_node_that_comes_back(devchain: Devchain, caplog: pytest.LogCaptureFix
 
     wait_until(back)
     rotation.close()
-    # Once each, however many look-ups there were.
+    # Each is logged once, however many look-ups there were.
     failed, answers = caplog.records
     assert failed.getMessage().startswith("chain node failed")
     assert answers.getMessage().startswith("chain node answers again")
@@ -182,7 +182,10 @@ def test_a_node_that_comes_back(devchain: Devchain, caplog: pytest.LogCaptureFix
 def test_a_node_that_is_stuck_is_left(
     devchain: Devchain, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It answers, but from an old block; of two others one is stuck as well."""
+    """A node that answers only from an old block is replaced by one that is further ahead.
+
+    One of the two other nodes is stuck as well.
+    """
     now = 100.0
     with ExitStack() as stack:
         stuck, good = (
@@ -207,7 +210,7 @@ def test_a_node_that_is_stuck_is_left(
         found = rotation.twin(50)
         assert found is not None and found.height == 9
         assert rotation.url == good.url
-        # Where all stand still, the one that is furthest stays.
+        # If all nodes are stuck, the one that is furthest ahead stays in use.
         for _ in range(4):
             now += bounds.STILL_S
             assert rotation.twin(50) == found
@@ -221,7 +224,7 @@ def test_a_node_that_is_stuck_is_left(
 def test_an_answer_outlives_the_nodes_it_is_compared_with(
     devchain: Devchain, mute: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That none of them answered in time does not mean that nobody does."""
+    """A node's answer is used even if none of the nodes it is compared with answers in time."""
     rotation = Rotation([devchain.url, f"{mute}/a", f"{mute}/b"], look_up_s=0.5, attempt_s=0.4)
     assert rotation.twin(1) is not None
     monkeypatch.setattr(bounds, "STILL_S", 0.0)
@@ -257,7 +260,7 @@ def test_pages_go_on_with_another_node(tmp_path: Path) -> None:
         assert [len(page.twins) for page in found] == [500, 500, 200]
         ids = sorted(each.id for page in found for each in page.twins)
         assert ids == list(range(1, 1201))
-        # A later run takes up where this one had come to.
+        # A later run continues where this one ended.
         (rest,) = rotation.pages(found[1].next_key)
         assert rest == found[2]
         assert list(rotation.pages(rest.next_key)) == []
@@ -293,7 +296,7 @@ def test_who_waits_for_others_waits_no_longer_than_a_look_up(devchain: Devchain)
 
 
 def test_who_had_no_time_left_does_not_call_the_chain_away(devchain: Devchain) -> None:
-    """Other look-ups took it."""
+    """A look-up that spent its time waiting for others does not mark the chain as unavailable."""
     times = iter((0.0, 0.0, 12.0))
     rotation = Rotation([devchain.url], clock=lambda: next(times, 12.0))
     with pytest.raises(ChainAwayError, match="other look-ups have been waiting"):

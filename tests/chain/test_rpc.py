@@ -1,4 +1,4 @@
-"""One connection: waits, bounds, order, and nothing but the declared errors."""
+"""Tests of one connection: time-outs, bounds, order, and only declared errors."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_notifications_are_kept_apart_from_answers() -> None:
         if request["method"] == "subscribe":
             result(websocket, request, "s1")
         else:
-            # More than are kept, and some of strangers, come before the answer.
+            # More notifications than are kept, some of unknown subscriptions, precede the answer.
             for number in range(bounds.MAX_KEPT_NOTIFICATIONS + 10):
                 for subscription in ("s1", "other", None):
                     params = {"subscription": subscription, "result": number}
@@ -223,7 +223,7 @@ def test_notifications_are_kept_apart_from_answers() -> None:
         assert told == list(range(10, 74))
         assert connection.notification(subscription, 0.01) is None
         assert connection.usable
-        # The other library on the same socket sees only its answers.
+        # The other library on the same socket receives only its own answers.
         text_socket = TextSocket(connection)
         text_socket.send('{"id": 1, "method": "x", "params": []}')
         assert json.loads(text_socket.recv())["result"] == "answer"

@@ -1,4 +1,4 @@
-"""Transactions: what is on the chain afterwards, and the name of each way to fail."""
+"""Tests of transactions: the resulting state of the chain, and the error for each failure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _writer(devchain: Devchain, key: SigningKey = ALICE, **options: Any) -> Writ
 
 
 def _rich(devchain: Devchain, key_type: KeyType = KeyType.SR25519) -> SigningKey:
-    """A new TEST KEY whose account can pay."""
+    """Return a new TEST KEY whose account can pay fees."""
     key = SigningKey.from_mini_secret(secrets.token_bytes(32), key_type)
     devchain.set_balance(key.account, 10**9)
     return key
@@ -73,7 +73,7 @@ def test_from_terms_to_an_updated_twin(
         b"r1.example.com_r2.example.com",
         b"\2" + bytes(32),
     )
-    # Text that a library would take for hexadecimal stays what it is.
+    # Text that a library would read as hexadecimal is kept unchanged.
     updated = writer.update_twin(b"0x41", b"0x4142")
     assert updated.twin is not None
     assert (updated.twin.relay, updated.twin.pk) == (b"0x41", b"0x4142")
@@ -147,7 +147,7 @@ def test_no_block_in_time(devchain: Devchain) -> None:
     with pytest.raises(OutcomeUnknownError, match=r"is not inBlock after 0 s") as caught:
         _terms(writer)
     assert len(caught.value.extrinsic_hash) == 32
-    # It waits in the pool, so the next one has the next number; both go into one block.
+    # It waits in the pool, so the next one gets the next nonce; both go into one block.
     with pytest.raises(OutcomeUnknownError):
         writer.create_twin(b"r1.example", None)
     devchain.new_blocks()
@@ -223,7 +223,10 @@ def test_a_node_lost_after_the_transaction_was_sent(devchain: Devchain) -> None:
 def test_what_a_node_may_say_of_a_transaction(
     shared_devchain: Devchain, status: Any, kind: type[Exception], problem: str
 ) -> None:
-    """A node in between passes everything on, but makes up the fate of the transaction."""
+    """Each status of a transaction that a node may report gives the right error.
+
+    A node in between forwards all other requests, but invents the fate of the transaction.
+    """
     real = Connection(shared_devchain.url)
 
     def answer(websocket: ServerConnection, request: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ FAILURES_FILE = Path("fuzz-failures.txt")
 
 
 def main() -> int:
-    """Exit code 0 when no input failed."""
+    """Run the fuzz targets, and return exit code 0 if no input failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Fuzz every target.")
     parser.add_argument("--inputs", type=int, default=1_000_000, help="in all (default 1,000,000)")
     parser.add_argument("--seconds", type=float, default=3600, help="stop after this long")
@@ -61,7 +61,7 @@ def main() -> int:
 
 
 class _Progress:
-    """One line every few seconds."""
+    """Prints one line of progress every few seconds."""
 
     EVERY_S = 5.0
 

@@ -1,4 +1,4 @@
-"""Damage to bytes that were good, in places and ways of the generator's choice."""
+"""Random damage to valid bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 
 def damaged(rng: random.Random, good: bytes, *, times: int, longest_cut_bytes: int) -> bytes:
-    """The bytes with some bits turned, bytes put in, left out, or cut off at the end."""
+    """Return the bytes with some bits flipped, bytes inserted or removed, or the end cut off."""
     data = bytearray(good)
     for _ in range(times):
         at = rng.randrange(len(data) + 1)

@@ -1,7 +1,7 @@
 """Fuzz the reading of chain values: random bytes, damaged values, odd JSON headers.
 
-A node's answer may be anything. Only the package's own errors may come out, with a short text; and
-what is read must be what was written: encoding it again gives the same bytes.
+A node's answer may be anything. Only the package's own errors may be raised, with a short text, and
+encoding a value that was read gives the same bytes again.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _ODD = [
 
 
 def targets() -> list[tuple[str, Callable[[random.Random], None]]]:
-    """Name and one iteration of everything fuzzed here."""
+    """Return the name and the function of each target."""
     return [
         ("chain: twins", _twins),
         ("chain: events", _events),
@@ -130,7 +130,7 @@ def _keys_and_relays(rng: random.Random) -> None:
 
 
 def _some(rng: random.Random, valid: list[bytes]) -> bytes:
-    """Random bytes, or one of some good values, damaged in a few places."""
+    """Return random bytes, or one of the valid values, damaged in a few places."""
     if rng.random() < 0.2:
         return rng.randbytes(rng.randrange(300))
     good = rng.choice(valid)

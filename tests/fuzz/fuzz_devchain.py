@@ -1,7 +1,7 @@
-"""Fuzz the stand-in node: any message, any transaction, any order of what it can be told to do.
+"""Fuzz the stand-in node: any message, any transaction, and any order of operations.
 
-Every message gets one answer, never an internal error; a transaction that is refused leaves nothing
-behind; and whatever happens, twins, accounts and balances fit together.
+Every message gets one answer, never an internal error; a refused transaction leaves no trace; and
+twins, accounts and balances are always consistent.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Clock:
 
 
 class _Socket:
-    """What a connection needs of its websocket, as long as nothing runs."""
+    """The parts of a websocket that a connection needs while nothing is sent."""
 
     class transport:
         @staticmethod
@@ -68,7 +68,7 @@ def _new_node() -> Node:
 
 
 def messages(rng: random.Random) -> None:
-    """Requests of any kind, some damaged: one answer each, and none is an internal error."""
+    """Send requests of any kind, some damaged: each gets one answer, none is an internal error."""
     node = _new_node()
     connection = Connection(_Socket(), node, Server(node))  # type: ignore[arg-type]
     node.listeners.add(connection)
@@ -86,7 +86,7 @@ def messages(rng: random.Random) -> None:
 
 
 def transactions(rng: random.Random) -> None:
-    """Damaged transactions: refused with a node's codes, or they are what was signed."""
+    """Submit damaged transactions: they are refused with a node's codes, unless nothing changed."""
     node = _new_node()
     key = rng.choice(_KEYS)
     good = extrinsic.sign(rng.choice(_CALLS), key, node.chain, rng.choice((0, 0, 0, 1, 7)))
@@ -112,7 +112,7 @@ def transactions(rng: random.Random) -> None:
 
 
 def lives(rng: random.Random) -> None:
-    """Transactions, changes by hand, blocks and forks in any order."""
+    """Run transactions, changes by hand, blocks and forks in any order."""
     node = _new_node()
     node.knobs.set({"finality_lag": rng.choice((0, 0, 2))})
     for _ in range(rng.randint(1, 25)):
@@ -141,7 +141,7 @@ def _put_twins(rng: random.Random, node: Node) -> None:
     try:
         node.put_twins([changed], told=rng.random() < 0.5)
     except ValueError:
-        # A transaction made a twin of that number, or somebody has the account.
+        # A transaction created a twin with this number, or the account has another twin.
         assert node.state().get(storage.twin_key(number))
 
 
@@ -157,7 +157,7 @@ _ACTIONS: list[Callable[[random.Random, Node], None]] = [
 
 
 def _check(node: Node) -> None:
-    """Everything in the newest state fits together, and every block to its parent."""
+    """Check that the newest state is consistent, and that every block fits its parent."""
     best = node.ledger.best
     node.ledger.states_kept = 0
     issued = 0
@@ -220,7 +220,7 @@ _METHODS.remove("dev_dropConnections")
 
 
 def targets() -> list[tuple[str, Callable[[random.Random], None]]]:
-    """Name and one iteration of each target."""
+    """Return the name and the function of each target."""
     return [
         ("devchain.messages", messages),
         ("devchain.transactions", transactions),

@@ -1,8 +1,8 @@
 """Fuzz the reading of envelopes: random bytes, damaged envelopes, random fields, odd wire forms.
 
-Whatever a client sends, a relay has one verdict and answers with envelopes; whatever a relay sends,
-a peer has one event and answers with envelopes; and no damage leaves a signature that fits, unless
-the challenge does not see it.
+A relay gives one verdict on any bytes from a client, and a peer one event for any bytes from a
+relay; both answer only with envelopes. After any damage the signature no longer fits, unless the
+challenge does not cover the damaged part.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TAG_BYTES = bytes(range(0x08, 0x90))
 
 
 def targets() -> list[tuple[str, Callable[[random.Random], None]]]:
-    """Name and one iteration of everything fuzzed here."""
+    """Return the name and the function of each target."""
     return [
         ("envelopes: random bytes", _random_bytes),
         ("envelopes: damaged", _damaged),
@@ -47,13 +47,13 @@ def targets() -> list[tuple[str, Callable[[random.Random], None]]]:
 
 
 def _check(data: bytes) -> pb.Envelope | None:
-    """Feeds both sides and holds them to what they promise of any input."""
+    """Feed the bytes to both sides, and check what they guarantee for any input."""
     envelope, destination, reason, detail = examiner((1, None))(data)
     assert reason is None or destination is None
     assert detail is None or reason is MessageReason.TOO_LARGE
     assert envelope is not None or reason is not None
     parsed = None if reason is MessageReason.UNPARSABLE else pb.Envelope.FromString(data)
-    # The source that it names, so that more than one message in four billion is routed.
+    # Use the source that the message names: a fixed one would match one message in four billion.
     origin = from_message(parsed.source) if parsed else (1, None)
     source = parsed.source.SerializeToString() if parsed else b"\x08\x01"
     key = destination_of(data, source, DEFAULT_BOUNDS)
@@ -134,7 +134,7 @@ def _address(rng: random.Random) -> pb.Address | None:
 
 
 def _odd_wire_forms(rng: random.Random) -> None:
-    """Fields of wrong types, repeated, nested, cut, with overlong numbers, and unknown ones."""
+    """Check fields with wrong types, repeated, nested, cut, with overlong numbers, or unknown."""
     data = bytearray()
     for _ in range(rng.randint(1, 12)):
         data.append(rng.choice(_TAG_BYTES))

@@ -1,7 +1,7 @@
-"""Fuzz what other relays send: batches, answers, envelopes, bodies, domains.
+"""Fuzz the input from partner relays: batches, answers, envelopes, bodies, domains.
 
-Nothing of another relay is believed: each input has its verdict, with a short text that names what
-is wrong; and what is read must be what was written.
+A partner relay is not trusted: each input gets a verdict with a short text that names the fault,
+and what is read equals what was written.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DOMAIN_PARTS = [
 
 
 def targets() -> list[tuple[str, Callable[[random.Random], None]]]:
-    """Name and one iteration of everything fuzzed here."""
+    """Return the name and the function of each target."""
     return [
         ("federation: random batches", _random_batch),
         ("federation: damaged batches", _damaged_batch),
@@ -137,7 +137,7 @@ def _envelope(rng: random.Random) -> None:
 
 
 def _body(rng: random.Random) -> None:
-    """A body in pieces of any size, complete or not, beside others that fill the budget."""
+    """Read a body in pieces of any size, complete or not, beside others that fill the budget."""
     events: list[dict[str, Any]] = []
     sent = b""
     for _ in range(rng.randint(1, 6)):

@@ -1,8 +1,8 @@
 """Fuzz uploads: damaged offers, answers, records and tags, and chunks in any order.
 
-Only the package's own errors may come out, with a short text; a name that is taken is one
-component of a path; a receiver never has more than its window, and is complete only when every
-chunk was written once; a sender survives any answer, and ends.
+Only the package's own errors may be raised, with a short text. An accepted name is one component of
+a path. A receiver never has more chunks than its window, and is complete only when every chunk was
+written once. A sender survives any answer, and ends.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ODD: Final[list[Any]] = [
 
 
 def targets() -> list[tuple[str, Callable[[random.Random], None]]]:
-    """Name and one iteration of everything fuzzed here."""
+    """Return the name and the function of each target."""
     return [
         ("files: payloads", _payloads),
         ("files: names", _names),
@@ -51,7 +51,7 @@ def targets() -> list[tuple[str, Callable[[random.Random], None]]]:
 
 def _refused(error: FileError) -> None:
     assert 0 < len(str(error)) < 300, "an error needs a short text"
-    str(error).encode()  # it goes into an answer
+    str(error).encode()  # an answer contains it
 
 
 def _payloads(rng: random.Random) -> None:
@@ -160,7 +160,7 @@ def _sender(rng: random.Random) -> None:
 
 
 def _some(rng: random.Random) -> bytes:
-    """Random bytes, a good value with one odd field, or a damaged one."""
+    """Return random bytes, a valid value with one odd field, or a damaged one."""
     good = rng.choice(_GOOD)
     kind = rng.random()
     if kind < 0.1:

@@ -15,7 +15,10 @@ def _cuts(rng: random.Random, size: int) -> list[int]:
 
 
 def any_bytes(rng: random.Random) -> None:
-    """Noise, half of it behind a plausible head: no crash, never more than the library."""
+    """Read noise, half of it after a plausible header.
+
+    There is no crash, and no message that the library does not deliver.
+    """
     wire = rng.randbytes(rng.randint(0, 300))
     if rng.random() < 0.5:
         wire = (
@@ -29,14 +32,14 @@ def any_bytes(rng: random.Random) -> None:
 
 
 def frame_sequences(rng: random.Random) -> None:
-    """Valid sequences, some with one fault: the same messages and the same verdict."""
+    """Read valid sequences, some with one fault: messages and verdict are the expected ones."""
     frames = random_frames(rng)
     wire = b"".join(frame.serialize() for frame in frames)
     assert ours(wire, _cuts(rng, len(wire))) == expected(frames)
 
 
 def mutated_sequences(rng: random.Random) -> None:
-    """Valid sequences with flipped bytes: what is delivered is what the library delivers."""
+    """Read valid sequences with changed bytes: all messages delivered are those of the library."""
     wire = bytearray(b"".join(frame.serialize() for frame in random_frames(rng)))
     for _ in range(rng.randint(1, 4)):
         wire[rng.randrange(len(wire))] = rng.randrange(256)
@@ -47,7 +50,7 @@ def mutated_sequences(rng: random.Random) -> None:
 
 
 def targets() -> list[tuple[str, Callable[[random.Random], None]]]:
-    """Name and one iteration of each target."""
+    """Return the name and the function of each target."""
     return [
         ("frames.any_bytes", any_bytes),
         ("frames.sequences", frame_sequences),

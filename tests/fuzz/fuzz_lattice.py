@@ -1,7 +1,7 @@
 """Fuzz the lattice: keys, subjects, messages, tokens, checks, and the JSON of hosts.
 
-Whatever comes in, only the documented errors come out, a message that is read means the same when
-it is written again, and no call is accepted that was not signed as it is.
+Only the documented errors may be raised, a message that was read keeps its meaning when it is
+written again, and a call is accepted only if it was signed in exactly this form.
 """
 
 from __future__ import annotations
@@ -99,13 +99,13 @@ def _messages(rng: random.Random) -> None:
         except FormatError as error:
             assert 0 < len(str(error)) < 300
             continue
-        with contextlib.suppress(KeyFormatError):  # of a host that is none
+        with contextlib.suppress(KeyFormatError):  # raised for an invalid host key
             again = decode(message.encode())
-            assert again == message or again.content_length == len(message.msg)  # was not said
+            assert again == message or again.content_length == len(message.msg)  # length omitted
 
 
 def _checks(rng: random.Random) -> None:
-    """A damaged call is refused, unless the damage is in what nobody signs."""
+    """Check that a damaged call is refused, unless the damage is in a part that is not signed."""
     data = damaged(rng, CALL.encode(), times=rng.randint(0, 2), longest_cut_bytes=4)
     try:
         invocation = messages.decode_invocation(data)
@@ -115,7 +115,7 @@ def _checks(rng: random.Random) -> None:
         return
     assert invocation.encoded_claims == CALL.encoded_claims
     assert (invocation.operation, invocation.msg) == (CALL.operation, CALL.msg)
-    # URLs are signed: they tell no upper case of a link's name.
+    # Compare URLs, which are what is signed: they do not preserve the case of a link name.
     assert (invocation.origin.url, invocation.target.url) == (CALL.origin.url, TARGET.url)
     assert claims.issuer == CLUSTER.public
 
@@ -123,7 +123,7 @@ def _checks(rng: random.Random) -> None:
 def _tokens(rng: random.Random) -> None:
     good = CALL.encoded_claims
     header, body, _ = good.split(".")
-    if rng.random() < 0.5:  # signed, whatever it says
+    if rng.random() < 0.5:  # signed, with any content
         content = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
         content = _damaged_json(rng, content)
         signed = f"{header}.{base64.urlsafe_b64encode(content).rstrip(b'=').decode()}"
@@ -174,7 +174,7 @@ def _damaged_json(rng: random.Random, good: bytes) -> bytes:
 
 
 def targets() -> list[tuple[str, Callable[[random.Random], None]]]:
-    """Name and one iteration of each target."""
+    """Return the name and the function of each target."""
     return [
         ("lattice.keys", _keys),
         ("lattice.subjects", _subjects),

@@ -1,6 +1,7 @@
-"""Fuzz the reading of a node's answers: good ones with parts replaced by anything JSON has.
+"""Fuzz the reading of a node's answers: valid ones with parts replaced by any JSON.
 
-Only NodeError may come out, with a text that fits a log line; what is read is of the asked kind.
+Only NodeError may be raised, with a text that fits a log line; every value that is read has the
+expected type.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _ODD: list[Any] = [
 
 
 class _OddConnection:
-    """Answers like a node whose answers were damaged on the way."""
+    """Connection that returns a node's answers, damaged on the way."""
 
     url = "ws://odd"
     usable = True
@@ -72,7 +73,7 @@ class _OddNode(Node):
 
 
 def targets() -> list[tuple[str, Callable[[random.Random], None]]]:
-    """Name and one iteration of everything fuzzed here."""
+    """Return the name and the function of each target."""
     return [("nodes: odd answers", _odd_answers)]
 
 
@@ -104,7 +105,7 @@ _QUESTIONS: list[tuple[Callable[[Node], Any], Any]] = [
 
 
 def _damaged(rng: random.Random, value: Any) -> Any:
-    """The value with one part replaced, added or left out."""
+    """Return the value with one part replaced, added or removed."""
     if isinstance(value, list) and value and rng.random() < 0.8:
         copy = list(value)
         place = rng.randrange(len(copy))

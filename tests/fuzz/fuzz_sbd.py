@@ -1,7 +1,7 @@
 """Fuzz SBD: frames, handshakes, encrypted payloads, `/authenticate`, and answers of a hook server.
 
-Whatever comes in, only the documented errors come out, a server relays nothing that was not signed
-for, however its input is cut into reads, and an encrypted layer delivers only what was sent.
+Only the documented errors may be raised. A server relays only packets of a signed-in client,
+however its input is cut into reads, and an encrypted layer delivers only what was sent.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _damaged_path(rng: random.Random) -> str:
 
 
 def _server(rng: random.Random) -> None:
-    """Bytes of a client in any reads: the same end, and nothing relayed that was not signed for."""
+    """Feed a client's bytes in any reads: the result is equal, with packets only after sign-in."""
     messages = [_some_message(rng, FROM_CLIENTS) for _ in range(rng.randint(0, 6))]
     wire = b"".join(masked_frame(message, rng.randbytes(4)) for message in messages)
     if rng.random() < 0.5:
@@ -137,7 +137,7 @@ def _served(wire: bytes, cuts: list[int]) -> tuple[list[bytes], list[str], bool]
 
 
 def _unmasked(wire: bytes) -> bytes:
-    """What a reader makes of the frames, for a signature that survived the damage."""
+    """Return the payloads that a reader finds, to look for a signature that survived the damage."""
     reader = FrameReader(MAX_MESSAGE_BYTES, takes_text=True)
     found = reader.receive_data(wire)
     while reader.more:
@@ -146,7 +146,7 @@ def _unmasked(wire: bytes) -> bytes:
 
 
 def _client(rng: random.Random) -> None:
-    """Messages of a server: taken, or the end of the client, told once."""
+    """Feed a server's messages to a client: it accepts them, or ends and reports that once."""
     now = 0
     client = ClientSide(A.sign, now)
     ends = 0
@@ -182,7 +182,7 @@ def _some_message(rng: random.Random, good: list[bytes]) -> bytes:
 
 
 def _encrypted(rng: random.Random) -> None:
-    """Lost, damaged, repeated and swapped: what is delivered was sent, to the one it is for."""
+    """Lose, damage, repeat and swap payloads: a side receives only messages sent to it."""
     sides = [
         EndToEnd(each.secret, rng.randbytes, listener=rng.random() < 0.8, max_peers=2)
         for each in (A, B)
@@ -214,7 +214,7 @@ def _encrypted(rng: random.Random) -> None:
 
 
 def _strangers(rng: random.Random) -> None:
-    """Payloads of many keys, none of which is an honest peer: bounded, and nothing is delivered."""
+    """Feed payloads of many keys, none an honest peer: few are kept, and nothing is delivered."""
     side = EndToEnd(A.secret, rng.randbytes, listener=True, max_peers=3)
     for number in range(rng.randint(1, 15)):
         key = rng.choice(
@@ -231,7 +231,7 @@ def _strangers(rng: random.Random) -> None:
 
 
 class _Redis:
-    """The little of Redis that tokens need."""
+    """The few Redis commands that tokens need."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -244,7 +244,7 @@ class _Redis:
 
 
 class _Hook:
-    """A hook server's answer."""
+    """A hook server with a fixed answer."""
 
     def __init__(self, status: int, reply: bytes) -> None:
         self.answer = status, reply
@@ -256,7 +256,7 @@ class _Hook:
 
 
 def _finished(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """The result of a coroutine that waits for nothing."""
+    """Return the result of a coroutine that never waits."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -265,7 +265,7 @@ def _finished(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 def _bodies(rng: random.Random) -> None:
-    """Bodies in any pieces, clients that leave, odd headers."""
+    """Send bodies in any pieces, with clients that disconnect and odd headers."""
     pieces = [rng.randbytes(rng.choice((0, 1, 30, 500, 1024, 1025, 5000))) for _ in range(4)]
     pieces = pieces[: rng.randint(1, 4)]
     events: list[dict[str, Any]] = [
@@ -307,13 +307,13 @@ def _bodies(rng: random.Random) -> None:
         (b"", rng.randbytes(rng.randrange(60)), b"x" * 5_000)
     )
     refused = _finished(tokens.admit(header))
-    if refused is not None:  # not ASCII: as if it were absent
+    if refused is not None:  # a header that is not ASCII counts as absent
         assert isinstance(refused, Answer)
         assert refused.status == 401
 
 
 def _hook_replies(rng: random.Random) -> None:
-    """Any status and any body: a token that was in it, or a refusal with its status."""
+    """Reply with any status and body: the result is the token of the body, or a refusal."""
     kind = rng.random()
     if kind < 0.2:
         reply = rng.randbytes(rng.randrange(200))
@@ -337,11 +337,11 @@ def _hook_replies(rng: random.Random) -> None:
     token = json.loads(answer.body)["authToken"]
     assert token == json.loads(reply)["authToken"] and 0 < len(token) <= MAX_TOKEN_CHARS
     admitted = _finished(tokens.admit(b"Bearer " + token.encode()))
-    assert admitted == token or isinstance(admitted, Answer)  # begins with a space, or the word
+    assert admitted == token or isinstance(admitted, Answer)  # starts with a space or "Bearer"
 
 
 def _hook_wire(rng: random.Random) -> None:
-    """Any bytes where HTTP is expected: an answer, or an error that the caller expects."""
+    """Read any bytes as HTTP: the result is an answer, or an error that the caller expects."""
     kind = rng.random()
     if kind < 0.1:
         wire = rng.randbytes(rng.randrange(300))
@@ -371,7 +371,7 @@ def _hook_wire(rng: random.Random) -> None:
 
 
 def targets() -> list[tuple[str, Callable[[random.Random], None]]]:
-    """Name and one iteration of each target."""
+    """Return the name and the function of each target."""
     return [
         ("sbd.frames", _frames),
         ("sbd.server", _server),

@@ -1,7 +1,7 @@
 """Fuzz a server of calls: the bytes of a client's websocket, up to the handlers.
 
-Whatever comes, handlers see only calls, none of them fails by what it was given, and nothing is
-left of a connection when it has ended.
+Handlers are given only calls, no handler fails because of its input, and no state is left when the
+connection has ended.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Params = dict[str, Any]
 
 
 def targets() -> list[tuple[str, Callable[[random.Random], None]]]:
-    """Name and one iteration."""
+    """Return the name and the function of the target."""
     return [("streams: a server of calls", _client)]
 
 
@@ -66,7 +66,7 @@ async def raw(params: Params, call: RawCall) -> None:
 
 
 class _Wire:
-    """A websocket whose client takes everything."""
+    """A websocket whose client reads everything."""
 
     is_full = False
 
@@ -143,7 +143,7 @@ async def _served(rng: random.Random, data: bytes) -> None:
             await asyncio.sleep(0)
         assert all(0 <= stream.held_bytes <= BOUNDS.stream_bytes for stream in session.mux)
     assert wire.code in (None, 1002)
-    for _ in range(rng.choice([1, 20])):  # handlers have begun
+    for _ in range(rng.choice([1, 20])):  # let handlers begin
         await asyncio.sleep(0)
     session.wire_ended("the client has gone")
     async with asyncio.timeout(5):

@@ -1,7 +1,7 @@
-"""Fuzz sessions on streams: any frames at the relay's side, sessions that do anything meanwhile.
+"""Fuzz sessions on streams: any frames at the relay's side, while sessions do anything.
 
-Positions never fall and stay below what was written, each session ends once, and nothing is left
-when the connection has ended.
+Positions never decrease and stay within what was written, each session ends once, and nothing is
+left when the connection has ended.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SIZES = [0, 1, 63, 64, 500, STREAM_BYTES]
 
 
 def targets() -> list[tuple[str, Callable[[random.Random], None]]]:
-    """Name and one iteration of everything fuzzed here."""
+    """Return the name and the function of each target."""
     return [("streams: sessions", lambda rng: asyncio.run(_sessions(rng)))]
 
 

@@ -1,7 +1,7 @@
 """Fuzz streams and calls: any frames at streams in every state, any JSON as messages of calls.
 
-Whatever comes in, a connection ends with a documented close code or goes on, holds no more than it
-granted, and a call ends with one event.
+A connection continues or ends with a documented close code, holds no more than it granted, and a
+call ends with one event.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CODES = [0, 1, 63, 64, (1 << 62) - 1]
 
 
 def targets() -> list[tuple[str, Callable[[random.Random], None]]]:
-    """Name and one iteration of everything fuzzed here."""
+    """Return the name and the function of each target."""
     return [
         ("streams: frames", _frames),
         ("calls: a caller's messages", _handler_input),

@@ -1,7 +1,7 @@
-"""Fuzz the reading of session tokens: random bytes, damaged tokens, odd JSON under a good outside.
+"""Fuzz the reading of session tokens: random bytes, damaged tokens, odd JSON in a valid envelope.
 
-Whatever comes in, only TokenError may come out; and a damaged token whose signature still fits
-must be one that was issued.
+Only TokenError may be raised, and a damaged token whose signature still fits must be one that was
+issued.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _JSON_SCRAPS = [
 
 
 def targets() -> list[tuple[str, Callable[[random.Random], None]]]:
-    """Name and one iteration of everything fuzzed here."""
+    """Return the name and the function of each target."""
     return [
         ("tokens: random bytes", _random_bytes),
         ("tokens: damaged", _damaged),

@@ -1,8 +1,8 @@
-"""Finds fuzz targets and feeds them random inputs that can be made again from a number.
+"""Finds fuzz targets and feeds them random inputs, each of which its number reproduces.
 
-A module `tests/fuzz/fuzz_*.py` offers `targets()`, a list of (name, function). The function takes
-a seeded `random.Random`, makes one input from it, gives it to the code, and raises when something
-is wrong. Input k of target t always comes from the seed text "t:k", so a failure is replayed by
+A module `tests/fuzz/fuzz_*.py` provides `targets()`, a list of (name, function). The function takes
+a seeded `random.Random`, makes one input from it, passes it to the code, and raises if something
+is wrong. Input k of target t always comes from the seed text "t:k", so a failure can be replayed by
 its name and number on any machine.
 """
 
@@ -23,13 +23,13 @@ import tests.fuzz
 Target = Callable[[random.Random], None]
 
 CHUNK_INPUTS = 500
-CHUNK_S = 1.0  # a slow target gives up its chunk after this, so that every target has its turn
+CHUNK_S = 1.0  # a slow target ends its chunk after this, so that every target gets its turn
 MAX_FAILURES_PER_CHUNK = 5
 
 
 @dataclass(frozen=True)
 class Failure:
-    """One input that broke its target."""
+    """One input that failed."""
 
     target: str
     number: int
@@ -37,13 +37,13 @@ class Failure:
 
     @property
     def name(self) -> str:
-        """What `--replay` takes."""
+        """Argument of `--replay` for this input."""
         return f"{self.target}:{self.number}"
 
 
 @dataclass
 class Tally:
-    """What one target went through."""
+    """Figures of one target: inputs, seconds and failures."""
 
     inputs: int = 0
     seconds: float = 0.0
@@ -57,10 +57,10 @@ class Tally:
 
 
 def discover() -> dict[str, Target]:
-    """All targets of all `fuzz_*` modules, by name.
+    """Return all targets of all `fuzz_*` modules, by name.
 
     Raises:
-        ValueError: two targets have one name.
+        ValueError: two targets have the same name.
     """
     found: dict[str, Target] = {}
     for module in pkgutil.iter_modules(tests.fuzz.__path__):
@@ -74,7 +74,7 @@ def discover() -> dict[str, Target]:
 
 
 def seeded(name: str, number: int) -> random.Random:
-    """The source of randomness of input `number` of a target."""
+    """Return the random generator of input `number` of a target."""
     return random.Random(f"{name}:{number}")
 
 
@@ -97,7 +97,7 @@ def run_chunk(name: str, first: int, count: int) -> Tally:
 
 @dataclass
 class Budget:
-    """When to stop: whichever comes first."""
+    """Limits of a run, which stops when it reaches either of them."""
 
     inputs: int
     seconds: float
@@ -113,11 +113,11 @@ def run(
     """Run targets round robin over processes until the budget is spent.
 
     Args:
-        names: the targets.
-        budget: when to stop.
-        processes: how many work at once.
+        names: names of the targets.
+        budget: limits of the run.
+        processes: number of processes that work at once.
         first: number of the first input of each target.
-        on_chunk: called with the figures so far after each chunk.
+        on_chunk: called with the figures so far when chunks have ended.
     """
     tallies = {name: Tally() for name in names}
     deadline = time.monotonic() + budget.seconds
@@ -137,13 +137,13 @@ def run(
             for future in done:
                 name, count = pending.pop(future)
                 tally = future.result()
-                left += count - tally.inputs  # what a slow chunk left is somebody's turn later
+                left += count - tally.inputs  # inputs that a slow chunk did not run
                 tallies[name].add(tally)
             on_chunk(tallies)
 
 
 def _turns(names: list[str], first: int) -> Iterator[tuple[str, int]]:
-    """Target and number of the first input of a chunk, target by target in turn, without end."""
+    """Yield target and number of the first input of each chunk, target by target, without end."""
     for number in itertools.count(first, CHUNK_INPUTS):
         for name in names:
             yield name, number

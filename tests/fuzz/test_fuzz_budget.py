@@ -1,4 +1,4 @@
-"""A small budget of each fuzz target in the normal run; `make fuzz` is the long one."""
+"""Runs each fuzz target with a small budget in the normal test run; `make fuzz` runs for long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hotpath.compiled`: which build is taken, and that anything else leaves the Python sources."""
+"""Tests of `hotpath.compiled`: which build is used, and when the Python sources are used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-import proto.rmb.address  # one of the modules, for what must come before it
+import proto.rmb.address  # a compiled module: `hotpath` must be imported before it
 from hotpath import compiled, compiling
 from tests.support.forking import ROOT, without_settings
 
@@ -22,7 +22,7 @@ SOURCES = ["proto/rmb/address.py", "proto/rmb/bounds.py"]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder for builds, and the switch on."""
+    """Name an empty folder for builds, and turn the switch on."""
     monkeypatch.setenv(compiled.FOLDER_VARIABLE, str(tmp_path))
     monkeypatch.setenv(compiled.SWITCH, "1")
     monkeypatch.setattr(compiled, "_reason", compiled._reason)
@@ -30,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def make_build(folder: Path, **changed: Any) -> None:
-    """Write a build whose extension modules are no such thing."""
+    """Write a build whose extension modules are invalid."""
     manifest = compiling.manifest_of(SOURCES) | {"build": "build-1"}
     (folder / compiled.MANIFEST).write_text(json.dumps(manifest | changed))
     for name in (*compiled.MODULES, compiled.LIBRARY):
@@ -45,7 +45,10 @@ def state() -> str:
 
 
 def test_this_process_runs_the_form_it_was_asked_for() -> None:
-    """`test_compiled_form` runs this with the switch on."""
+    """The process uses the compiled form exactly if the switch is on.
+
+    `test_compiled_form` runs this test with the switch on.
+    """
     asked = os.environ.get(compiled.SWITCH) == "1"
     origin = str(proto.rmb.address.__spec__ and proto.rmb.address.__spec__.origin)
     assert compiled.in_use() is asked, compiled.state()
@@ -116,7 +119,7 @@ def test_a_broken_build_leaves_the_sources(folder: Path, missing: bool) -> None:
 
 
 def test_mypy_looks_for_unreachable_code_in_what_is_compiled() -> None:
-    """mypyc removes it."""
+    """mypy checks all compiled modules for unreachable code, because mypyc removes such code."""
     settings = tomllib.loads(Path(ROOT, "pyproject.toml").read_text())["tool"]["mypy"]
     (modules,) = (each["module"] for each in settings["overrides"] if "warn_unreachable" in each)
     assert modules == list(compiled.MODULES)
@@ -124,13 +127,16 @@ def test_mypy_looks_for_unreachable_code_in_what_is_compiled() -> None:
 
 @pytest.mark.parametrize("module", compiled.MODULES)
 def test_compiled_modules_do_not_ask_where_they_are(module: str) -> None:
-    """They are in their build, where no other files are."""
+    """Compiled modules do not use `__file__`: it points into the build, without other files."""
     assert "__file__" not in Path(ROOT, *module.split(".")).with_suffix(".py").read_text()
 
 
 @pytest.mark.parametrize("module", compiled.MODULES)
 def test_compiled_coroutines_do_not_await_while_they_handle_an_error(module: str) -> None:
-    """The error would become that of whatever runs meanwhile."""
+    """Compiled coroutines do not await in error handlers.
+
+    Otherwise code that runs during the wait would see the error as its own.
+    """
     tree = ast.parse(Path(ROOT, *module.split(".")).with_suffix(".py").read_text())
     handlers = [
         part

@@ -1,7 +1,7 @@
-"""The tests of the hot path once more, in its compiled form (`hotpath.compiled`).
+"""Runs the tests of the hot path again in its compiled form (`hotpath.compiled`).
 
-The build is that of the checkout if it is of the present sources; otherwise one in the cache of
-pytest, which further runs use.
+It uses the build of the checkout if that matches the current sources, otherwise one in the cache of
+pytest, which later runs use again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TESTS = (
 )
 TIMEOUT_S = 1800.0
 MODEL_EXAMPLES = "10"
-"""A quarter of what the sources pass: what compiling breaks, it breaks in most examples."""
+"""Number of examples, a quarter of the sources' number: compilation faults break most examples."""
 
 
 @pytest.fixture
@@ -56,14 +56,14 @@ def build(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """Have the environment name a folder with a build of the present sources."""
+    """Set the environment to a folder with a build of the current sources."""
     monkeypatch.delenv(compiled.FOLDER_VARIABLE, raising=False)
     manifest = compiled.read_manifest()
     if manifest is None or compiled.misfit(manifest):
         cache = getattr(request.config, "cache", None)  # None with -p no:cacheprovider
         folder: Path = cache.mkdir("compiled") if cache else tmp_path_factory.mktemp("compiled")
         monkeypatch.setenv(compiled.FOLDER_VARIABLE, str(folder))
-        print(compiling.compile_modules(opt_level="0"))  # takes half of the time
+        print(compiling.compile_modules(opt_level="0"))  # halves the time to compile
 
 
 @pytest.mark.usefixtures("build")

@@ -1,4 +1,4 @@
-"""`hotpath.compiling`: what a build depends on, and what is said where there can be none."""
+"""Tests of `hotpath.compiling`: what a build depends on, and errors when no build is possible."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from hotpath import compiled, compiling
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder for builds."""
+    """Name an empty folder for builds."""
     monkeypatch.setenv(compiled.FOLDER_VARIABLE, str(tmp_path))
     monkeypatch.delenv(compiled.SWITCH, raising=False)
     return tmp_path
 
 
 def write_manifest(folder: Path) -> None:
-    """Write that there is a build of the present sources."""
+    """Write a manifest of a build of the current sources."""
     manifest = compiling.manifest_of(compiling.sources()) | {"build": "build-1"}
     (folder / compiled.MANIFEST).write_text(json.dumps(manifest))
 
@@ -30,11 +30,14 @@ def test_a_build_depends_on_the_modules_and_on_those_they_take_names_from() -> N
     found = compiling.sources()
     assert {f"{name.replace('.', '/')}.py" for name in compiled.MODULES} <= set(found)
     assert {"proto/rmb/bounds.py", "proto/rmb/types_pb2.pyi"} <= set(found)
-    assert len(found) < 200  # each is read at each start
+    assert len(found) < 200  # all are read at every start
 
 
 def test_names_are_followed_to_where_they_come_from() -> None:
-    """`prepare` imports `Finding` from the package, which has it from a module of its own."""
+    """Imported names are followed to the modules that define them.
+
+    `prepare` imports `Finding` from a package that imports it from one of its modules.
+    """
     found = set(compiling._origins("relay.ops.doctor", "Finding"))
     assert found == {"relay/ops/doctor/__init__.py", "relay/ops/doctor/finding.py"}
     assert not set(compiling._origins("asyncio", "Event"))

@@ -1,10 +1,10 @@
-"""mypyc believes what mypy concludes: no compiled module asks again what mypy thinks it knows.
+"""mypyc trusts mypy's conclusions, so compiled modules must not repeat a check for None.
 
     if arrival.answer is None:
         self.admit(arrival)              # may set it
         if arrival.answer is None: ...   # TypeError in the compiled form
 
-mypy warns of the opposite question only, whose branch it takes for unreachable. Sources ask through
+mypy warns only about the opposite check, whose branch it takes for unreachable. Sources check
 a property (`arrival.open`) instead.
 """
 
@@ -26,7 +26,7 @@ def store(arrival):
 
 
 def _questions(condition: ast.expr) -> Iterator[str]:
-    """The attributes of which a condition asks whether they are None."""
+    """Yield the attributes that a condition compares with None."""
     for node in ast.walk(condition):
         if not (isinstance(node, ast.Compare) and isinstance(node.left, ast.Attribute)):
             continue
@@ -35,7 +35,7 @@ def _questions(condition: ast.expr) -> Iterator[str]:
 
 
 def _answered(condition: ast.expr) -> set[str]:
-    """Those whose answer is known where the condition holds."""
+    """Return the attributes whose comparison has a known result if the condition holds."""
     parts = [condition]
     if isinstance(condition, ast.BoolOp) and isinstance(condition.op, ast.And):
         parts = condition.values
@@ -43,7 +43,7 @@ def _answered(condition: ast.expr) -> set[str]:
 
 
 def asked_again(statements: Sequence[ast.stmt], known: frozenset[str] = frozenset()) -> list[str]:
-    """Attributes that statements ask about although mypy knows the answer, with their lines."""
+    """Return the attributes, with lines, that are checked although mypy knows the result."""
     found = []
     for each in statements:
         if isinstance(each, ast.If | ast.Assert):

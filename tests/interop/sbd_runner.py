@@ -1,8 +1,9 @@
-"""A server for outside testers of SBD: `python -m tests.interop.sbd_runner`.
+"""A server for external SBD test suites: `python -m tests.interop.sbd_runner`.
 
-Speaks their launch contract on stdin and stdout: `CMD/READY`, then for each `CMD/START` a fresh
-server, answered by `CMD/START/<address>`. All else goes to stderr. The relay ends with the runner,
-however that ends. Settings come from the environment, as `RMB_RELAY__PROCESSES=2`.
+It follows their launch contract on stdin and stdout: it prints `CMD/READY`, then for each
+`CMD/START` starts a fresh server and prints `CMD/START/<address>`. All other output goes to stderr.
+The relay ends with the runner, however the runner ends. Settings come from the environment, such as
+`RMB_RELAY__PROCESSES=2`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def _end_with_parent() -> None:
 
 @contextlib.contextmanager
 def fresh_server() -> Iterator[str]:
-    """Run a relay with a listener for SBD; gives the address."""
+    """Run a relay with a listener for SBD, and yield its address."""
     port, public = free_port(), free_port()
     with tempfile.TemporaryDirectory(prefix="sbd-") as folder:
         process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""One NATS server for all tests of a process; each test has a lattice of its own on it."""
+"""Fixtures: one NATS server for all tests of a process, with a separate lattice for each test."""
 
 from __future__ import annotations
 

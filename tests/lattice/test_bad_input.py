@@ -1,4 +1,4 @@
-"""What strangers send to a provider and a caller: each call is answered, counted, and forgotten."""
+"""Tests of bad input to a provider and a caller: each call is answered, counted and forgotten."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ async def test_payloads_that_the_object_store_damages(
     assert (response.error or "").startswith(f"{ERROR_PREFIX}Error when chunking data: ")
     assert text in (response.error or "")
     assert provider.serving.counts == {Reason.PAYLOAD_MISSING: 1}
-    await objects.put(invocation.id, LARGE)  # the same call with its payload: nothing is left over
+    await objects.put(invocation.id, LARGE)  # the same call with its payload: no state is left over
     response = decode_response(await connection.request(subject, invocation.encode(), 10))
     assert (response.error, response.size_bytes) == (None, len(LARGE))
     assert await objects.take(f"{invocation.id}-r", len(LARGE)) == LARGE
@@ -189,7 +189,7 @@ async def test_links_and_shutdowns_that_are_malformed(
     "lie",
     [
         *(b"[" * 100_000, b"\xff", b'{"links":null}', b'{"links":[{"actor_id":"x"}]}'),
-        # A link of somebody else is none of ours, and one is not listed twice.
+        # A link of another provider, listed twice.
         json.dumps({"links": [LINK.to_record() | {"provider_id": "V"}] * 2}).encode(),
     ],
 )
@@ -209,7 +209,7 @@ async def test_a_provider_starts_while_the_control_interface_lies(
 
 
 def _answer(**changes: Any) -> bytes:
-    """An answer with the caller's id, which `changes` may make a lie."""
+    """Return an answer to which the test adds the caller's id; `changes` may make it false."""
     record: dict[str, Any] = {"msg": b"", "invocation_id": "?", "content_length": 0}
     data: bytes = msgpack.packb(record | changes)
     return data

@@ -1,4 +1,4 @@
-"""Parts of the bridge, without a relay."""
+"""Tests of parts of the bridge, without a relay."""
 
 from __future__ import annotations
 
@@ -192,7 +192,10 @@ async def test_policies_are_live(valkey: RedisServer) -> None:
 async def test_whenever_they_are_cancelled_they_end(
     valkey: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`redis-py` swallows some cancellations, above all while it connects."""
+    """Background tasks end whenever they are cancelled.
+
+    `redis-py` swallows some cancellations, above all while it connects.
+    """
     for module, name in ((lease, "RENEW_S"), (policies, "LOOK_S"), (state, "REPORT_EVERY_S")):
         monkeypatch.setattr(module, name, 0.05)
 

@@ -1,4 +1,4 @@
-"""Provider, actor and caller on a real server: calls both ways, sizes, errors, links, bounds."""
+"""Tests of provider, actor and caller on a real server: calls, sizes, errors, links, bounds."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ async def test_health_and_shutdown(
     release.set()
     assert await calling == b"done"
     assert await stopping == b"shutting down"
-    async with asyncio.timeout(5):  # the answer is on its way before
+    async with asyncio.timeout(5):  # the answer is sent before the provider stops
         await provider.stopped.wait()
 
 

@@ -1,4 +1,4 @@
-"""The connection to NATS: requests, answers, no responders, bounds, loss and return, TLS, users."""
+"""Tests of the connection to NATS: requests, answers, bounds, reconnecting, TLS and users."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def own_nats(tmp_path: Path) -> Iterator[EmbeddedNats]:
 
 
 def echo(connection: LatticeConnection) -> Callable[[Msg], None]:
-    """A handler that answers with what it was sent."""
+    """Return a handler that answers with the data it receives."""
     running: set[asyncio.Task[None]] = set()
 
     def answer(message: Msg) -> None:
@@ -88,7 +88,7 @@ async def test_a_message_larger_than_the_server_takes(connection: LatticeConnect
 
 
 async def test_answers_are_gathered_until_an_empty_one(connection: LatticeConnection) -> None:
-    assert await connection.gather("hosts", b"", 5) == []  # no responders end it at once
+    assert await connection.gather("hosts", b"", 5) == []  # ends at once: no responders
     for _ in range(3):
         await connection.subscribe("hosts", echo(connection))
     assert await connection.gather("hosts", b"me", 5, most=3) == [b"me"] * 3
@@ -111,7 +111,10 @@ async def test_drained_subscriptions_get_what_was_sent_before(
 
 
 async def test_a_flush_follows_what_was_sent() -> None:
-    """Against a server that only notes what it reads: a real one is mostly fast enough."""
+    """A flush sends its PING after all earlier messages.
+
+    The server only records what it reads: a real one is mostly fast enough to hide a wrong order.
+    """
     seen: list[str] = []
 
     async def note(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

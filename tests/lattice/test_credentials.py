@@ -1,4 +1,4 @@
-"""Users of a NATS server in operator mode: JWT and seed, files of them, and their permissions."""
+"""Tests of users of a NATS server in operator mode: JWT and seed, their files, permissions."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ async def test_a_provider_that_may_not_subscribe_does_not_start(accounts: Accoun
 
 
 async def test_the_permissions_that_the_documents_name_are_enough(accounts: Accounts) -> None:
-    """`docs/operate/lattice.md`: those of a provider that also calls."""
+    """A provider that also calls needs only the permissions listed in `docs/operate/lattice.md`."""
     own = f"wasmbus.rpc.operated.{PROVIDER.public}.>"
     user = accounts.user(
         publish=["wasmbus.rpc.operated.>", "wasmbus.ctl.operated.>", "$JS.API.>", INBOX],

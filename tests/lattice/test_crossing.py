@@ -1,4 +1,4 @@
-"""What the bridge does with payloads, results, sizes and deadlines, without a relay and NATS."""
+"""Tests of how the bridge handles payloads, results, sizes, deadlines, without relay and NATS."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ DEEP = b"\x91" * 90
 
 
 class Lattice:
-    """Gives a result, and notes what it was asked.
+    """Stand-in for a lattice that returns a fixed result and records the last call.
 
     Attributes:
-        result: of the next calls.
-        asked: operation, payload and seconds of the last call.
+        result: result of the next calls.
+        asked: operation, payload and time limit in seconds of the last call.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ async def ask(
     schema: str | None = JSON_SCHEMA,
     left_s: float = 10,
 ) -> bytes:
-    """Ask as twin 7, and return the payload of the answer."""
+    """Send a request as twin 7, and return the payload of the answer."""
     bridge = ToLattice(lattice.invoke, links, Known(), policies, Counts())
     deadline = int(time.time() + left_s)
     request = Request("uid", Address(7, None), command, payload, schema, None, deadline)
@@ -95,9 +95,9 @@ async def test_json_crosses_as_msgpack(lattice: Lattice, links: Links) -> None:
     assert answer.decode() == '{"é": [1, null, 18446744073709551615]}'
     operation, payload, wait_s = lattice.asked
     assert (operation, msgpack.unpackb(payload)) == ("Echo.Say", {"a": [1.5, True]})
-    assert wait_s == 2  # of the policy
+    assert wait_s == 2  # the limit of the policy
     await ask(lattice, links, payload=b"\0x", schema="a/b", left_s=1.9)
-    assert lattice.asked[1] == b"\0x" and lattice.asked[2] < 2  # of the twin
+    assert lattice.asked[1] == b"\0x" and lattice.asked[2] < 2  # the twin's deadline
     await ask(lattice, links, left_s=-5)
     assert 0 < lattice.asked[2] < 0.01
 
@@ -155,7 +155,7 @@ async def test_an_actor_that_serves_a_command(lattice: Lattice, links: Links) ->
 
 
 def called(payload: bytes, origin: str = ACTOR.public) -> Call:
-    """A call of an actor that was checked."""
+    """Return a checked call of an actor."""
     made = decode_invocation(invocation()[1])
     return Call(Entity.actor(origin), CALL, payload, made)
 

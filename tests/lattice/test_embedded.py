@@ -1,4 +1,4 @@
-"""The bundled NATS server: where it comes from, that it ends, what it says when it cannot start."""
+"""Tests of the bundled NATS server: how it is found, how it ends, and errors if it cannot start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Providers and actors that end under load, are too busy, or wait for a slow hook."""
+"""Tests of providers and actors that end under load, are too busy, or wait for a slow hook."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_each_call_is_answered_by_one_that_ends(
         async def echo(call: Call) -> bytes:
             nonlocal begun
             begun += 1
-            await own.flush()  # takes a while, and ends
+            await own.flush()  # takes some time
             return call.payload
 
         await served.start()
@@ -145,7 +145,7 @@ async def test_a_refused_call_of_a_busy_process_takes_no_task(
         actor.serving.receive(Msg(client, "x", "", body))
         for message in messages:
             actor.serving.receive(message)
-        assert len(asyncio.all_tasks()) - before == 2  # the call, and who answers all the others
+        assert len(asyncio.all_tasks()) - before == 2  # the call, and one task to answer the rest
         await eventually(lambda: len(answers) == len(messages))
         assert "busy: 1 calls are running" in (decode_response(answers[0].data).error or "")
         assert decode_response(answers[0].data).invocation_id
@@ -284,4 +284,4 @@ async def test_the_documented_provider_of_a_host(
     finally:
         if process.returncode is None:
             process.kill()
-    assert await Registry(connection).get(PROVIDER.public) is None  # the host has made the entry
+    assert await Registry(connection).get(PROVIDER.public) is None  # the host makes the entry

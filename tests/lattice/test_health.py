@@ -1,4 +1,4 @@
-"""How providers are, and whether there is JetStream: as a bridge asks."""
+"""Tests of the health checks of a bridge: of providers, and whether JetStream is available."""
 
 from __future__ import annotations
 

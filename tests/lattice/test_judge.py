@@ -1,4 +1,4 @@
-"""What the monitor finds wrong with invocations."""
+"""Tests of the faults that the monitor finds in invocations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RECORDED_PROVIDER = "VALUKU5UK3O57RUQR3FLDQIB7ZVLEHRLVIDBO6K3PVB2MNECTE75KIIV"
 GOOD = {
     *("good", "array", "msg-ints", "msg-str", "extra-keys", "reordered", "wide-ints", "trailing"),
     *("actor-nolink-keys", "exp-future", "nbf-past", "sub-differs"),
-    # Only the receiver can tell.
+    # Only the receiver can detect these faults.
     *("missing-object", "unknown-op"),
 }
 REASONS = {
@@ -81,7 +81,7 @@ def test_each_recorded_message(name: str) -> None:
 
 
 def invocation(number: int = 0, *, to_provider: bool = True, **more: Any) -> tuple[str, bytes]:
-    """An honest call; returns its subject and message."""
+    """Make an honest call, and return its subject and message."""
     actor, provider = Entity.actor(ACTOR.public), Entity(PROVIDER.public, "Main", "a:b")
     origin, target = (actor, provider) if to_provider else (provider, actor)
     given = {

@@ -1,4 +1,4 @@
-"""The processes of the monitor and of the NATS server, in this process."""
+"""Tests of the monitor and NATS server processes, run within the test process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.waiting import eventually
 
 
 async def started(work: Any) -> tuple[asyncio.Task[None], asyncio.Event]:
-    """Run a process of the lattice; returns once it is ready."""
+    """Run a process of the lattice, and return once it is ready."""
     stop, ready = asyncio.Event(), asyncio.Event()
     task = asyncio.create_task(work(stop, ready.set))
     waiting = asyncio.create_task(ready.wait())

@@ -1,4 +1,4 @@
-"""Payloads in the object store: also of nats-py, damaged ones, quota, janitor, no JetStream."""
+"""Tests of payloads in the object store: nats-py, damage, quota, janitor, missing JetStream."""
 
 from __future__ import annotations
 

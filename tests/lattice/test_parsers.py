@@ -1,4 +1,4 @@
-"""Texts of others that the shells read: any of them is understood or refused with its own error."""
+"""Tests of parsers of foreign texts: any text is understood or refused with the parser's error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process of the lattice that cannot begin, or whose parent ends."""
+"""Tests of a lattice process that cannot start, or whose parent ends."""
 
 from __future__ import annotations
 

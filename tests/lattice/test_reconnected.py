@@ -1,4 +1,4 @@
-"""A provider whose connection was down: what changed meanwhile, and that it is called again."""
+"""Tests of a provider after a lost connection: it learns of changes, and calls reach it again."""
 
 from __future__ import annotations
 

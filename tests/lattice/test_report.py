@@ -1,4 +1,4 @@
-"""What the processes of a lattice tell the site in Redis."""
+"""Tests of the reports that the processes of a lattice leave in Redis for the site."""
 
 from __future__ import annotations
 
@@ -71,6 +71,6 @@ async def test_live_processes_of_a_kind(redis: Redis) -> None:
     for each in (*bridges, Report(redis, ProcessKind.MONITOR, dict)):
         await each.tell()
     assert [each["host_ids"] for each in await told(redis, ProcessKind.BRIDGE)] == [["N1"]] * 2
-    await redis.delete(state.process_key(bridges[0].id))  # as its time to live does
+    await redis.delete(state.process_key(bridges[0].id))  # as the expiry of the key does
     assert len(await told(redis, ProcessKind.BRIDGE)) == 1
     assert 0 < await redis.ttl(state.process_key(bridges[1].id)) <= state.PROCESS_TTL_S

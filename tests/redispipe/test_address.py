@@ -1,4 +1,4 @@
-"""`redispipe.address`: what a URL means, and what is refused before it leads elsewhere."""
+"""Tests of `redispipe.address`: the meaning of a URL, and refusal of those that would mislead."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ NAMED = ("CLIENT", "SETNAME", "x")
     ],
 )
 def test_who_logs_in_is_whom_redis_py_means(url: str, login: tuple[str, ...]) -> None:
-    """Checks at the start, Celery and the cache use redis-py with the same URL."""
+    """The parser logs in as the same user as redis-py.
+
+    Checks at the start, Celery and the cache use redis-py with the same URL.
+    """
     assert RedisAddress.parse(url).opening("x") == [login, NAMED] if login else [NAMED]
 
 
@@ -79,7 +82,10 @@ WORDS = st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=12)
 def test_every_library_reads_what_the_parser_read(
     place: str, port: int, user: str, password: str, database: int
 ) -> None:
-    """redis-py, Channels and Celery get the form `url` gives, never the operator's own."""
+    """redis-py reads the URL of `url` as the parser does.
+
+    redis-py, Channels and Celery are given that form, never the operator's own.
+    """
     meant = RedisAddress.parse(place % port)._replace(
         user=user, password=password, database=database
     )
@@ -111,7 +117,10 @@ def test_a_file_of_authorities_is_kept() -> None:
 async def test_an_address_that_swallows_what_is_sent_is_passed_over(
     valkey: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A name may lead to an IPv6 address that nobody routes, before the one that works."""
+    """An address that does not answer is skipped.
+
+    A host name may resolve to an IPv6 address without a route, before the one that works.
+    """
     monkeypatch.setattr(address, "ADDRESS_S", 0.2)
     with socket.socket() as full, socket.socket() as one, socket.socket() as two:
         full.bind(("127.0.0.2", 0))

@@ -1,4 +1,4 @@
-"""`redispipe.pipe` on the loop that workers run on: what is asked of a connection that ends."""
+"""Tests of `redispipe.pipe` on the workers' event loop: requests on a connection that ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ ANSWER_S = 0.5
 def test_a_request_on_a_connection_that_is_closing_is_lost(
     valkey: RedisServer, at_once: bool
 ) -> None:
-    """A turn's requests are written at its end, when the connection may be over already."""
+    """A request on a closing connection fails with LinkLost.
+
+    Requests are written at the end of a turn of the loop, when the connection may have ended.
+    """
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -54,7 +57,7 @@ def test_a_request_on_a_connection_that_is_closing_is_lost(
 def test_pieces_are_written_in_the_order_of_the_requests(
     valkey: RedisServer, at_once: bool
 ) -> None:
-    """Large commands are not copied into one piece with those before and after them."""
+    """Large commands, which are not joined with others before writing, keep their order."""
     values = [bytes([65 + number]) * 300_000 for number in range(4)]
     head = b"*2\r\n$4\r\nECHO\r\n$300000\r\n"
 
@@ -78,7 +81,10 @@ def test_pieces_are_written_in_the_order_of_the_requests(
 
 
 async def test_a_unix_socket_takes_a_batch_at_once(valkey: RedisServer) -> None:
-    """As far as the system allows: Redis would wait for the rest while this process is busy."""
+    """The send buffer of a Unix socket is as large as the system allows.
+
+    A batch fits in it, so that Redis need not wait for the rest while this process is busy.
+    """
     most = int(Path("/proc/sys/net/core/wmem_max").read_text())
     address = RedisAddress.parse(valkey.unix_url)
     transport = await address.connect(asyncio.Protocol)
@@ -91,7 +97,7 @@ async def test_a_unix_socket_takes_a_batch_at_once(valkey: RedisServer) -> None:
 
 
 async def test_a_connection_that_is_dead_is_cut(valkey: RedisServer) -> None:
-    """The way between the two forgot it: nobody is told, and a new connection works."""
+    """A connection that the network silently lost is closed, and a new connection works."""
     async with tcp_proxy(("127.0.0.1", valkey.port)) as proxy:
         usable = asyncio.Event()
         pipe = _pipe(valkey, usable, port=proxy.port, answer_s=ANSWER_S)
@@ -111,7 +117,7 @@ async def test_a_connection_that_is_dead_is_cut(valkey: RedisServer) -> None:
 
 
 async def test_a_redis_that_is_paused_is_not_left(valkey: RedisServer) -> None:
-    """On another connection it would not answer either."""
+    """The pipe keeps its connection to a paused Redis, which would not answer on another either."""
     usable = asyncio.Event()
     pipe = _pipe(valkey, usable, answer_s=ANSWER_S)
     pipe.start()
@@ -132,7 +138,10 @@ async def test_a_redis_that_is_paused_is_not_left(valkey: RedisServer) -> None:
 async def test_an_answer_that_comes_behind_another_connections_is_waited_for(
     valkey: RedisServer,
 ) -> None:
-    """Redis was away and is back: which of two connections it answers first means nothing."""
+    """The pipe waits for a late answer even if Redis has answered on another connection first.
+
+    When Redis is back after a pause, the order in which it serves connections means nothing.
+    """
     async with tcp_proxy(("127.0.0.1", valkey.port)) as proxy:
         usable = asyncio.Event()
         pipe = _pipe(valkey, usable, port=proxy.port, answer_s=ANSWER_S)
@@ -141,7 +150,7 @@ async def test_an_answer_that_comes_behind_another_connections_is_waited_for(
         (first,) = proxy.connections
         first.to_client.stall()
         answered = asyncio.Event()
-        proxy.on_ended = lambda connection: answered.set()  # another one was made for a PING
+        proxy.on_ended = lambda connection: answered.set()  # it opened another for a PING
         answer = asyncio.create_task(pipe.call("PING"))
         async with asyncio.timeout(10):
             await answered.wait()
@@ -152,7 +161,7 @@ async def test_an_answer_that_comes_behind_another_connections_is_waited_for(
 
 
 async def test_a_quiet_connection_of_a_subscriber_is_asked(valkey: RedisServer) -> None:
-    """What would tell that it is dead is what does not come."""
+    """The pipe pings a subscriber's connection, as silence alone does not show that it is dead."""
     pushes: asyncio.Queue[Any] = asyncio.Queue()
     async with tcp_proxy(("127.0.0.1", valkey.port)) as proxy:
         usable = asyncio.Event()
@@ -168,7 +177,7 @@ async def test_a_quiet_connection_of_a_subscriber_is_asked(valkey: RedisServer) 
         await usable.wait()
         pipe.send(resp.command("SUBSCRIBE", "news"))
         async with asyncio.timeout(10):
-            for _ in range(LOOKS):  # one in two looks: it is heard for twice `ANSWER_S`
+            for _ in range(LOOKS):  # one in two looks, so this takes twice `ANSWER_S`
                 while await pushes.get() != [b"pong", b""]:
                     pass
         assert pipe.connections == 1
@@ -181,7 +190,10 @@ async def test_a_quiet_connection_of_a_subscriber_is_asked(valkey: RedisServer) 
 
 @pytest.mark.parametrize("tls", [False, True])
 def test_what_tls_has_taken_is_not_flushed(tmp_path: Path, tls: bool) -> None:
-    """Its transport counts what it holds itself, and not what the one below still has."""
+    """Over TLS a pipe does not report data as flushed once the transport has accepted it.
+
+    The TLS transport counts only what it holds itself, not what the transport below still has.
+    """
     certificate, key = make_certificate(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
@@ -214,7 +226,10 @@ def test_what_tls_has_taken_is_not_flushed(tmp_path: Path, tls: bool) -> None:
 
 
 async def test_requests_of_others_meanwhile_are_in_the_chosen_database(valkey: RedisServer) -> None:
-    """Between two opening commands they would go to where the connection happens to be."""
+    """Requests made while a connection opens run in the chosen database.
+
+    Sent between two opening commands, they would run in whichever database is selected then.
+    """
     valkey.run("ACL", "SETUSER", "rmb", "on", ">word", "~*", "&*", "+@all")
     pipe = RedisPipe.to(f"redis://rmb:word@127.0.0.1:{valkey.port}/1", "test")
     pipe.start()
@@ -235,7 +250,7 @@ async def test_requests_of_others_meanwhile_are_in_the_chosen_database(valkey: R
 async def test_a_connection_whose_check_fails_is_opened_again(
     valkey: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever the failure is: a pipe that gave up would look like a Redis that is away."""
+    """Any failure of the check opens a new connection, so Redis does not seem to be unavailable."""
     checks = iter([True, True, False])
 
     async def check() -> None:
@@ -277,7 +292,10 @@ async def test_a_server_that_is_no_redis_is_told_of_once(caplog: pytest.LogCaptu
 async def test_why_redis_turns_a_connection_away_is_told(
     at_once: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As with too many clients: it says so, to nobody's request or to the first, and leaves."""
+    """The reason why Redis refuses a connection is logged, such as too many clients.
+
+    Redis sends it without a request or in answer to the first one, then closes the connection.
+    """
     asked = asyncio.Semaphore(0)
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -299,7 +317,7 @@ async def test_why_redis_turns_a_connection_away_is_told(
 
 
 def test_info_is_read_whatever_names_it_holds() -> None:
-    """A path of a file need not be UTF-8."""
+    """INFO is read even if a file path in it is not UTF-8."""
     found = resp.info("run_id:1\r\nconfig_file:/tmp/m\u00e4.conf\r\n".encode("latin-1"))
     assert found == {"run_id": "1", "config_file": "/tmp/m\ufffd.conf"}
 

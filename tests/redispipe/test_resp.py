@@ -1,4 +1,4 @@
-"""Commands that are written without the general encoder."""
+"""Tests of commands that are written without the general encoder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rmbsite.asgi`: the operator site answers, static files of the theme included."""
+"""Tests of `rmbsite.asgi`: the operator site answers, including static files of the theme."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOST = "127.0.0.1:8081"
 
 @pytest.fixture
 def connections() -> Iterator[list[Any]]:
-    """Those that are made from now on."""
+    """Collect the database connections that are opened from now on."""
     made: list[Any] = []
 
     def note(connection: Any, **_: Any) -> None:
@@ -71,7 +71,7 @@ async def test_the_sign_in_page_and_its_files() -> None:
     assert files, "the theme has a style sheet"
     for file in files:
         assert (await get(file))[0] == 200, file
-    # Nothing is fetched from elsewhere.
+    # No file is loaded from other hosts.
     assert not re.findall(r'(?:href|src)="(?:https?:)?//', text)
 
 
@@ -82,7 +82,10 @@ async def test_live_and_an_unknown_host() -> None:
 
 @pytest.mark.django_db(transaction=True)
 async def test_a_request_leaves_no_connection_behind(connections: list[Any]) -> None:
-    """Each has a thread of its own: nobody would ever use it, or close it."""
+    """A request closes its database connection.
+
+    Each request has its own thread, so nothing else would ever use or close that connection.
+    """
     assert (await get("/api/v1/me", token="rmb_0123456789abcdef_" + 43 * "x"))[0] == 401
     assert connections and all(each.connection is None for each in connections)
 

@@ -1,4 +1,4 @@
-"""Background work with real Celery workers: run, killed, without Redis, stopped, orphaned."""
+"""Tests with real Celery workers: running, killed, without Redis, stopped, orphaned."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RECONNECT_S = 50.0
 
 
 def marks(server: RedisServer) -> list[str]:
-    """What the tasks left."""
+    """Return the marks that the tasks left in Redis."""
     return [mark.decode() for mark in server.run("LRANGE", MARKS, 0, -1)]
 
 
@@ -67,7 +67,7 @@ def spec(server: RedisServer, tmp_path: Path) -> Callable[..., ChildSpec]:
 
 @contextlib.asynccontextmanager
 async def kept(*specs: ChildSpec) -> AsyncIterator[Supervisor]:
-    """Children under a supervisor of their own."""
+    """Run children under a supervisor of their own."""
     supervisor = Supervisor()
     async with supervisor.handling_signals(), asyncio.timeout(120):
         await asyncio.gather(*(supervisor.keep(each) for each in specs))
@@ -76,7 +76,7 @@ async def kept(*specs: ChildSpec) -> AsyncIterator[Supervisor]:
 
 @pytest.fixture
 def send(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Hand a task to the workers of `server`, whatever broker this process is set up for."""
+    """Return a function that sends a task to the workers of `server`, past the usual broker."""
     settings = broker.settings_of(server.unix_url)
 
     def start(task: str, *arguments: Any) -> None:
@@ -109,7 +109,7 @@ async def test_what_runs_and_what_failed_is_noted(
     def start(task: str, *arguments: Any, **_: Any) -> None:
         send(task, *arguments)
 
-    monkeypatch.setattr(background, "hand_over", start)  # this process has another broker
+    monkeypatch.setattr(background, "hand_over", start)  # this process uses another broker
     send("test.note", "waits")
     assert [(each.waiting, each.taken) for each in tasks_services.queues()] == [
         (0, False), (0, False), (1, False),
@@ -148,7 +148,8 @@ async def test_a_killed_worker_is_started_again(
         os.kill(child.pid, signal.SIGKILL)
         await child.wait()
         server.run("DEL", MARKS)
-        # Not one task sent now: Redis may hand it to the connection that just died, and it is lost.
+        # Wait for scheduled tasks: Redis may give a single task sent now to the dead connection,
+        # where it is lost.
         await eventually(lambda: "beat" in marks(server), READY_S)
     assert "was ended by SIGKILL; starting it again" in caplog.text
 
@@ -198,7 +199,7 @@ async def test_an_orphan_ends(server: RedisServer, spec: Any, send: Any) -> None
     await asyncio.wait_for(child.ready.wait(), READY_S)
     send("test.linger", 60)
     await eventually(lambda: any("linger" in mark for mark in marks(server)), READY_S)
-    os.close(child._lifeline_fd)  # as the end of the parent does
+    os.close(child._lifeline_fd)  # as happens when the parent ends
     child._lifeline_fd = -1
     assert await asyncio.wait_for(child.wait(), 5) == 0
     assert "ended" in marks(server)

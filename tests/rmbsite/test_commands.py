@@ -1,4 +1,4 @@
-"""`rmb_checkconfig` and `rmb_configdoc`, and how a bad setting ends any command."""
+"""Tests of `rmb_checkconfig` and `rmb_configdoc`, and of a bad setting in any command."""
 
 from __future__ import annotations
 
@@ -96,7 +96,10 @@ def test_a_database_without_tables_is_one_line_and_code_1(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("closed", ["stdout", "stderr"])
 def test_what_nobody_reads_to_its_end_is_not_done(tmp_path: Path, closed: str) -> None:
-    """As with `| head`: the backup's progress goes to standard error."""
+    """A command whose output pipe is closed, as by `| head`, ends with code 1 and prints nothing.
+
+    The backup's progress goes to standard error, so that pipe is closed for it.
+    """
     variables = {**os.environ, "RMB_DATA__DIR": str(tmp_path)}
     assert run("migrate", "-v0", "--skip-checks", RMB_DATA__DIR=str(tmp_path)).returncode == 0
     arguments = ("rmb_configdoc",) if closed == "stdout" else ("rmb_backup", f"{tmp_path}/b.zip")
@@ -113,7 +116,10 @@ def test_what_nobody_reads_to_its_end_is_not_done(tmp_path: Path, closed: str) -
 
 
 def test_a_command_finds_the_redis_of_its_data_folder(tmp_path: Path) -> None:
-    """Whether the relay runs or not, and unless another Redis is named."""
+    """A command uses the Redis of its data folder, unless another Redis is configured.
+
+    The relay need not be running.
+    """
     show = ("shell", "-v0", "-c", "from django.conf import settings; print(settings.RMB.redis.url)")
     folder = {"RMB_DATA__DIR": str(tmp_path)}
 
@@ -131,7 +137,7 @@ def test_a_command_finds_the_redis_of_its_data_folder(tmp_path: Path) -> None:
 
 
 def test_settings_import_nothing_heavy(tmp_path: Path) -> None:
-    """A relay worker sets Django up: it must not pay for Spark, the chain client or the site."""
+    """A relay worker sets Django up without loading Spark, the chain client or the site."""
     script = (
         "import django, sys; django.setup(); import relay.sessions.app;"
         "print(sorted({'pyspark', 'substrateinterface', 'scalecodec', 'twisted', 'daphne', 'ninja',"
@@ -165,7 +171,7 @@ def test_checkconfig_hides_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_checkconfig_hides_secrets_within_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is passed on to other programs may be one: its name tells, or the address it is in."""
+    """A value passed on to other programs is hidden if its name or a URL in it shows a secret."""
     spark = {
         "spark.executor.memory": "4g",
         "spark.authenticate.secret": "hunter2",

@@ -1,4 +1,4 @@
-"""`rmb_completion`: what a real shell offers."""
+"""Tests of `rmb_completion`: the words that a real shell offers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def bash(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def offered(bash: Path, *words: str) -> set[str]:
-    """What bash completes the last word to."""
+    """Return the words that bash offers to complete the last word."""
     program = (
         f"source {bash}; COMP_WORDS=(rmb-manage {' '.join(repr(word) for word in words)}); "
         f'COMP_CWORD={len(words)}; _shtab_rmb_manage; echo "${{COMPREPLY[@]}}"'
@@ -58,7 +58,7 @@ DOCUMENTS = {
     *("rmb_configdoc", "rmb_demo", "rmb_devchain", "rmb_openapi"),
     *("rmb_lattice bridge", "rmb_lattice key", "rmb_lattice monitor", "rmb_resourcedoc"),
 }
-"""Whose output is a file of its own form, or which go on until they are stopped."""
+"""Commands whose output is a file in a format of its own, or which run until they are stopped."""
 
 
 def test_every_command_has_a_form_for_programs() -> None:

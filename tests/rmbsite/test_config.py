@@ -1,4 +1,4 @@
-"""`rmbsite.config`: precedence, refusals, secrets."""
+"""Tests of `rmbsite.config`: precedence, refusals, secrets."""
 
 from __future__ import annotations
 
@@ -173,7 +173,10 @@ def test_a_data_folder_of_ours_is_made_private(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_others_is_refused(tmp_path: Path) -> None:
-    """It may be one of the system, which would not work any more."""
+    """A data folder that others can read and that has files in it is refused, not made private.
+
+    It may be a folder of the system, which would stop working.
+    """
     (tmp_path / "passwd").write_text("")
     tmp_path.chmod(0o755)
     with pytest.raises(ConfigError, match=rf"{tmp_path} \(mode 0755\); chmod 700"):
@@ -196,7 +199,7 @@ def test_a_home_folder_of_nobody_is_a_name_like_others() -> None:
 def test_every_setting_is_documented_and_has_a_valid_default() -> None:
     for each in config.all_options():
         assert each.doc.endswith("."), each.key
-    # A default given in words must be read as that very default.
+    # A default given as text must be read as the same value.
     for each in config.all_options():
         if each.kind in ("integer", "number"):
             section = getattr(load({each.key: str(each.default)}, env()), each.section)

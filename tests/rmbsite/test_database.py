@@ -1,4 +1,4 @@
-"""`rmbsite.database`: URLs of databases, and what SQLite is told."""
+"""Tests of `rmbsite.database`: URLs of databases, and the options of SQLite."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_refusals(url: str) -> None:
 
 
 def test_the_file_is_for_its_owner(tmp_path: Path) -> None:
-    """Also one that a former release made for everybody."""
+    """The database file is private, even if an earlier release made it readable for all users."""
     before = os.umask(0o022)
     try:
         run_command(tmp_path, "migrate", "-v", "0", "--skip-checks", settings=NOBODY)
@@ -110,7 +110,7 @@ def test_sqlite_is_opened_for_many_writers(tmp_path: Path) -> None:
             assert cursor.execute("PRAGMA journal_mode").fetchone() == ("wal",)
             assert cursor.execute("PRAGMA synchronous").fetchone() == (1,)
             assert cursor.execute("PRAGMA busy_timeout").fetchone() == (20_000,)
-        # A transaction holds the write lock from its beginning.
+        # A transaction holds the write lock from its start.
         wrapper.set_autocommit(False, force_begin_transaction_with_broken_autocommit=True)
         other = sqlite3.connect(wrapper.settings_dict["NAME"], timeout=0)
         with pytest.raises(sqlite3.OperationalError, match="locked"):

@@ -1,4 +1,4 @@
-"""`rmbsite.logging`: lines for people and for machines."""
+"""Tests of `rmbsite.logging`: log lines for people and for programs."""
 
 from __future__ import annotations
 

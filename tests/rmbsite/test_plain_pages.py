@@ -1,4 +1,4 @@
-"""Pages that stand when the database or the account's session are what is away."""
+"""Tests of pages that work without the database or a session."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.test import Client
 
 @pytest.mark.parametrize("name", ["400", "403", "403_csrf", "404", "500"])
 def test_they_need_nothing(name: str) -> None:
-    text = render_to_string(f"{name}.html")  # no request, no database
+    text = render_to_string(f"{name}.html")  # without a request or a database
     assert "<h1>" in text and "/static/relay_dashboard/plain.css" in text
 
 
@@ -25,7 +25,10 @@ def test_a_page_that_is_not_there() -> None:
 
 
 def test_the_database_does_not_answer() -> None:
-    """Tests that do not ask for the database have none: every query raises."""
+    """A request gets a plain error page if the database does not answer.
+
+    Tests that do not request the database have none, so every query raises.
+    """
     client = Client(raise_request_exception=False)
     client.cookies["rmb_operator"] = "a session's key"
     answer = client.get("/console/")
@@ -34,11 +37,11 @@ def test_the_database_does_not_answer() -> None:
 
 
 ADVICE = (b"DEBUG", b"ALLOWED_HOSTS", b"settings.")
-"""Of Django, for settings that this site does not have."""
+"""Texts of Django's own error pages about settings that this site does not have."""
 
 
 class Lines(logging.Handler):
-    """What the log says, with tracebacks; behind the filters of the loggers."""
+    """Handler that collects log lines with tracebacks, after the loggers' filters."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Long answers leave while they are made."""
+"""Long answers are sent while they are generated."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_an_error_on_the_way_is_not_an_end() -> None:
 
 
 def test_what_is_left_as_it_is() -> None:
-    """Short answers, those that are asynchronous already, and all of a synchronous server."""
+    """Short answers, asynchronous ones, and all answers of a synchronous server are unchanged."""
 
     async def ticks() -> object:
         yield b"tick"

@@ -1,4 +1,4 @@
-"""Stand-in chains in this process, with a clock that stands still until it is told otherwise."""
+"""Stand-in chains in this process, with a clock that only tests advance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from proto.chain import extrinsic
 from proto.chain.twin import Twin
 from proto.identity.signing import SigningKey
 
-# TEST KEYS, known to everybody.
+# TEST KEYS, which are public.
 ALICE = genesis.development_key("Alice")
 BOB = genesis.development_key("Bob")
 START_S = 1_700_000_000.0
@@ -20,7 +20,7 @@ INSTANT_KNOBS = {"block_time_s": 0.0, "finality_delay_s": 0.0}
 
 
 class Clock:
-    """Seconds that pass only by `now_s += ...`."""
+    """Clock, in seconds, that only `now_s += ...` advances."""
 
     def __init__(self) -> None:
         self.now_s = START_S
@@ -32,7 +32,7 @@ class Clock:
 def new_node(
     twins: Iterable[Twin] = (), journal: Journal | None = None, ledger: Ledger | None = None
 ) -> Node:
-    """A node with the development accounts, and some twins; blocks are final at once."""
+    """Return a node with the development accounts and some twins; its blocks are final at once."""
     ledger = ledger or Ledger(genesis.block(genesis.state(twins)))
     return Node(ledger, Knobs(**INSTANT_KNOBS), Clock(), ALICE.account, journal)
 
@@ -40,14 +40,14 @@ def new_node(
 def signed(
     node: Node, key: SigningKey, call: bytes, nonce: int | None = None, tip: int = 0
 ) -> bytes:
-    """A transaction with the next nonce, or a given one."""
+    """Return a signed transaction with the given nonce, or the next one."""
     if nonce is None:
         nonce = node.pool.next_nonce(key.account, node.nonce_of(key.account))
     return extrinsic.sign(call, key, node.chain, nonce, tip)
 
 
 class Heads(Listener):
-    """Writes down what a listener is told."""
+    """Listener that records the heads it is notified of."""
 
     def __init__(self, node: Node) -> None:
         self.best: list[int] = []

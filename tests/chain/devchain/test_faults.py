@@ -1,4 +1,4 @@
-"""Faults that are switched on and off, pace, and clients that misbehave."""
+"""Tests of faults that are switched on and off, block pace, and misbehaving clients."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_blocks_come_by_the_clock() -> None:
         await control.call("dev_setKnobs", {"stalled": True})
         best = await wire.call("chain_getHeader")
         wire.told.clear()
-        # Made by hand all the same.
+        # Blocks can still be made by hand.
         assert (await control.call("dev_newBlocks"))["number"] == from_json(best).number + 1
         assert await _numbers(wire, 1) == [from_json(best).number + 1]
         await control.call("dev_setKnobs", {"stalled": False})
@@ -51,7 +51,7 @@ async def test_blocks_come_with_transactions() -> None:
         await wire.call("author_submitExtrinsic", [to_hex(signed(node, BOB, REMARK))])
         assert from_json(await wire.call("chain_getHeader")).number == 0
         await wire.call("chain_subscribeNewHeads")
-        # One that waits already is not forgotten.
+        # A transaction that is already waiting gets a block too.
         await wire.call("dev_setKnobs", {"instant": True})
         assert await _numbers(wire, 2) == [0, 1]
         await wire.call("author_submitExtrinsic", [to_hex(signed(node, BOB, REMARK))])
@@ -103,7 +103,7 @@ async def test_old_states_are_discarded() -> None:
             with pytest.raises(RpcError, match="State already discarded for 0x") as error:
                 await wire.call(name, [*params, gone])
             assert error.value.code == 4003
-        # Headers and bodies stay.
+        # Headers and bodies are kept.
         assert await wire.call("chain_getBlock", [gone])
         assert await wire.call("state_getMetadata", [gone])
 
@@ -127,7 +127,7 @@ async def test_answers_are_held_as_they_were_when_asked() -> None:
         await control.call("dev_setKnobs", {"held": ["state_getStorage", "system_name"]})
         storage_id = await wire.send("state_getStorage", [TWIN_1])
         name_id = await wire.send("system_name")
-        # Others are answered meanwhile.
+        # Other requests are answered in the meantime.
         chain_id = await wire.send("system_chain")
         assert (await wire.message())["id"] == chain_id
         changed = {"id": 1, "account": to_hex(TWINS[0].account), "relay": "new.example.com"}
@@ -175,7 +175,7 @@ async def test_answers_are_late() -> None:
         begin = loop.time()
         await wire.call("system_chain")
         assert loop.time() - begin >= 0.05
-        # Those of several requests are late by the same, not one after another.
+        # Answers to several requests have the same delay; the delays do not add up.
         begin = loop.time()
         for _ in range(100):
             await wire.send("system_chain")
@@ -183,7 +183,7 @@ async def test_answers_are_late() -> None:
             await wire.message()
         assert 0.05 <= loop.time() - begin < 100 * 0.05
         assert (await wire.call("dev_knobs"))["delay_s"] == 0.05
-        # Heads too, and never before the answer that names the subscription.
+        # Heads are delayed too, and never come before the answer that names the subscription.
         number = await wire.send("chain_subscribeNewHeads")
         await wire.send("dev_newBlocks")
         assert (await wire.message())["id"] == number + 1
@@ -199,7 +199,7 @@ async def test_connections_are_dropped() -> None:
             await wire.notification()
             with pytest.raises(ConnectionClosed) as closed:
                 await wire.message()
-            assert closed.value.rcvd is None  # no goodbye
+            assert closed.value.rcvd is None  # no close frame
         assert await control.call("system_chain")
 
 

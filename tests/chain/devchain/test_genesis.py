@@ -1,4 +1,4 @@
-"""What a new chain begins with."""
+"""Tests of the initial state of a new chain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A chain in its file: through restarts, torn lines and damage."""
+"""Tests of a chain stored in a file: restarts, torn lines and damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of any block of the tree, whatever forks there were."""
+"""Tests of reading values at any block of the tree, whatever forks it has."""
 
 from __future__ import annotations
 

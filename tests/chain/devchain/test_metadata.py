@@ -1,4 +1,4 @@
-"""The metadata, read by the library that substrate-interface reads it with."""
+"""Tests of the metadata, decoded with the library that substrate-interface uses."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_calls_events_and_errors_have_the_numbers_of_tfchain(decoded: Any) -> No
     assert errors["UserDidNotSignTermsAndConditions"] == 39
     assert (errors["RelayTooShort"], errors["RelayTooLong"], errors["InvalidRelay"]) == (47, 48, 49)
     assert errors["InvalidRelayAddress"] == 113
-    # Libraries take an error by its place, so places and numbers must agree.
+    # Libraries look up an error by its position, so positions and numbers must agree.
     assert list(errors.values()) == list(range(len(errors)))
 
 
@@ -140,8 +140,10 @@ def test_recorded_twins_are_read_with_it(
 def test_recorded_events_are_read_with_it(
     entry: dict[str, Any], config: RuntimeConfigurationObject, decoded: Any
 ) -> None:
-    """Of blocks of the real runtime: every event they hold has the same name, and ends where the
-    next begins."""
+    """The metadata decodes all events of recorded blocks of the real runtime, with the same names.
+
+    Each event ends where the next begins.
+    """
     kind = next(
         each.value["type"]["Plain"]
         for each in _pallet(decoded, "System").storage

@@ -1,4 +1,4 @@
-"""Every method over the wire: what it answers, and to what it says no."""
+"""Tests of every method over the wire: its answers, and what it refuses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_what_the_node_is() -> None:
         listed = await wire.call("rpc_methods")
     groups = (author.METHODS, chain.METHODS, state.METHODS, system.METHODS)
     assert listed["methods"] == sorted({"rpc_methods"}.union(*groups))
-    # substrate-interface chooses its methods by these; others warn of names they do not know.
+    # substrate-interface chooses its methods by these; other clients warn about unknown names.
     assert {"chain_getHead", "state_getStorageAt", "state_call"} <= set(listed["methods"])
     assert not [name for name in listed["methods"] if name.startswith(dev.PREFIX)]
 
@@ -164,7 +164,7 @@ async def test_a_transaction_is_watched_to_its_end() -> None:
         assert [each["params"]["result"] for each in told] == [
             *("ready", {"inBlock": block}, {"finalized": block})
         ]
-        # The last word ends it.
+        # The final status ends the subscription.
         assert await wire.call("author_unwatchExtrinsic", [subscription]) is False
         assert data in (await wire.call("chain_getBlock", [block]))["block"]["extrinsics"]
 
@@ -215,7 +215,7 @@ async def test_heads(subscribe: str, unsubscribe: str, told_as: str) -> None:
     node = new_node()
     node.make_blocks(2)
     async with connected(node) as wire:
-        # The answer comes first, then the head there is.
+        # The answer comes first, then the current head.
         number = await wire.send(subscribe)
         answer = await wire.message()
         assert answer["id"] == number

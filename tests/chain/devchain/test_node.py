@@ -1,4 +1,4 @@
-"""Heads, finality, forks and changes by hand."""
+"""Tests of heads, finality, forks and changes by hand."""
 
 from __future__ import annotations
 

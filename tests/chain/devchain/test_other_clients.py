@@ -1,4 +1,4 @@
-"""What clients in other languages ask, call by call, as seen on the wire.
+"""Requests of clients in other languages, call by call, as seen on the wire.
 
 rmb-rs is built on subxt 0.28, the Go peer on gsrpc 4.0.12, the TypeScript client on @polkadot/api.
 """
@@ -26,7 +26,7 @@ def _raw(text: str) -> bytes:
 async def test_subxt_looks_up_and_listens() -> None:
     node = new_node(TWINS)
     async with connected(node) as wire:
-        # At connect, all at once.
+        # On connecting, all at once.
         asked = [
             await wire.send("chain_getBlockHash", [0]),
             await wire.send("state_getRuntimeVersion", [None]),
@@ -47,7 +47,7 @@ async def test_subxt_looks_up_and_listens() -> None:
         changed = Twin(2, TWINS[1].account, b"b.example.com")
         node.put_twins([changed], told=True)
         head = headers.from_json((await wire.notification())["params"]["result"])
-        # The hash is worked out by the client.
+        # The client computes the hash.
         value = _raw(await wire.call("state_getStorage", [EVENTS, to_hex(head.hash())]))
         assert events.count(value) == 2
         offset = value.index(UPDATED) - 5

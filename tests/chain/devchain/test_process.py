@@ -1,4 +1,4 @@
-"""The node as a process: options, restarts, kills, and work in bulk."""
+"""Tests of the node as a process: options, restarts, kills, and work in bulk."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_bulk(tmp_path: Path) -> None:
     with running_devchain(tmp_path, made_up_twins=5000) as chain:
         begin = time.monotonic()
         chain.new_blocks(5000)
-        # Half a second on one core; a whole run shares them.
+        # It takes half a second on an idle core, but a full test run shares the cores.
         assert time.monotonic() - begin < 20
         chain.put_twins([as_json(identities.twin(number)) for number in range(6001, 6101)])
         with SubstrateInterface(url=chain.url, ws_options={"timeout": TIMEOUT_S}) as client:

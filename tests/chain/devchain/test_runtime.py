@@ -1,4 +1,4 @@
-"""Recorded transactions of the real runtime, carried out here: the same events, the same values."""
+"""Recorded transactions of the real runtime give the same events and values when run here."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.interop.recorded import recorded_chain
 
 VECTORS = recorded_chain()
 RECORDED_CHAIN = Chain(144, 2, bytes.fromhex(VECTORS["genesis_hash"][2:]))
-# Runtimes give it other numbers: 112 was the recorded one's, 113 is spec 149's.
+# The number of this error depends on the runtime: 112 in the recorded one, 113 in spec 149.
 RECORDED_INVALID_RELAY, INVALID_RELAY = b"\x03\x19\x70", b"\x03\x19\x71"
 TIME_MS = 1_700_000_000_000
 SECOND_SIGNER = ss58.decode("5Cwa6CnL3civWzvC3Yu1WBfkz5DR45AQKepBRKZPGTFvTpq7")
 
 
 def _prepare(state: State, transactions: list[dict[str, Any]]) -> None:
-    """What the recorded chain had before: 24 twins, funded signers, terms that one accepted."""
+    """Set the state of the recorded chain: 24 twins, funded signers, and one's accepted terms."""
     state.put(storage.LAST_TWIN_ID, scale.u32("twin", 24))
     for entry in reversed(transactions):
         signed = extrinsic.decode(bytes.fromhex(entry["extrinsic"][2:])).signed
@@ -54,7 +54,7 @@ def test_recorded_transactions_do_what_they_did() -> None:
         recorded = bytes.fromhex(expected[entry["what"]]["value"][2:])
         assert events == recorded.replace(RECORDED_INVALID_RELAY, INVALID_RELAY), entry["what"]
         assert ledger.best.extrinsics[1] == data
-    # What the last of them left behind.
+    # The values that the last transactions left.
     for what in ("after update_twin to three relays", "the longest relay (1024) and pk (128)"):
         stored = next(each for each in VECTORS["twins"] if each["what"] == what)
         key = bytes.fromhex(stored["key"][2:])

@@ -1,4 +1,4 @@
-"""A real client, substrate-interface, against a real node process: it meets nothing unusual."""
+"""Tests of a real client, substrate-interface, against a real node process."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_changed_twin_is_an_event(chain: Devchain, client: SubstrateInterface)
 def test_heads_are_followed(
     chain: Devchain, client: SubstrateInterface, finalized_only: bool
 ) -> None:
-    chain.set(finality_delay_s=0)  # else three blocks become final at once, and one head tells it
+    chain.set(finality_delay_s=0)  # else three blocks become final with one head
     seen: list[int] = []
 
     def handle(head: dict[str, Any], count: int, subscription: str) -> str | None:

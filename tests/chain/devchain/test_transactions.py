@@ -1,4 +1,4 @@
-"""Transactions from the pool into a block: who may, in which order, and what it tells."""
+"""Tests of transactions from the pool into a block: permission, order, and events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.chain.devchain.chains import ALICE, BOB, new_node, signed
 TERMS = extrinsic.terms_call(calls.ACCEPT_TERMS, b"https://example.org/t?a=1&b=[2]", b"a-b_1")
 REMARK = calls.REMARK + b"\0"
 FAILED = b"\0\1\0\0\0" + b"\0\1"
-"""ExtrinsicFailed of transaction 1."""
+"""Beginning of an ExtrinsicFailed event of transaction 1."""
 
 
 def _create(relay: bytes | None, pk: bytes | None = None) -> bytes:
@@ -32,7 +32,7 @@ def _update(relay: bytes | None, pk: bytes | None = None) -> bytes:
 
 
 def _run(node: Node, key: SigningKey, *sent: bytes) -> list[bytes | None]:
-    """Send calls, one block each; the error of each, None where it succeeded."""
+    """Send calls, one block each, and return the error of each, or None if it succeeded."""
     outcomes: list[bytes | None] = []
     for call in sent:
         node.submit(signed(node, key, call))
@@ -68,7 +68,7 @@ def test_the_life_of_a_twin() -> None:
         calls.module_error("TwinWithPubkeyExists"),
         None,
     ]
-    # The key was not sent along with the update, so it is gone.
+    # The update was sent without the key, so the twin has none now.
     assert _twin(node, BOB) == twin.Twin(1, BOB.account, b"r2.example.com_r1.example.com")
     assert accounts.read(node.state(), BOB.account).nonce == 5
 
@@ -186,7 +186,7 @@ def test_who_has_nothing_cannot_send() -> None:
     poor = "Inability to pay some fees (e.g. account balance too low)"
     data = signed(node, key, REMARK)
     assert _refusal(node, data) == poor
-    # The fee, and what an account must keep to exist.
+    # The fee, and the minimum balance that an account must keep to exist.
     node.set_balance(key.account, 10_000 + len(data) + 499)
     assert _refusal(node, data) == poor
     node.set_balance(key.account, 10_000 + len(data) + 500)
@@ -306,7 +306,7 @@ def test_the_pool_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _mortal(node: Node, number: int, period: int = 8, nonce: int = 0) -> bytes:
-    """A transaction that is good for `period` blocks around block `number`."""
+    """Return a transaction that is valid for `period` blocks around block `number`."""
     phase = number % period
     era = (period.bit_length() - 2 | phase << 4).to_bytes(2, "little")
     birth = node.ledger.at(number)
@@ -325,7 +325,8 @@ def test_a_mortal_one_is_good_for_its_era() -> None:
     late = _mortal(node, 20, nonce=1)
     node.make_blocks(6)
     assert node.ledger.best.number + 1 == 28
-    # The era that block 28 begins has no block yet; in block 29 it has another than was signed.
+    # Block 28 begins a new era, which has no block yet; at block 29 its block is not the one that
+    # was signed.
     assert _refusal(node, late).endswith("ancient birth block")
     node.make_block()
     assert _refusal(node, late).endswith("bad signature")
@@ -361,7 +362,10 @@ def test_a_mortal_one_needs_an_era_that_exists() -> None:
 
 
 def test_only_its_account_updates_a_twin() -> None:
-    """States that no transaction leads to, as somebody could write them into the storage."""
+    """An update fails if the twin is missing or has another account.
+
+    No transaction leads to these states, so the test writes them into the storage.
+    """
     other = twin.Twin(5, b"\7" * 32)
     for stored, error in (
         (twin.encode(other), "UnauthorizedToUpdateTwin"),

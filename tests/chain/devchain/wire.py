@@ -1,4 +1,4 @@
-"""A stand-in node that listens in this process, and a client that speaks bare JSON-RPC to it."""
+"""A stand-in node that listens in this process, and a client that sends plain JSON-RPC to it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMEOUT_S = 60.0
 
 
 class Wire:
-    """One connection; answers and notifications come in the order they were sent."""
+    """One connection; receives answers and notifications in the order in which they were sent."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
@@ -27,20 +27,20 @@ class Wire:
         self._number = 0
 
     async def send(self, method: str, params: Any = None) -> int:
-        """Send a request; its id."""
+        """Send a request and return its id."""
         self._number += 1
         request = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params or []}
         await self.socket.send(json.dumps(request))
         return self._number
 
     async def message(self) -> dict[str, Any]:
-        """The next message, whatever it is."""
+        """Return the next message of any kind."""
         async with asyncio.timeout(TIMEOUT_S):
             message: dict[str, Any] = json.loads(await self.socket.recv())
         return message
 
     async def call(self, method: str, params: Any = None) -> Any:
-        """The result of a method; notifications before it are put aside.
+        """Call a method and return its result; keep notifications that come before it for later.
 
         Raises:
             RpcError: the node answered with an error.
@@ -58,12 +58,12 @@ class Wire:
             return answer["result"]
 
     async def notification(self) -> dict[str, Any]:
-        """The next notification: method, and params with subscription and result."""
+        """Return the next notification: method, and params with subscription and result."""
         return self.told.pop(0) if self.told else await self.message()
 
 
 class Serving:
-    """A node that listens."""
+    """A listening node."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -71,7 +71,7 @@ class Serving:
 
     @contextlib.asynccontextmanager
     async def client(self) -> AsyncIterator[Wire]:
-        """A connected client."""
+        """Connect a client."""
         async with websocket_client.connect(
             self.url, compression=None, max_size=None, open_timeout=TIMEOUT_S
         ) as socket:
@@ -80,7 +80,7 @@ class Serving:
 
 @contextlib.asynccontextmanager
 async def serving(node: Node) -> AsyncIterator[Serving]:
-    """Let a node listen, with its pace of blocks."""
+    """Let a node listen and make blocks at its pace."""
     server = Server(node)
     await server.start("127.0.0.1", 0)
     pace = asyncio.create_task(server.run())
@@ -94,6 +94,6 @@ async def serving(node: Node) -> AsyncIterator[Serving]:
 
 @contextlib.asynccontextmanager
 async def connected(node: Node) -> AsyncIterator[Wire]:
-    """A client of a node that listens."""
+    """Let a node listen, and connect a client to it."""
     async with serving(node) as place, place.client() as wire:
         yield wire

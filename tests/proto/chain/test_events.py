@@ -1,4 +1,4 @@
-"""Records of System.Events: round trips, and nothing but the declared errors."""
+"""Tests of the records in System.Events: round trips, and only declared errors for bad input."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_records_round_trip(changes: list[tuple[Twin, bool]]) -> None:
 def test_other_events_are_passed_over(phase: str) -> None:
     record = bytes.fromhex(phase) + b"\0\0"
     assert events.read_twin_record(record, 0, STORED, UPDATED) is None
-    # A runtime without such an event has no number for it.
+    # A runtime that does not have these events has no numbers for them.
     assert events.read_twin_record(record, 0, None, None) is None
 
 

@@ -1,4 +1,4 @@
-"""Transactions: what is signed, bounds, and nothing but the declared errors."""
+"""Tests of transactions: what is signed, bounds, and only declared errors for bad input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers and hexadecimal text: round trips, bounds, and nothing but the declared errors."""
+"""Tests of headers and hexadecimal text: round trips, bounds, and only declared errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Relay texts: what the chain takes and refuses (tried on the real runtime), and reading them."""
+"""Tests of relay texts: which ones the chain accepts (checked on the real runtime), and parsing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.proto.chain import strategies
 TAKEN = [
     *("r1.example.com", "r1.example.com_r2.example.com_r3.example.com", "localhost"),
     *("127.0.0.1", "_", "a_", "a", "-", "UPPER.example", "aa.b.c", "aa.b", "__", "a_.b"),
-    # The chain sees one name: what follows the separator may begin with a single letter.
+    # To the chain the whole text is one name, so a one-letter label may follow the separator.
     *("r1.example.com_r.example.com", "a" * 1024),
 ]
 REFUSED = [
@@ -40,7 +40,7 @@ def test_too_long() -> None:
 
 
 def _walk(text: bytes) -> bool:
-    """The rule as the chain walks it: each dot is compared with the dot before, or with 0."""
+    """Check a relay text as the chain does: compare each dot with the previous dot, or with 0."""
     if not text or text[-1:] == b".":
         return False
     last = 0

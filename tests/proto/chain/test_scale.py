@@ -1,4 +1,4 @@
-"""SCALE primitives: known forms, round trips, and nothing but the declared errors."""
+"""Tests of SCALE primitives: known forms, round trips, and only declared errors for bad input."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from proto.chain.bounds import MAX_COMPACT
 from proto.chain.errors import BoundError, ChainFormatError, ScaleError
 from proto.chain.scale import Reader
 
-# The examples of Substrate's documentation of SCALE, and the edges of each form.
+# The examples of Substrate's SCALE documentation, and the smallest and largest of each form.
 COMPACTS = {
     0: "00",
     1: "04",

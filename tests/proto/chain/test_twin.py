@@ -1,4 +1,4 @@
-"""Twins and their keys: round trips, bounds, and nothing but the declared errors."""
+"""Tests of twins and their storage keys: round trips, bounds, and only declared errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes of a chain that ran the real runtime: they decode to the same values, and back."""
+"""Bytes of a chain that ran the real runtime decode to the recorded values and encode back."""
 
 from __future__ import annotations
 
@@ -130,6 +130,6 @@ def test_event_blocks(entry: dict[str, Any]) -> None:
         extrinsic_number = int.from_bytes(record[1:5], "little")
         index = STORED if change.created else UPDATED
         made = events.encode_record(index, twin.encode(change.twin), extrinsic_number)
-        # The recorded bytes end where the topics begin, in all but a few.
+        # Nearly all recorded records stop before the topics.
         assert made.startswith(record) or record == made
         assert value[expected["offset"] :].startswith(made)

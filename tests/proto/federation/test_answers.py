@@ -1,4 +1,4 @@
-"""The table of answers, and the page that documents it."""
+"""Tests that the table of answers agrees with the page that documents it."""
 
 from __future__ import annotations
 

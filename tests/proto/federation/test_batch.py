@@ -1,4 +1,4 @@
-"""The bytes of the batch form: round trips, bounds, and bytes that are no batch."""
+"""Tests of the batch encoding: round trips, bounds, and bytes that are not a batch."""
 
 from __future__ import annotations
 

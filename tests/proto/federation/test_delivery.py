@@ -1,4 +1,4 @@
-"""The rules of delivery: passes, stickiness, back-off and expiry, without a network."""
+"""Tests of the delivery rules, without a network: passes, stickiness, back-off and expiry."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TRY_S = 3.0
         ((400, 404), True, Outcome.REFUSED),
         ((408, 425, 429, 500, 502, 503, 504), False, Outcome.FAILED),
         ((429, 503), True, Outcome.BUSY),
-        # Neither a success nor an error of ours: something else answers there.
+        # Neither a success nor our fault: something other than a relay answers.
         ((100, 200, 204, 301, 302, 307), False, Outcome.FAILED),
     ],
 )
@@ -52,8 +52,8 @@ def test_what_answers_mean(statuses: tuple[int, ...], retry_after: bool, outcome
     [
         (1000, 60, 1060),
         (990, 20, 1010),
-        (1000, 0, 4600),  # no time of life: the retention
-        (900, 100, 4600),  # it was over when it came: the sender's clock is not judged
+        (1000, 0, 4600),  # no expiration: the retention applies
+        (900, 100, 4600),  # expired on arrival: the sender's clock may be wrong
         (900, 99, 4600),
         (1000, 10_000, 4600),
         (0, 0, 4600),
@@ -101,7 +101,7 @@ def test_times_of_another_clock_are_not_believed() -> None:
 
 
 def candidates(**retry_at: float) -> list[Candidate]:
-    """The three relays, by the first letter of their names."""
+    """Return the three relays as candidates; a keyword sets `retry_at` by a name's first letter."""
     return [Candidate(relay, retry_at.get(relay[0], 0.0)) for relay in RELAYS]
 
 
@@ -142,7 +142,7 @@ def play(
     seed: int,
     took_s: float = 0.0,
 ) -> list[tuple[float, str, bool]]:
-    """One message on its way, against relays that work or do not: (time, relay, success)."""
+    """Try relays until one takes a message, and list (time, relay, success) of each attempt."""
     chance = random.Random(seed)
     setbacks = {relay: Setbacks() for relay in relays}
     now, tries = 0.0, []

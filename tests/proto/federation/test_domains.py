@@ -1,4 +1,4 @@
-"""Domains: `host` or `host:port`, and nothing that could become another request."""
+"""Tests of domains: `host` or `host:port`, and nothing that could change the request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verdict on envelopes of other relays, for any bytes."""
+"""Tests of the verdict on envelopes from partner relays, for arbitrary bytes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def test_any_bytes_have_one_verdict(raw: bytes) -> None:
         (0, DAY_S + RETENTION_S - 1, False),
         (0, DAY_S + RETENTION_S + 1, True),
         (2 * DAY_S, 3 * DAY_S - 1, False),
-        # The times are signed as one row of digits: 1712345678 and 60 can be read as 1 and this.
+        # The two times are signed as one string of digits, so 1712345678 and 60 can be read as
+        # 1 and 71234567860, too.
         (71_234_567_860, NOW_S - 1, True),
         (300, -2 * DAY_S, False),
     ],

@@ -1,7 +1,7 @@
 """A sender and a receiver in memory, joined by a link that loses, doubles, delays and reorders.
 
-The receiver is the least one that can be: a list of chunks in memory, behind the real account.
-Time is a number that jumps to the next thing that happens.
+The receiver is minimal: it keeps chunks in a dictionary and uses the real account of chunks.
+Time is a number that jumps to the next event.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from proto.files.sending import Ask, Failure, Next, Sender
 
 @dataclass
 class Weather:
-    """What the link does to each message, either way."""
+    """Faults and delays that the link applies to each message, in both directions."""
 
     loss: float = 0.0
     doubling: float = 0.0
     shortest_s: float = 0.01
     longest_s: float = 0.05
     away: Callable[[float], bool] = lambda now: False
-    """Whether nothing arrives at this time."""
+    """Whether the link is down at this time, so that nothing arrives."""
 
 
 class Receiver:
-    """Keeps chunks in memory; forgets what is beyond its prefix when it crashes."""
+    """Receiver that keeps chunks in memory; a crash forgets all chunks beyond its prefix."""
 
     def __init__(self, offer: Offer) -> None:
         self.offer = offer
@@ -43,7 +43,7 @@ class Receiver:
         self.most_beyond = 0
 
     def ask(self, request: Next) -> bytes | RefusedError:
-        """Answers one request."""
+        """Answer one request."""
         if request.ask is Ask.WRITE:
             return self._write(request.index)
         if request.ask is Ask.CLOSE and self.account.complete:
@@ -65,7 +65,7 @@ class Receiver:
         return b""
 
     def crash(self) -> None:
-        """Forgets what it would not know after a kill."""
+        """Forget what a killed process would not remember."""
         self.account = Receiving(self.offer, self.account.prefix)
 
 
@@ -73,8 +73,8 @@ class Simulation:
     """One upload over a link.
 
     Attributes:
-        now: time.
-        most_flying: requests that were under way at a time at most.
+        now: current simulated time, in seconds.
+        most_flying: largest number of requests that were under way at once.
     """
 
     def __init__(self, sender: Sender, receiver: Receiver, weather: Weather, seed: int) -> None:
@@ -90,11 +90,11 @@ class Simulation:
         self._open: set[int] = set()
 
     def at(self, time: float, what: Callable[[], None]) -> None:
-        """Lets something happen later."""
+        """Schedule an action for a later time."""
         heapq.heappush(self._happenings, (time, next(self._count), what))
 
     def run(self, until: float = 10**6) -> None:
-        """Goes on until the sender is done or has failed."""
+        """Run until the sender is done or has failed, or until the given time."""
         while not self.sender.over and self.now < until:
             self._ask()
             timer = self.sender.next_timer()
@@ -146,7 +146,7 @@ class Simulation:
 
 
 def offer_of(chunks: int, rest_bytes: int = 1) -> Offer:
-    """An offer of so many chunks."""
+    """Return an offer of a file with this number of chunks."""
     from proto.files.bounds import CHUNK_BYTES
 
     size = 0 if chunks == 0 else (chunks - 1) * CHUNK_BYTES + rest_bytes

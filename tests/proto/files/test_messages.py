@@ -1,4 +1,4 @@
-"""Offers, answers and records: what is read is what was written, and ids tell files apart."""
+"""Tests of offers, answers and records: round trips, and ids that tell files apart."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_an_id_is_that_of_the_same_file_only() -> None:
         Offer(5, "a", SHA, replace=True),
     ]
     assert len({offer.id("u"), *(other.id("u") for other in others)}) == 6
-    # A file that can't be told from another has the id of its request.
+    # Without a checksum or a name the file is not identified, so the id is that of the request.
     assert Offer(5, "a").id("u") == Offer(5, None, SHA).id("u") == "u"
 
 

@@ -1,4 +1,4 @@
-"""The account of chunks at the receiver, and the pace of the sender."""
+"""Tests of the receiver's account of chunks, and of the sender's pace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.proto.files.link import offer_of
 
 
 class Account(RuleBasedStateMachine):
-    """Chunks come, are written or dropped, and the receiver restarts, in any order."""
+    """Chunks arrive, are written or dropped, and the receiver restarts, in any order."""
 
     def __init__(self) -> None:
         super().__init__()

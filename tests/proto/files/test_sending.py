@@ -1,4 +1,4 @@
-"""The sender against a receiver in memory, over links that lose, double, delay and reorder."""
+"""Tests of the sender and a receiver in memory, over links that lose, double, delay and reorder."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from proto.files.sending import Ask, Failure, Next, Phase, Sender
 from proto.rmb.errors import CODE_OTHER
 from tests.proto.files.link import Receiver, Simulation, Weather, offer_of
 
-# How much is lost each way, and the longest time it takes. With more than a tenth lost each way a
-# sender may meet ten minutes without progress by chance, and gives up: once in some thousand runs.
+# Share of messages lost in each direction, and the longest delay in seconds. With more than a tenth
+# lost in each direction, about one run in some thousands makes no progress for ten minutes by
+# chance, and the sender gives up.
 LINKS = [(loss, longest_s) for loss in (0.0, 0.01, 0.1) for longest_s in (0.01, 0.5, 8.0)]
 
 
@@ -72,7 +73,7 @@ def test_a_receiver_may_crash_at_any_time(
 
 
 def test_chunks_behind_a_gap_that_a_crash_forgot_are_sent_again() -> None:
-    """The sender has their acknowledgement, and learns by a refusal that they are gone."""
+    """The sender repeats acknowledged chunks when a refusal shows that the receiver lost them."""
     run = simulation(40, Weather(shortest_s=0.05, longest_s=0.05))
     lost: list[float] = []
     ask = run.receiver.ask
@@ -80,7 +81,7 @@ def test_chunks_behind_a_gap_that_a_crash_forgot_are_sent_again() -> None:
     def without_the_first(request: Next) -> bytes | RefusedError:
         if request.ask is Ask.WRITE and request.index == 5 and not lost:
             lost.append(run.now)
-            run.at(run.now + 4.0, run.receiver.crash)  # when all of the window is there
+            run.at(run.now + 4.0, run.receiver.crash)  # when the whole window has arrived
             return RefusedError(FileCode.BUSY, "lost")
         if request.ask is Ask.WRITE and request.index == 5 and run.now < lost[0] + 4.0:
             return RefusedError(FileCode.BUSY, "lost once more")
@@ -90,7 +91,7 @@ def test_chunks_behind_a_gap_that_a_crash_forgot_are_sent_again() -> None:
     run.run()
     assert run.sender.phase is Phase.DONE, run.sender.error
     assert run.now < 20
-    assert 2 in run.receiver.written.values()  # some came before the crash, and once more
+    assert 2 in run.receiver.written.values()  # some are written before the crash and after it
 
 
 def test_on_a_good_link_nothing_is_sent_twice_and_the_window_is_filled() -> None:
@@ -98,7 +99,7 @@ def test_on_a_good_link_nothing_is_sent_twice_and_the_window_is_filled() -> None
     run.run()
     assert run.requests == 100 + 2
     assert run.most_flying == SENDER_WINDOW_CHUNKS
-    # Two chunks, then ever more, take the place of each answer: well below one at a time.
+    # Each answer lets two or more chunks go out, so this is much faster than one chunk at a time.
     assert run.now < 100 * 0.1 / 4
 
 
@@ -119,7 +120,7 @@ def test_while_the_receiver_is_away_only_small_offers_are_sent() -> None:
     assert run.sender.phase is Phase.DONE
     assert len(before) <= SENDER_WINDOW_CHUNKS, "data was sent into the void"
     assert len(asked) >= 3
-    # It is noticed soon that the receiver is back.
+    # The sender soon notices that the receiver is back.
     assert run.now < 301 + MAX_PAUSE_S + MAX_TIMEOUT_S + 10
 
 

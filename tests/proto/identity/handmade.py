@@ -1,4 +1,4 @@
-"""Tokens put together by hand, right and wrong ones, signed by a test key."""
+"""Hand-made tokens, valid and invalid, signed by a test key."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ CLAIMS: dict[str, Any] = {"sub": 3, "sid": "v", "iat": NOW, "exp": NOW + 300}
 
 
 def part(text: str | bytes) -> bytes:
-    """One part of a token: base64url without padding."""
+    """Encode one part of a token: base64url without padding."""
     raw = text if isinstance(text, bytes) else text.encode()
     return urlsafe_b64encode(raw).rstrip(b"=")
 
 
 def token_of(header: str | bytes = HEADER, claims: str | bytes | dict[str, Any] = CLAIMS) -> bytes:
-    """A well signed token with this header and these claims."""
+    """Return a token with this header, these claims and a valid signature."""
     if isinstance(claims, dict):
         claims = json.dumps(claims)
     signed = part(header) + b"." + part(claims)
@@ -30,7 +30,7 @@ def token_of(header: str | bytes = HEADER, claims: str | bytes | dict[str, Any] 
 
 
 def parse_and_check(token: bytes) -> tokens.Token:
-    """What the token says, its signature checked."""
+    """Parse a token and check its signature."""
     parsed = tokens.parse(token, NOW)
     tokens.check_signature(parsed, KEY.account)
     return parsed

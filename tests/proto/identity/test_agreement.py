@@ -1,4 +1,4 @@
-"""Shared secrets: recorded ones, against another implementation, and bad public keys."""
+"""Tests of shared secrets: recorded ones, against another implementation, and bad public keys."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _key(scalar: int) -> EncryptionKey:
 
 
 def _x_coordinate(scalar: int, peer_public: bytes) -> bytes:
-    """The x coordinate of the common point by OpenSSL, which keeps leading zeros too."""
+    """Compute the x coordinate of the common point with OpenSSL, which also keeps leading zeros."""
     peer = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256K1(), peer_public)
     return ec.derive_private_key(scalar, ec.SECP256K1()).exchange(ec.ECDH(), peer)
 
@@ -58,7 +58,7 @@ def test_both_sides_agree_with_openssl(one: int, other: int) -> None:
 
 def test_leading_zeros_of_the_x_coordinate_count() -> None:
     public = _key(CURVE_ORDER // 3).public
-    # One point in 256 has such an x coordinate, so one is sure to be found among these.
+    # One point in 256 has such an x coordinate, so these scalars are certain to contain one.
     scalar, x_coordinate = next(
         (scalar, x_coordinate)
         for scalar in range(1, 2000)

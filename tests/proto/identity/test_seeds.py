@@ -1,4 +1,4 @@
-"""Secret texts: mnemonics, seeds, paths, and how the wrong ones are told without repeating them."""
+"""Tests of secret texts: mnemonics, seeds, paths, and errors that do not repeat the secret."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_the_repr_keeps_the_secret() -> None:
         ("//18446744073709551615", b"\xff" * 8),
         ("//18446744073709551616", b"\x5018446744073709551616"),  # beyond u64: text again
         ("//-1", b"\x08-1"),
-        ("//٣", b"\x08" + "٣".encode()),  # digits elsewhere, no number to Rust
+        ("//٣", b"\x08" + "٣".encode()),  # a digit of another script, not a number to Rust
         ("//" + "a" * 31, b"\x7c" + b"a" * 31),
     ],
 )

@@ -1,4 +1,4 @@
-"""Signatures: recorded keys, derivation, and everything that must not verify."""
+"""Tests of signatures: recorded keys, derivation, and everything that must not verify."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ def test_any_bytes_are_refused(
 
 
 def test_accounts_that_anybody_could_sign_for() -> None:
-    identity = b"\x01" + bytes(63)  # the neutral point and a zero scalar
-    marked = bytes(63) + b"\x80"  # the same of sr25519, which marks its signatures
+    identity = b"\x01" + bytes(63)  # the neutral element and a zero scalar
+    marked = bytes(63) + b"\x80"  # the same for sr25519, which marks its signatures
     assert sr25519.verify(marked, b"m", bytes(32)), "the scheme itself accepts it"
     accepted = [each for each in WEAK_ACCOUNTS if ed25519_zebra.ed_verify(identity, b"m", each)]
     assert len(accepted) > 8, "and the other scheme as well"
@@ -108,7 +108,7 @@ def test_accounts_that_anybody_could_sign_for() -> None:
 
 
 def test_weak_accounts_are_all_points_of_small_order() -> None:
-    """Whatever their sign bit, and however their ordinate is written in 255 bits."""
+    """The weak accounts are all small-order points, with either sign bit, in every 255-bit form."""
     prime = 2**255 - 19
     order_8 = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
     ordinates = {0, 1, prime - 1, order_8, prime - order_8}

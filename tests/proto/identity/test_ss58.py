@@ -1,4 +1,4 @@
-"""Addresses: the recorded ones, every prefix, and everything that must not pass for one."""
+"""Tests of SS58 addresses: recorded ones, every prefix, and everything that must be refused."""
 
 from __future__ import annotations
 

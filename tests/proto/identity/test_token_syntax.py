@@ -1,4 +1,4 @@
-"""Session tokens: what counts as JSON, as base64url and as a header, and how large it may be."""
+"""Tests of session token syntax: accepted JSON, base64url and headers, and the maximum size."""
 
 from __future__ import annotations
 

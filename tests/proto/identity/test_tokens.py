@@ -1,4 +1,4 @@
-"""Session tokens: the reference's verdict on 66 recorded ones, claims, time, signatures."""
+"""Tests of session tokens: 66 recorded ones with the reference's verdict, claims, signatures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_there_are_all_recorded_tokens() -> None:
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda v: f"{v['made_by']}-{v['what'][:40]}")
 def test_the_references_verdict(vector: dict[str, Any]) -> None:
-    # Where implementations differ there is no "valid", and the reference's answer counts.
+    # Entries on which implementations differ have no "valid"; the reference's answer counts there.
     expected = vector.get("valid", vector.get("reference_status") == 101)
     try:
         token = tokens.parse(vector["token"].encode(), vector["now"])

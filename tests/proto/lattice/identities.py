@@ -1,4 +1,4 @@
-"""The keys of the recorded vectors, and calls made with them."""
+"""Keys of the recorded vectors, and calls made with them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IAT = 1_700_000_000
 
 
 def call(payload: bytes = b"\xa5mykey", **changes: Any) -> Invocation:
-    """Make the first vector, or another call."""
+    """Make the call of the first vector, with any changes."""
     arguments: dict[str, Any] = {
         "origin": ORIGIN,
         "target": TARGET,

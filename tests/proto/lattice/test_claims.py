@@ -1,4 +1,4 @@
-"""Tokens: the recorded ones, ones with another fault each, and anything at all."""
+"""Tests of tokens: the recorded ones, ones with one fault each, and arbitrary input."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def part(value: Any) -> str:
 
 
 def token(body: Any = BODY, header: Any = HEADER) -> str:
-    """A token of any content, signed by the cluster."""
+    """Return a token with any content, signed by the cluster."""
     signed = f"{part(header)}.{part(body)}"
     return f"{signed}.{part(CLUSTER.sign(signed.encode()))}"
 

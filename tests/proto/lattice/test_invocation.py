@@ -1,4 +1,4 @@
-"""Calls as they are made and judged: the recorded ones byte for byte, and the guard."""
+"""Tests of making and checking calls: the recorded ones byte for byte, and the guard."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ISSUERS = frozenset({CLUSTER.public})
 
 
 def payload_of(entry: dict[str, Any]) -> bytes:
-    """The payload of a recorded call; long ones are given by their rule."""
+    """Return the payload of a recorded call; compute long ones from their recorded length."""
     payload = entry["payload"]
     if "hex" in payload:
         return bytes.fromhex(payload["hex"])
@@ -103,7 +103,7 @@ def test_recorded_calls_are_accepted(name: str, library: str) -> None:
 def test_subjects_are_the_recorded_ones(name: str) -> None:
     entry = RECORDED[name]
     target = entity_of_json(entry["fields"]["target"])
-    if " " in entry["subject"]:  # NATS would read it as a shorter subject and a reply subject
+    if " " in entry["subject"]:  # NATS would split it into a shorter subject and a reply subject
         with pytest.raises(FormatError, match="link name 'B 2'"):
             rpc_subject("default", target)
     else:

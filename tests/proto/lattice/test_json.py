@@ -1,4 +1,4 @@
-"""JSON of the lattice: host data, control interface, registry and events, recorded and damaged."""
+"""Tests of the lattice's JSON, recorded and damaged: host data, control, registry and events."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ REQUESTS: dict[str, ControlRequest] = {
     "stop_actor": control.stop_actor(N, "registry/echo:1"),
     "stop_host": control.stop_host(N, 500),
 }
-NOT_MADE = {"put_registries"}  # passwords of registries are the hosts' own business
+NOT_MADE = {"put_registries"}  # only hosts handle registry passwords
 
 
 def real_answers(word: str) -> list[bytes]:
-    """Answers of the real host to requests of a name."""
+    """Return the answers of the real host to requests with this name."""
     return [entry["reply"].encode() for entry in REAL["control"] if entry["op"].split()[0] == word]
 
 

@@ -1,4 +1,4 @@
-"""Messages against the recorded ones, against another msgpack, and damaged ones."""
+"""Tests of messages against the recorded ones and another msgpack library, and damaged ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ unpacked = ormsgpack.unpackb
 
 
 def fields(**changes: Any) -> dict[str, Any]:
-    """The fields of a call, in order; `...` drops one."""
+    """Return the fields of a call, in order; `...` as a value drops a field."""
     record: dict[str, Any] = {
         "origin": {"public_key": ACTOR.public, "link_name": "", "contract_id": ""},
         "target": {"public_key": PROVIDER.public, "link_name": "default", "contract_id": "a:b"},

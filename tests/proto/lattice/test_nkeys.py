@@ -1,4 +1,4 @@
-"""Keys against the recorded ones, against a second implementation, and damaged ones."""
+"""Tests of keys against the recorded ones and a second implementation, and damaged keys."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SIGNING = [kind for kind in KeyKind if kind is not KeyKind.CURVE]
 
 
 def slow_text(body: bytes) -> str:
-    """Base32 bit by bit, as a second implementation."""
+    """Encode as base32 bit by bit, as a second implementation."""
     body += binascii.crc_hqx(body, 0).to_bytes(2, "little")
     bits = "".join(f"{byte:08b}" for byte in body)
     bits += "0" * (-len(bits) % 5)

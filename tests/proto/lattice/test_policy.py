@@ -1,4 +1,4 @@
-"""What the bridge between twins and a lattice lets pass."""
+"""Tests of which calls the bridge between twins and a lattice allows."""
 
 from __future__ import annotations
 

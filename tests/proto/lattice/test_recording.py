@@ -1,4 +1,4 @@
-"""Batches of events between the processes of a lattice and the lake."""
+"""Tests of batches of events that lattice processes send to the lake."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHAPE = Shape(EventKind.SEEN, "M", "V", "default", "a:b", "A.B", "N", "replay")
 
 
 def sent(batch: Batch) -> Mapping[bytes, bytes]:
-    """The fields as Redis returns them."""
+    """Return the fields as Redis returns them."""
     fields = batch.encode().items()
     return {
         name.encode(): value if isinstance(value, bytes) else str(value).encode()

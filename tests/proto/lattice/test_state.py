@@ -1,4 +1,4 @@
-"""Names and JSON between the processes of a lattice and the site."""
+"""Tests of the names and JSON by which the processes of a lattice and the site exchange state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subjects and queue groups: made, refused, and taken apart."""
+"""Tests of subjects and queue groups: composing, refusing and parsing them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Payloads by which actors and twins call each other."""
+"""Tests of the payloads with which actors and twins call each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The 44 recorded messages of one fault or liberty each, with the verdict of each real receiver."""
+"""44 recorded messages, each with one fault or deviation, and the verdict of each real receiver."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ REFUSED = {
     "missing-object": Reason.PAYLOAD_MISSING,
     "unknown-op": Reason.OPERATION,
     # Stricter than each real receiver, on purpose:
-    "old-iat": Reason.ISSUED_AT,  # they accept a captured call for ever
+    "old-iat": Reason.ISSUED_AT,  # they accept a captured call without a time limit
     "future-iat": Reason.ISSUED_AT,
     "host-id-crc": Reason.HOST_ID,  # they compare the checksum with the wrong two bytes
 }
 STRICTER = {"old-iat", "future-iat", "host-id-crc"}
 MORE_LENIENT = {"actor-nolink-keys"}
-"""Accepted by the host and the SDK; only the older library needs all keys of an actor."""
+"""Messages that the host and the SDK accept; only the older library needs all keys of an actor."""
 
 
 def receive(entry: dict[str, Any], **changes: Any) -> Invocation:
-    """Receive as a provider does whose object store is empty."""
+    """Receive a message as a provider does whose object store is empty."""
     try:
         invocation = decode_invocation(bytes.fromhex(entry["body_hex"]))
     except FormatError as error:
@@ -108,5 +108,5 @@ def test_each_variant_has_a_verdict_and_each_difference_is_meant() -> None:
             assert 0 < len(accepted_by) < len(RECEIVERS)
         elif name in ACCEPTED:
             assert len(accepted_by) == len(RECEIVERS)
-        else:  # at least one real receiver refuses it, or dies of it
+        else:  # at least one real receiver refuses it or crashes
             assert len(accepted_by) < len(RECEIVERS)

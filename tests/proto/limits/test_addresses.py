@@ -1,4 +1,4 @@
-"""`proto.limits.addresses`: whom the limits of an address are for, and which are banned."""
+"""Tests of `proto.limits.addresses`: what the limits of an address cover, and which are banned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Back-off."""
+"""Tests of back-off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Token buckets."""
+"""Tests of token buckets."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_keys_are_bounded() -> None:
     buckets = TokenBuckets[int](1, 1, max_keys=3)
     for key in (1, 2, 3):
         assert buckets.take(key, 0.0)
-    assert not buckets.take(1, 0.0)  # asked for again: 2 is the oldest now
+    assert not buckets.take(1, 0.0)  # used again, so 2 is now the oldest
     assert buckets.take(4, 0.0)
     assert len(buckets) == 3
     assert not buckets.take(1, 0.0)

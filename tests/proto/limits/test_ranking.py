@@ -1,4 +1,4 @@
-"""Ranking."""
+"""Tests of ranking."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOW = 1_000_000.0
 
 
 def _as_they_are(names: list[str]) -> None:
-    """A shuffle that leaves everything in place."""
+    """Do nothing: a shuffle that keeps the order."""
 
 
 def test_the_most_reliable_first() -> None:

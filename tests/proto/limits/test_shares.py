@@ -1,4 +1,4 @@
-"""`proto.limits.shares`: how room is shared."""
+"""Tests of `proto.limits.shares`: how room is shared."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from proto.limits.shares import Shares
 
 
 def filled(shares: Shares[str], who: str) -> int:
-    """How much somebody gets that takes all it can."""
+    """Take as much as possible for one user, and return the amount taken."""
     taken = 0
     while shares.take(who):
         taken += 1
@@ -23,7 +23,7 @@ def test_whoever_comes_later_finds_room() -> None:
     assert [filled(shares, who) for who in "abc"] == [600, 300, 150]
     for _ in range(300):
         shares.give("a")
-    # It has 300, and 450 are free.
+    # "a" now holds 300, and 450 are free.
     assert filled(shares, "a") == 75
     assert filled(shares, "d") == 188
 

@@ -1,4 +1,4 @@
-"""The fixed window."""
+"""Tests of the fixed window."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_window_begins_at_a_full_minute() -> None:
     assert _admit(count, limit, 1, now=START + 59.99) == ["COUNT"]
     assert _admit(count, limit, 1, now=START + 60) == ["ok"]
     assert window_index(START + 59.99) + 1 == window_index(START + 60) == count.window
-    # A clock that is set back begins a window as well: the index changed.
+    # A clock that is set back also begins a new window, because the index changed.
     assert _admit(count, limit, 1, now=START) == ["ok"]
 
 
@@ -50,7 +50,7 @@ def test_what_other_workers_counted_counts_here() -> None:
     _admit(count, limit, 5, 5)
     assert count.take() == (count.window, 2, 10)
     _admit(count, limit, 1)
-    count.merge(count.window, 9, 100)  # 2 of them ours
+    count.merge(count.window, 9, 100)  # 2 of them from this worker
     assert (count.messages, count.size_bytes) == (10, 101)
     assert _admit(count, limit, 1) == ["COUNT"]
 
@@ -107,7 +107,7 @@ def test_against_the_rule_as_written(sizes: list[int], messages: int, size_bytes
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["admit", "take", "answer"]))))
 def test_workers_agree_once_all_is_answered(steps: list[tuple[int, str]]) -> None:
-    """Three workers and a shared counter: nothing is counted twice or forgotten."""
+    """Three workers and a shared counter count no message twice and forget none."""
     workers = [WindowCount() for _ in range(3)]
     shared = [0, 0]
     replies: list[tuple[int, int] | None] = [None] * 3
@@ -168,7 +168,7 @@ def test_what_is_taken_back_was_not_counted() -> None:
     increment = count.take()
     assert increment is not None and increment[1:] == (2, 30)
     count.uncount(20, count.window)
-    count.merge(count.window, 2, 30)  # as it was reported
+    count.merge(count.window, 2, 30)  # the shared count as this worker reported it
     assert (count.messages, count.size_bytes) == (1, 10)
     assert count.take() == (count.window, -1, -20)
     count.merge(count.window, 1, 10)

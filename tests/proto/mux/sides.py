@@ -1,4 +1,4 @@
-"""Two sides of a connection joined in memory, and frames as text."""
+"""Two sides of a connection joined in memory, and conversion of frames to and from text."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def hexed(frames: Iterable[bytes]) -> list[str]:
 
 
 class Side:
-    """One side: what it sends as hex, what it is told."""
+    """One side of a connection; returns the frames it sends as hexadecimal text, and its events."""
 
     def __init__(self, is_client: bool, bounds: MuxBounds | None = None) -> None:
         self.now = 0
         self.mux = MuxConnection(is_client, 0, bounds)
 
     def feed(self, *frames: str) -> list[str]:
-        """Receive frames in one batch, and return those sent in answer."""
+        """Receive frames in one batch, and return the frames sent in answer."""
         for frame in frames:
             self.mux.receive_data(bytes.fromhex(frame), self.now)
         return self.sent()
@@ -38,7 +38,7 @@ class Side:
         return found
 
     def pass_time(self, milliseconds: float) -> list[str]:
-        """Let time pass, step by step of what is due."""
+        """Advance the clock, run each timer when it is due, and return the frames sent."""
         end = self.now + int(milliseconds * MS)
         while (due := self.mux.next_timer()) is not None and due <= end:
             self.now = max(self.now, due)
@@ -56,7 +56,7 @@ def server(bounds: MuxBounds | None = None) -> Side:
 
 
 def pump(one: Side, other: Side) -> None:
-    """Carry messages until both are quiet."""
+    """Carry messages between both sides until neither sends any more."""
     while True:
         forth = one.mux.data_to_send(one.now)
         for frame in forth:

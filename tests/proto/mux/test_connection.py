@@ -1,4 +1,4 @@
-"""Ids, bounds, violations, fairness, keep-alive of a connection (sheet sections 3 to 9)."""
+"""Tests of a connection: ids, bounds, violations, fairness, keep-alive (sheet sections 3 to 9)."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_pings_after_a_silence() -> None:
 
 @pytest.mark.parametrize(("is_client", "pings"), [(True, 1), (False, 2)])
 def test_one_side_is_enough_to_ping(is_client: bool, pings: int) -> None:
-    """G7: a client leaves it to the server after one ping, a server after two."""
+    """G7: a client stops pinging after one ping of the other side, a server after two."""
     side = (client if is_client else server)(MuxBounds(ping_interval_ms=100))
     for _ in range(pings):
         assert side.mux.next_timer() is not None

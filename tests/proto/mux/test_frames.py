@@ -1,4 +1,4 @@
-"""Frames: every one that was recorded between the reference's peers, and malformed ones."""
+"""Tests of frames: all that were recorded between the reference's peers, and malformed ones."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_recorded_frames(recorded: dict[str, Any]) -> None:
         case Close(half):
             assert (recorded["type"], half.name.lower()) == ("CLOSE", recorded["half"])
             written = frames.close(prefix, half)
-    same_form = len(written) == len(message)  # not one with a longer number or more bytes
+    same_form = len(written) == len(message)  # no number in a longer form, and no extra bytes
     assert not same_form or written == message
 
 

@@ -1,4 +1,4 @@
-"""Messages in the bytes of a stream, however they are cut."""
+"""Tests of messages in the bytes of a stream, cut at any place."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ SIZES = st.sampled_from((0, 1, 63, 64, 65, 255, 256, 16_383, 16_384, 70_000, MAX
 
 
 def long_form(value: int, width: int) -> bytes:
-    """A varint of a width that may be more than it needs."""
+    """Encode a varint with this width, which may be larger than necessary."""
     prefix = {1: 0, 2: 1, 4: 2, 8: 3}[width]
     return (value | prefix << (8 * width - 2)).to_bytes(width, "big")
 
 
 @st.composite
 def streams(draw: st.DrawFn) -> tuple[list[bytes], bytes]:
-    """Messages, and a stream that carries them with lengths of any width."""
+    """Draw messages, and a stream that carries them with lengths of any width."""
     messages = [
         bytes((draw(st.integers(0, 255)),)) * size for size in draw(st.lists(SIZES, max_size=8))
     ]

@@ -1,7 +1,7 @@
-"""Machine against machine: any interleaving of what owners do and what arrives, against a model.
+"""Two connections checked against a model: any interleaving of owners' actions and arrivals.
 
-Bytes arrive once and in order, an end comes behind all of them, no more is held than was granted,
-and when all is over nothing is left on either side.
+Bytes arrive once and in order, an end arrives after all of them, a side never holds more than it
+granted, and when everything has ended no stream is left on either side.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from tests.proto.mux.sides import MS
 
 @dataclass
 class Way:
-    """One direction of one stream: what was written, and what came out.
+    """One direction of one stream: the bytes written, and the bytes read.
 
     Attributes:
-        is_cut: a side gave it up, so the rest need not come.
+        is_cut: whether a side gave up this direction, so that the rest need not arrive.
     """
 
     written: bytearray = field(default_factory=bytearray)
@@ -45,14 +45,14 @@ class Way:
 
 
 class TwoSides(RuleBasedStateMachine):
-    """A client (0) and a server (1) with a line of messages from each to the other."""
+    """A client (0) and a server (1), each with a line of messages to the other."""
 
     WINDOW = 7
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0
-        self.written = 0  # times
+        self.written = 0  # number of writes
         bounds = MuxBounds(stream_bytes=self.WINDOW, piece_bytes=3, max_streams=5)
         self.sides = [MuxConnection(True, 0, bounds), MuxConnection(False, 0, bounds)]
         self.lines: list[deque[bytes]] = [deque(), deque()]  # by sender
@@ -128,7 +128,7 @@ class TwoSides(RuleBasedStateMachine):
 
     @rule()
     def exchange(self) -> None:
-        """All that waits goes and comes, both ways."""
+        """Carry all waiting messages in both directions."""
         for side in (0, 1):
             self.send(side, 1000)
         for side in (0, 1):
@@ -146,7 +146,10 @@ class TwoSides(RuleBasedStateMachine):
 
     @rule(milliseconds=st.sampled_from([1, 100, 300, 10_000]))
     def pass_time(self, milliseconds: int) -> None:
-        """A stream whose opener has given up waiting lives on at the other side: not so long."""
+        """Advance the clock, but not as far as the time-out for opening a stream.
+
+        After that time-out the opener gives up, while the stream still exists on the other side.
+        """
         if self.now + milliseconds * MS >= MuxBounds().open_timeout_ms * MS:
             return
         self.now += milliseconds * MS
@@ -198,7 +201,7 @@ class TwoSides(RuleBasedStateMachine):
                 assert stream.credit >= 0
 
     def teardown(self) -> None:
-        """All halves end; then all that was written was read, and no stream is left."""
+        """End all halves, then check that all bytes written were read and no stream is left."""
         for side in (0, 1):
             for stream_id in sorted(self.known[side]):
                 way = self.ways[stream_id, side]
@@ -206,7 +209,7 @@ class TwoSides(RuleBasedStateMachine):
                     self.sides[side].end(stream_id, self.now)
                     way.is_ended = True
         self._carry_all()
-        for side in (0, 1):  # streams that the other side has opened meanwhile
+        for side in (0, 1):  # streams that became known only in the last exchange
             for stream_id in sorted(self.known[side]):
                 way = self.ways[stream_id, side]
                 if not way.is_ended and not way.is_cut:

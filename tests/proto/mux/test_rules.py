@@ -1,4 +1,4 @@
-"""What a half of a stream does with each frame, and what each action sends (sheet section 6)."""
+"""Tests of how a half of a stream handles each frame and each action (sheet section 6)."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from proto.mux.frames import Half
 from tests.proto.mux.sides import Side, client, pump, server
 
 SMALL = MuxBounds(stream_bytes=64)
-OPEN, DATA = "0000010000", "000000"  # of stream 0; the opening with its grant in two more bytes
+OPEN, DATA = "0000010000", "000000"  # of stream 0; two more bytes hold the grant of an opening
 
 
 def accepted(grant: str = "0040") -> Side:
-    """A server with a stream of the client, which granted 64 bytes."""
+    """Return a server that has accepted a stream; the client granted 64 bytes."""
     side = server(SMALL)
     assert side.feed(OPEN + grant) == ["00000100000040"]
     assert side.told() == [StreamOpened(0)]
@@ -36,7 +36,7 @@ def accepted(grant: str = "0040") -> Side:
 
 
 def opened() -> Side:
-    """A client with a stream that the server accepted, which granted 64 bytes."""
+    """Return a client whose stream the server has accepted, granting 64 bytes."""
     side = client(SMALL)
     assert side.mux.open_stream(0) == 0
     assert side.sent() == ["00000100000040"]
@@ -128,7 +128,7 @@ def test_the_owner_is_told_when_all_was_read() -> None:
     side.mux.write(0, b"d")
     side.sent()
     side.feed("00000100000001")
-    assert side.told() == [Drained(0)]  # once
+    assert side.told() == [Drained(0)]  # reported only once
 
 
 def test_small_writes_share_a_frame() -> None:
@@ -155,7 +155,7 @@ def test_reading_grants_again() -> None:
     assert side.mux.read(0, 31) == b"a" * 30 + b"b"
     assert side.sent() == ["00000100000029"]  # more than half of the window
     assert side.mux.read(0, 100) == b"b" * 7
-    assert side.sent() == ["00000100000007"]  # all was read
+    assert side.sent() == ["00000100000007"]  # everything has been read
     assert side.mux.read(0, 100) == b""
     assert side.sent() == []
     assert side.feed(DATA + "63") == []
@@ -168,10 +168,10 @@ def test_reading_grants_again() -> None:
 def test_close_read_ends_reading_after_what_came() -> None:
     side = accepted()
     assert side.feed(DATA + "6162", "00000300") == ["00000301"]
-    assert side.feed("00000300", "0000020005") == []  # it has ended already
+    assert side.feed("00000300", "0000020005") == []  # the half has already ended
     assert side.told() == [Readable(0), ReadEnded(0)]
     assert side.mux.read(0, 9) == b"ab"
-    assert side.sent() == []  # nothing is granted any more
+    assert side.sent() == []  # no further credit is granted
     side.mux.write(0, b"more")
     assert side.sent() == [DATA + b"more".hex()]
 
@@ -306,7 +306,7 @@ def test_what_came_before_both_ends_can_be_read() -> None:
     side.mux.end(0, 0)
     side.feed(DATA + "6162", "00000300")
     assert side.told() == [Readable(0), ReadEnded(0)]
-    assert side.feed(DATA + "6162") == []  # it is over: ignored
+    assert side.feed(DATA + "6162") == []  # ignored, because the half has ended
     assert side.mux.read(0, 1) == b"a"
     assert side.told() == []
     assert side.mux.read(0, 1) == b"b"

@@ -1,6 +1,6 @@
-"""What the JavaScript peers trip over, and how we avoid it (sheet section 10: G1 to G6, G11).
+"""Tests that avoid known problems of the JavaScript peers (sheet section 10: G1 to G6, G11).
 
-What needs a websocket (G7 to G10) is tested with one, in `tests/e2e/test_mux_client.py`,
+Problems that need a websocket (G7 to G10) are tested in `tests/e2e/test_mux_client.py`,
 `test_mux_server.py` and `test_js_sessions.py`.
 """
 
@@ -26,7 +26,7 @@ ACCEPT = "00000100000040"
 
 
 def test_g1_no_ack_after_the_end_of_what_is_read() -> None:
-    """a: an ACK for an id that the opener has forgotten makes it open a ghost."""
+    """G1a: no ACK follows the end of a half, as an opener that forgot the id would open a ghost."""
     side = server(SMALL)
     assert side.feed(ACCEPT) == [ACCEPT]
     side.feed("000000" + "61" * 64, "00000300")
@@ -35,7 +35,7 @@ def test_g1_no_ack_after_the_end_of_what_is_read() -> None:
 
 
 def test_g1_an_ack_after_our_end_comes_behind_the_end_once_more() -> None:
-    """b: a live opener ignores it, one that has forgotten the id burns it."""
+    """G1b: the end is repeated before an ACK: a live opener ignores it, any other burns the id."""
     side = server(SMALL)
     side.feed(ACCEPT)
     side.mux.end(0, 0)
@@ -58,7 +58,7 @@ def test_g1_an_ack_on_an_own_stream_needs_nothing_before_it() -> None:
 
 @pytest.mark.parametrize("order", [(1, 0), (0, 1)])
 def test_g1_a_stream_opened_and_cancelled_at_once_is_not_accepted(order: tuple[int, int]) -> None:
-    """c: the three frames come in one read."""
+    """G1c: a stream whose opening and errors arrive in one read is not accepted."""
     side = server(SMALL)
     errors = [f"000002{half:02}07" for half in order]
     answers = [f"000002{1 - half:02}07" for half in order]
@@ -68,7 +68,7 @@ def test_g1_a_stream_opened_and_cancelled_at_once_is_not_accepted(order: tuple[i
 
 
 def test_a_stream_whose_reader_was_cancelled_at_once_is_accepted() -> None:
-    """Its opener sends nothing before it is."""
+    """The stream is still accepted, because its opener sends nothing before that."""
     side = server(SMALL)
     side.mux.receive_data(bytes.fromhex(ACCEPT), 0)
     side.mux.cancel(0, 7)
@@ -76,7 +76,7 @@ def test_a_stream_whose_reader_was_cancelled_at_once_is_accepted() -> None:
 
 
 def test_g1_a_ghost_ack_is_ignored() -> None:
-    """d: for an id of ours that has ended."""
+    """G1d: an ACK for an id of this side that has ended is ignored."""
     side = client(SMALL)
     side.mux.open_stream(0)
     side.feed(ACCEPT)
@@ -101,7 +101,10 @@ def test_g2_the_end_waits_until_all_is_acknowledged() -> None:
 
 
 def test_g2_the_end_goes_out_after_a_while_of_silence() -> None:
-    """An idle reader of the reference acknowledges its first chunk only."""
+    """The end is sent after 250 ms of silence, even if bytes are not acknowledged.
+
+    An idle reader of the reference acknowledges only its first chunk.
+    """
     side = client(SMALL)
     side.mux.open_stream(0)
     side.feed(ACCEPT)
@@ -169,7 +172,7 @@ def test_g3_frames_that_come_before_the_acceptance_are_taken() -> None:
     side = client(SMALL)
     side.mux.open_stream(0)
     side.sent()
-    assert side.feed("00000061", "00000300") == []  # and answered when it is accepted
+    assert side.feed("00000061", "00000300") == []  # answered once the stream is accepted
     assert side.told() == [Readable(0), ReadEnded(0)]
     assert side.feed(ACCEPT) == ["00000301"]
     assert side.told() == [StreamAccepted(0)]
@@ -177,7 +180,7 @@ def test_g3_frames_that_come_before_the_acceptance_are_taken() -> None:
 
 
 def test_g3_a_stream_that_ends_where_it_is_opened() -> None:
-    """The end behind the opening: confirmed, and not granted anything."""
+    """An end that directly follows the opening is confirmed, and no credit is granted."""
     side = server(SMALL)
     assert side.feed(ACCEPT, "00000300") == ["00000301"]
     assert side.told() == [StreamOpened(0), ReadEnded(0)]
@@ -213,7 +216,7 @@ def test_g4_a_timeout_of_the_opening_uses_the_id_up() -> None:
         HalfFailed(0, Half.WRITE, 0, FailReason.OPEN_TIMEOUT),
         StreamEnded(0),
     ]
-    assert side.feed(ACCEPT) == ["0000020000", "0000020100"]  # too late, and is told so
+    assert side.feed(ACCEPT) == ["0000020000", "0000020100"]  # too late, so it gets errors
     assert side.feed("0000020100", "0000020000", ACCEPT) == []
     assert side.mux.open_stream(0) == 2
 
@@ -257,7 +260,7 @@ def run(side: Side, frames: list[str]) -> list[str]:
 
 
 def test_g11_no_bytes_follow_an_end() -> None:
-    """Of ours: they would end the process of a JavaScript peer."""
+    """This side sends no bytes after an end: they would crash the process of a JavaScript peer."""
     side = client(SMALL)
     side.mux.open_stream(0)
     side.mux.write(0, b"abc")

@@ -1,4 +1,4 @@
-"""Integers of variable length: the table of the sheet, and properties."""
+"""Tests of integers of variable length: the table of the sheet, and properties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for envelopes with any fields set, and any present-but-empty ones."""
+"""Hypothesis strategies for envelopes with any fields set, including fields present but empty."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ keys = st.tuples(uint32, connections)
 
 @st.composite
 def addresses(draw: st.DrawFn) -> pb.Address:
-    """Any address."""
+    """Draw any address."""
     twin, connection = draw(keys)
     return pb.Address(twin=twin, connection=connection)
 
 
 @st.composite
 def envelopes(draw: st.DrawFn) -> pb.Envelope:
-    """Any envelope."""
+    """Draw any envelope."""
     envelope = pb.Envelope(
         uid=draw(text),
         tags=draw(connections),

@@ -1,4 +1,4 @@
-"""Addresses as text and as protobuf."""
+"""Tests of addresses as text and as protobuf."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Envelopes in shared blocks: as those with memory of their own, in few blocks."""
+"""Tests of envelopes in shared blocks: equal to separately allocated ones, and in few blocks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _message(number: int, payload: bytes = b"payload") -> bytes:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[pb.Envelopes]:
-    """The blocks that were made."""
+    """Collect the blocks that are created."""
     made: list[pb.Envelopes] = []
     new = pb.Envelopes
 

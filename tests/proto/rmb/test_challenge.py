@@ -1,4 +1,4 @@
-"""Signing and verifying, beside the recorded vectors."""
+"""Tests of signing and verifying, beyond the recorded vectors."""
 
 from __future__ import annotations
 

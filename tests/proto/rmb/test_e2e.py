@@ -1,4 +1,4 @@
-"""End-to-end encryption."""
+"""Tests of end-to-end encryption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counting the fields of an envelope."""
+"""Tests of counting the fields of an envelope."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The generated protobuf code in the repository is what its sources make."""
+"""The generated protobuf code in the repository is up to date with its sources."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SOURCES = Path(__file__).parents[3] / "proto" / "rmb"
 
 
 def test_generated_code_is_in_step(tmp_path: Path) -> None:
-    # The command of `make proto`, with another folder to write to.
+    # The command of `make proto`, with another output folder.
     subprocess.run(
         [
             *(sys.executable, "-m", "grpc_tools.protoc", "-I", str(SOURCES)),

@@ -1,4 +1,4 @@
-"""The first look at a message."""
+"""Tests of the first examination of a message."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def test_an_empty_message() -> None:
         b"\x00",
         b"x",
         b"\x0a\x05abc",  # uid cut short
-        b"\x0a\x01\xff",  # uid is no UTF-8
-        b"\x2a\x02\x12\xff",  # an address that is none
+        b"\x0a\x01\xff",  # uid is not UTF-8
+        b"\x2a\x02\x12\xff",  # an invalid address
         b"\x07",  # wire type 7
         b"\x23" * 1000,  # groups nested without end
     ],
@@ -167,14 +167,14 @@ def test_millions_of_fields_are_not_looked_at(field: bytes) -> None:
     envelope, destination, reason, detail = examine(ORIGIN, raw)
     assert (destination, reason) == (None, MessageReason.TOO_LARGE)
     assert detail == "envelope has more than 128 fields"
-    # What an answer refers to is there, and the payload is not.
+    # The fields that an answer needs are present, and the payload is not.
     assert envelope is not None
     assert (envelope.uid, envelope.HasField("request"), envelope.plain) == ("u", True, b"")
     assert len(envelope.relays) < 128
 
 
 def test_too_many_fields_of_an_envelope_that_cannot_be_answered() -> None:
-    raw = b"\x0a\x01\xff" + b"\x2a\x00" * COUNTED_BYTES  # the uid is no UTF-8
+    raw = b"\x0a\x01\xff" + b"\x2a\x00" * COUNTED_BYTES  # the uid is not UTF-8
     assert examine(ORIGIN, raw)[:3] == (None, None, MessageReason.TOO_LARGE)
 
 

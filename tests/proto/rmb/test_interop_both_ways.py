@@ -24,7 +24,7 @@ SIGNED = [entry for entry in recorded("envelopes") if "signer" in entry]
 
 
 def receiver_of(entry: dict[str, Any]) -> Sealer:
-    """Whoever the message was for."""
+    """Return a sealer with the keys of the message's recipient."""
     secret = bytes.fromhex(entry["recipient"]["secret_hex"]) if "recipient" in entry else b"\1" * 32
     return Sealer((0, None), SigningKey.from_mini_secret(secret), EncryptionKey(secret), bytes)
 
@@ -90,7 +90,7 @@ def test_ours_is_theirs(entry: dict[str, Any]) -> None:
         theirs.tags if theirs.HasField("tags") else None,
         theirs.schema if theirs.HasField("schema") else None,
     )
-    # What only the Go and TypeScript clients still set.
+    # Only the Go and TypeScript clients still set these two fields.
     bare = pb.Envelope()
     bare.CopyFrom(theirs)
     bare.ClearField("federation")

@@ -1,4 +1,4 @@
-"""Both sides of the protocol, talking in memory."""
+"""Tests of both sides of the protocol, connected in memory."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _request_at(peer: PeerSide) -> events.RequestReceived:
 def test_a_request_and_its_response(
     numbers: tuple[int, int], connections: tuple[str | None, str | None]
 ) -> None:
-    # A twin without a published key neither seals nor gets sealed payloads.
+    # A twin without a published key neither seals payloads nor receives sealed ones.
     asker, server = (
         make_peer(number, connection, sealed=number < PLAIN_TWIN)
         for number, connection in zip(numbers, connections, strict=True)
@@ -298,11 +298,11 @@ def test_the_limit_comes_before_other_verdicts() -> None:
     ]
 
 
-# What a peer answers to a request it can't use: codes and texts of rmb-peer 1.5.
+# Answers of a peer to requests that it cannot use: codes and texts of rmb-peer 1.5.
 
 
 def _damaged(what: str) -> bytes:
-    """A request of Alice to Bob with one thing wrong."""
+    """Return a request from Alice to Bob with one thing wrong."""
     alice = make_peer(ALICE, "raw")
     alice.send_request((BOB, None), "c", b"payload", NOW, expiration_s=60)
     (data,) = alice.data_to_send()
@@ -425,8 +425,8 @@ def test_only_errors_and_pongs_may_come_without_a_source() -> None:
         getattr(envelope, kind).SetInParent()
         bob.receive_data(envelope.SerializeToString(), NOW)
     assert [str(event.error) for event in drain(bob)] == ["unknown twin id '0'"] * 2  # type: ignore[union-attr]
-    # Nobody but a relay can send as twin 0, so a pong that names a twin must be signed by it and
-    # answers nothing even then.
+    # Only a relay can send as twin 0. A pong that names another twin must be signed by that twin,
+    # and even then it does not answer a ping.
     pong = pb.Envelope.FromString(_damaged("nothing"))
     pong.pong.SetInParent()
     challenge.sign(pong, twin(ALICE).signing_key)

@@ -1,4 +1,4 @@
-"""Envelopes a relay makes."""
+"""Tests of the envelopes that a relay creates."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_pong_is_its_ping_turned_around(ping: pb.Envelope) -> None:
         assert pong.plain == b"hello world"
     else:
         assert pong.plain == ping.plain + b"hello world"
-    # Nothing else differs: a stale signature and unknown fields stay as well.
+    # Nothing else differs: a stale signature and unknown fields are kept too.
     for message in (pong, ping):
         for field in ("source", "destination", "message", "payload"):
             message.ClearField(field)

@@ -1,4 +1,4 @@
-"""When an envelope is too old to be opened, and when its times can't be true."""
+"""Tests of when an envelope is too old to be opened, and of times that cannot be true."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_what_lives_is_opened(timestamp: int, expiration_s: int) -> None:
         (NOW, MAX_LIFE_S + 1),
         (2**64 - 1, 2**64 - 1),
         (1_712_345_678, 20),
-        (1, 71_234_567_820),  # the same row of digits, which is what is signed
+        (1, 71_234_567_820),  # the same string of digits, which is what is signed
         (171_234_567_820, 0),
         (17_123_456_782, 0),
     ],

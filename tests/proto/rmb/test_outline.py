@@ -1,4 +1,4 @@
-"""What is read of envelopes without parsing them: as the parser reads it, or nothing."""
+"""Tests of reading envelopes without the parser: the result agrees with the parser, or is None."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def envelope(**fields: object) -> pb.Envelope:
 
 
 def routed(raw: bytes, bounds: Bounds = DEFAULT_BOUNDS) -> SessionKey | None:
-    """Where a message goes, as far as that is told without the parser, which has to agree."""
+    """Return the destination found without the parser, if any, and check that the parser agrees."""
     try:
         source = pb.Envelope.FromString(raw).source
     except DecodeError:
@@ -43,7 +43,7 @@ def routed(raw: bytes, bounds: Bounds = DEFAULT_BOUNDS) -> SessionKey | None:
 
 
 def assert_same(raw: bytes, bounds: Bounds = DEFAULT_BOUNDS) -> bool:
-    """Whether there is an outline; it has to say what the parser does."""
+    """Return whether the bytes have an outline, and check that it agrees with the parser."""
     routed(raw, bounds)
     found = outline(raw, bounds)
     if found is None:

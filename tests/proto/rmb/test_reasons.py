@@ -1,4 +1,4 @@
-"""The list of reasons, its tables, and the page that documents them."""
+"""Tests of the list of reasons, its tables, and the page that documents them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from proto.rmb.reasons import MESSAGES, SESSIONS, MessageReason, SessionReason
 from proto.websocket.errors import Fault
 
 PAGE = Path(__file__).parents[3] / "docs" / "protocol" / "reasons.md"
-MAX_CLOSE_TEXT_BYTES = 123  # RFC 6455, section 5.5: a control frame has 125, the code takes 2
+MAX_CLOSE_TEXT_BYTES = 123  # RFC 6455, section 5.5: 125 in a control frame, less 2 for the code
 
 # The names are an interface: dashboards, queries and alarms use them.
 MESSAGE_NAMES = """unparsable empty text_frame too_large wrong_source missing_destination
@@ -51,7 +51,7 @@ def test_each_own_close_code_has_one_meaning() -> None:
 
 
 def _table(heading: str) -> dict[str, list[str]]:
-    """Rows of the table under a heading of the page, by their first cell."""
+    """Return the rows of the table under a heading of the page, by their first cell."""
     section = PAGE.read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", section, re.MULTILINE)
     return {name: [cell.strip() for cell in cells.split(" | ")] for name, cells in rows}
@@ -65,7 +65,7 @@ def test_the_page_says_the_same_of_messages() -> None:
 
 
 FAULTS = [fault for fault in Fault if fault is not Fault.MESSAGE_TEXT]
-"""Of RMB: only SBD takes text, and it sends no close frame."""
+"""Faults of RMB. Only SBD accepts text messages, and it sends no close frame."""
 
 
 def test_the_page_says_the_same_of_refused_frames() -> None:

@@ -1,4 +1,4 @@
-"""The memory of messages that were here before."""
+"""Tests of the memory that recognises repeated messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stamps and deadlines."""
+"""Tests of stamps and deadlines."""
 
 from __future__ import annotations
 

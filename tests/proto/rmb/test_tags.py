@@ -1,4 +1,4 @@
-"""Tags."""
+"""Tests of tags."""
 
 from __future__ import annotations
 

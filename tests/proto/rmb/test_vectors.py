@@ -1,4 +1,4 @@
-"""What released programs sent: it parses to the same fields, hash, verdict and plaintext."""
+"""Messages of released programs give the recorded fields, hash, verdict and plaintext."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _parse(entry: dict[str, Any]) -> pb.Envelope:
 
 
 def _fields(envelope: pb.Envelope) -> dict[str, Any]:
-    """The fields that are set, named as in the vectors."""
+    """Return the fields that are set, named as in the vectors."""
     fields: dict[str, Any] = {
         "uid": envelope.uid,
         "timestamp": envelope.timestamp,
@@ -89,7 +89,10 @@ def test_changed_envelopes_are_refused(entry: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("entry", BLIND, ids=range(len(BLIND)))
 def test_what_no_signature_sees(entry: dict[str, Any]) -> None:
-    """Weaknesses of the protocol, pinned: a "fix" would refuse what everybody accepts."""
+    """Changes that the signature does not cover are accepted, as by all other implementations.
+
+    These are weaknesses of the protocol; a "fix" would refuse messages that all others accept.
+    """
     envelope = _parse(entry)
     assert entry["hex"] != ENVELOPES[entry["of"]]["hex"]
     assert challenge.challenge(envelope).hex() == entry["challenge"]
@@ -115,7 +118,7 @@ def test_error_notices_are_those_of_the_reference() -> None:
         fields = entry["fields"]
         if entry["made_by"] == "rmb-relay" and fields["kind"] == "error":
             to = fields.get("destination")
-            if to is None:  # the reference forgets it for expired federated messages
+            if to is None:  # the reference omits it for expired federated messages
                 continue
             request = pb.Envelope(uid=fields["uid"])
             request.request.command = "any"

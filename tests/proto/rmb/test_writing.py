@@ -1,4 +1,4 @@
-"""Envelopes written by hand are those of the generated classes, and are signed alike."""
+"""Envelopes encoded by hand equal those of the generated classes, and have the same signature."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both sides of calls: recorded ones, each other, and the rules R1 to R8 of the sheet."""
+"""Tests of both sides of calls: with recorded calls, with each other, and rules R1 to R8."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ VECTORS = {
 
 
 def data_of(name: str, sender: str) -> list[bytes]:
-    """Payloads of the DATA frames of a recorded call on stream 0."""
+    """Return the payloads of the DATA frames that a sender sent in a recorded call on stream 0."""
     return [
         bytes.fromhex(frame["hex"])[3:]
         for frame in VECTORS[name]["frames"]
@@ -62,7 +62,7 @@ def told(side: Caller | Handler) -> list[CallerEvent | HandlerEvent]:
 
 
 def actions(side: Caller | Handler) -> list[Action]:
-    """What is to be done until the other side has to read."""
+    """Return all actions to take until the other side has to read."""
     found = []
     while (action := side.next_action()) is not None:
         found.append(action)
@@ -182,7 +182,7 @@ def test_requests_of_the_reference(name: str, kind: Kind, params: list[dict[str,
     ],
 )
 def test_r4_what_is_no_call_is_answered(name: str, code: ErrorCode) -> None:
-    """The reference leaves it open for ever."""
+    """An invalid call is answered with an error; the reference leaves the stream open for ever."""
     handler = Handler(0)
     for data in data_of(name, "client"):
         handler.receive_data(data)

@@ -1,4 +1,4 @@
-"""JSON objects in chunks of any size."""
+"""Tests of JSON objects in chunks of any size."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_what_is_refused(data: bytes, code: ErrorCode, words: str) -> None:
 
 
 def test_a_long_value_in_small_chunks_is_looked_through_once() -> None:
-    """A megabyte byte by byte would else take hours."""
+    """A long value in small chunks is scanned only once; otherwise a megabyte would take hours."""
     reader = JsonReader()
     text = json.dumps({"a": "x\\" * 200_000}).encode()
     found = []

@@ -1,4 +1,4 @@
-"""Both sides of a connection, talking in memory under a clock that tests move."""
+"""Both sides of a connection, joined in memory, with a clock that tests advance."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NONCE = bytes(range(32))
 
 
 class Identity:
-    """A key pair made from a number."""
+    """A key pair derived from a number."""
 
     def __init__(self, number: int) -> None:
         seed = hashlib.sha256(f"sbd test key {number}".encode()).digest()
@@ -26,10 +26,10 @@ class Identity:
 
 
 class Pair:
-    """A client and its server's side of the connection.
+    """A client, and the server's side of its connection.
 
     Attributes:
-        now: nanoseconds.
+        now: current time, in nanoseconds.
     """
 
     def __init__(self, number: int = 1, rate: ByteRate | None = None, idle_ms: int = 10_000):
@@ -38,7 +38,7 @@ class Pair:
         self.rate = rate or ByteRate()
         self.client = ClientSide(self.identity.sign, self.now)
         self.server = ServerSide(self.identity.key, NONCE, self.rate.charge, idle_ms)
-        self.sent: list[bytes] = []  # by the client, since it was looked at last
+        self.sent: list[bytes] = []  # messages of the client since this list was last cleared
 
     def exchange(self) -> None:
         """Carry messages until neither side has any."""
@@ -58,7 +58,7 @@ class Pair:
         self.exchange()
 
     def wait_until(self, when: int) -> None:
-        """Move the clock, and let both sides do what they have to meanwhile."""
+        """Advance the clock to this time, running the timers of both sides as they become due."""
         while True:
             timers = [self.client.next_timer(), self.server.next_timer()]
             due = min((each for each in timers if each is not None), default=when)
@@ -89,7 +89,7 @@ def events_of(server: ServerSide) -> list[ServerEvent]:
 
 
 def ready(number: int = 1, rate: ByteRate | None = None) -> ServerSide:
-    """A server's side whose client has signed in; nothing is charged for that."""
+    """Return a server's side whose client has signed in; the sign-in is not charged to the rate."""
     identity = Identity(number)
     charge = (rate or ByteRate()).charge
     server = ServerSide(identity.key, NONCE, lambda size, now: True)

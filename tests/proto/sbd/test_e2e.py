@@ -1,4 +1,4 @@
-"""The encrypted layer: recorded streams, both ways, loss, and peers that lie."""
+"""Tests of the encrypted layer: recorded streams, both directions, loss, and dishonest peers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def side(identity: Identity, **options: object) -> EndToEnd:
 
 
 def carry(source: Identity, sender: EndToEnd, receiver: EndToEnd, now: int = 0) -> list[bytes]:
-    """Deliver what a side has to send; returns what came of it."""
+    """Deliver the packets that a side has to send, and return the messages that result."""
     for _key, payload in sender.data_to_send():
         receiver.receive_packet(source.key, payload, now)
     return messages(receiver)
@@ -88,7 +88,7 @@ def test_sizes() -> None:
 
 @given(st.lists(st.booleans(), min_size=1, max_size=30))
 def test_after_a_loss_a_new_stream_begins(lost: list[bool]) -> None:
-    """What arrives is a part of what was sent, in order, and the last message always arrives."""
+    """After a loss, the messages that arrive are in order, and the last message always arrives."""
     sender, receiver = side(A), side(B)
     received, now = [], 0
     for number, gone in enumerate(lost):

@@ -1,4 +1,4 @@
-"""Messages against what the reference sent and took."""
+"""Tests of messages against those that the reference sent and accepted."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_what_a_server_reads(vector: dict[str, Any]) -> None:
             "keepalive": frames.KeepAlive,
             "ignore": frames.Unknown,
             "forward": frames.Forward,
-            "drop": frames.AuthResponse,  # whole, but the second one
+            "drop": frames.AuthResponse,  # well-formed, but the second one
         }[vector["after_srdy"]]
     )
 

@@ -27,7 +27,7 @@ CUTS = st.lists(st.integers(1, 200), max_size=10)
 
 @dataclass
 class Wire:
-    """One way of a connection: bytes in any pieces, up to where it breaks."""
+    """One direction of a connection: delivers bytes in pieces of any size, until it breaks."""
 
     breaks_at: int | None = None
     pieces: list[int] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Wire:
         return self.breaks_at is not None and self.passed >= self.breaks_at
 
     def read(self) -> bytes:
-        """The next piece; nothing once it has broken."""
+        """Return the next piece, or nothing once the wire is broken."""
         size = self.pieces.pop() if self.pieces else len(self._held)
         if self.breaks_at is not None:
             size = min(size, self.breaks_at - self.passed)
@@ -52,7 +52,7 @@ class Wire:
 
 
 def whole_frames(held: bytearray) -> list[bytes]:
-    """Take whole frames of a server out of what was read."""
+    """Remove the complete frames of a server from the buffer, and return their payloads."""
     found = []
     while len(held) >= 2:
         start, size = 2, held[1]
@@ -66,12 +66,12 @@ def whole_frames(held: bytearray) -> list[bytes]:
 
 
 class Connection:
-    """A client and its server, until either way breaks.
+    """A client and its server, until either direction breaks.
 
     Attributes:
-        packets: that the server took, destination first.
-        received: by the client.
-        connected: how often the client was told that it is.
+        packets: packets that the server accepted, destination first.
+        received: packets that the client received.
+        connected: number of times the client reported that it is connected.
     """
 
     def __init__(self, up: Wire, down: Wire) -> None:
@@ -87,7 +87,7 @@ class Connection:
         self.server.start(1, self.now)
 
     def run(self, sends: list[bytes], delivers: list[bytes]) -> None:
-        """Send packets to B, and deliver packets of B, until all is there or the end."""
+        """Send packets to B and deliver packets from B, until all arrive or the wires break."""
         to_send, to_deliver = iter(sends), iter(delivers)
         quiet = 0
         while quiet < 3 and not self.up.broken and not self.down.broken:
@@ -132,7 +132,7 @@ def test_a_connection_may_break_at_any_byte(
     up_pieces: list[int],
     down_pieces: list[int],
 ) -> None:
-    """What arrived is a beginning of what was sent, in whole packets; the next one is as new."""
+    """Whole packets arrive, in order and up to the break; the next connection works as if new."""
     first = Connection(Wire(up_bytes, up_pieces), Wire(down_bytes, down_pieces))
     first.run(sends, delivers)
     sent = [frames.forward(B.key, text) for text in sends]
@@ -153,7 +153,7 @@ def test_a_connection_may_break_at_any_byte(
 def test_any_bytes_before_and_after_the_handshake(
     before: bytes, after: bytes, signs: bool, pieces: list[int]
 ) -> None:
-    """However they are cut into reads: one end, and packets only under a key that has signed."""
+    """Any bytes, however cut into reads, end alike; packets pass only for a key that has signed."""
     response = masked_frame(frames.auth_response(A.sign(NONCE)), MASK) if signs else b""
     packet = masked_frame(frames.forward(B.key, b"x"), MASK)
     wire = before + response + after + packet
@@ -171,7 +171,7 @@ def test_any_bytes_before_and_after_the_handshake(
             events.append(event)
         refused = [event.fault for event in reader.events if isinstance(event, InputRefused)]
         if any(isinstance(event, Dropped) for event in events):
-            refused = []  # the connection had ended
+            refused = []  # the connection had already ended
         outcomes.append((packets, events, refused))
         if packets:
             assert events[0] == Authenticated()
@@ -190,8 +190,10 @@ def test_any_bytes_before_and_after_the_handshake(
     )
 )
 def test_encrypted_messages_over_connections_that_break(steps: list[tuple[bool, str]]) -> None:
-    """Both ways at once, with sides that begin again without what they knew: what arrives was sent,
-    in order, once; and when connections hold, the second message of each side arrives."""
+    """Messages that arrive were sent, and arrive in order and once, even if sides lose their state.
+
+    Both sides send. Once connections hold, the second message of each side arrives.
+    """
     numbers = itertools.count()
     identities = (A, B)
 

@@ -1,4 +1,4 @@
-"""Both sides: the handshake, what drops a connection, the pace, and silence."""
+"""Tests of both sides: the handshake, what drops a connection, the pace, and silence."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ def started(key: bytes = A.key, rate: ByteRate | None = None) -> ServerSide:
 
 
 def dropped(server: ServerSide) -> DropReason | None:
-    """Why it ended, if it did; nothing else may have happened, and nothing is sent any more."""
+    """Return why the server dropped the connection, or None if nothing happened.
+
+    Check that there was no other event, and that the server sends nothing more.
+    """
     events = events_of(server)
     if not events:
         return None
@@ -50,7 +53,7 @@ def test_handshake() -> None:
     (response,) = pair.client.data_to_send(pair.now)
     pair.server.receive_data(response, pair.now)
     assert pair.server_events() == [Authenticated()]
-    # Nothing but these two, in this order: a client closes on either of them later.
+    # Only these two, in this order: a client closes the connection if either comes later.
     idle, is_ready = pair.server.data_to_send()
     assert idle == frames.limit_idle(10_000)
     assert is_ready == frames.READY
@@ -104,7 +107,7 @@ def test_the_first_fault_of_a_handshake_ends_it(message: bytes, reason: DropReas
     server = started()
     assert server.receive_messages([message], 0) == []
     assert dropped(server) is reason
-    # What comes later is not relayed under the key that was claimed.
+    # Later packets are not relayed under the claimed key.
     late = [frames.auth_response(A.sign(NONCE)), frames.forward(B.key, b"spoofed")]
     assert server.receive_messages(late, 0) == []
     assert events_of(server) == []
@@ -150,7 +153,7 @@ def test_the_largest_and_the_empty_packet_pass() -> None:
 
 
 def test_a_small_order_key_signs_nothing() -> None:
-    """The reference takes this signature for any nonce."""
+    """A small-order key cannot sign in; the reference accepts this signature for any nonce."""
     key = b"\x01" + bytes(31)
     server = started(key)
     server.receive_data(frames.auth_response(key + bytes(32)), 0)
@@ -228,7 +231,7 @@ def test_a_client_keeps_its_connection() -> None:
     st.integers(1, 100_000),
 )
 def test_a_paced_client_is_never_over_the_limit(sizes: list[int], byte_nanos: int) -> None:
-    """Not even where nothing beyond a single message may come at once."""
+    """A paced client stays within the limit, even if the burst allows only a single message."""
     pair = Pair(rate=ByteRate(byte_nanos, 4_096))
     pair.server.start(byte_nanos, pair.now)
     pair.exchange()
@@ -330,7 +333,7 @@ ANY_MESSAGE = st.one_of(
 
 @given(st.lists(ANY_MESSAGE, max_size=8), st.lists(st.integers(1, 8), max_size=8))
 def test_any_input_relays_only_what_was_signed_for(messages: list[bytes], cuts: list[int]) -> None:
-    """However it is cut into reads, the outcome is the same."""
+    """Packets are relayed only after a signature; the outcome is the same however input is cut."""
     whole, parts = started(), started()
     packets = whole.receive_messages(messages, 0)
     rest, cut_packets = list(messages), []

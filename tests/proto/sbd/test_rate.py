@@ -1,4 +1,4 @@
-"""The limit of an address against the reference's arithmetic."""
+"""Tests of the rate limit of an address against the reference's arithmetic."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_it_may_be_forgotten_when_all_had_its_time() -> None:
 def test_a_changed_rate_keeps_the_bytes_that_are_owed() -> None:
     rate = ByteRate(10, 100)
     assert rate.charge(90, 0)
-    rate.change(1_000, 400)  # 50 bytes are owed still
+    rate.change(1_000, 400)  # 50 bytes are still owed
     assert rate.due_ns == 50_400
     assert rate.fits(50, 400) and not rate.fits(51, 400)
     rate.change(2, 400)

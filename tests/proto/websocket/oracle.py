@@ -1,7 +1,7 @@
-"""What the `websockets` library makes of the same bytes, and sequences of frames to compare on.
+"""Verdicts of the `websockets` library on the same bytes, and sequences of frames to compare.
 
 Two rules are ours alone: text messages are refused, and a length must be in its shortest form.
-`FrameSpec.own_refusal` says where one of them applies; the library judges what comes before.
+`expected` says where one of them applies; the library judges everything before that.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from proto.websocket.budget import MessageBudget
 from proto.websocket.events import CloseReceived, InputRefused, PingReceived
 from proto.websocket.frames import FrameReader, apply_mask
 
-MAX_MESSAGE_BYTES = 70_000  # above 2 ** 16: the longest form of a length is valid below it
+MAX_MESSAGE_BYTES = 70_000  # above 2 ** 16: some valid messages need the longest form of a length
 
 
 class Verdict(NamedTuple):
-    """What a reader made of some bytes.
+    """Result of reading some bytes.
 
     Attributes:
-        messages: complete ones.
-        pings: payloads.
+        messages: complete messages.
+        pings: payloads of the pings.
         close: code and payload of the peer's close frame.
-        refused: close code for the peer.
+        refused: close code to send to the peer.
     """
 
     messages: list[bytes]
@@ -40,10 +40,10 @@ class Verdict(NamedTuple):
 def ours(
     data: bytes, cuts: list[int], limit: int = MAX_MESSAGE_BYTES, kept: Collection[int] = ()
 ) -> Verdict:
-    """`FrameReader`'s verdict when reads end at the given positions.
+    """Return `FrameReader`'s verdict when reads end at the given positions.
 
     Args:
-        kept: numbers of the reads that are only kept, for the next one.
+        kept: numbers of the reads that are only stored, for the next one.
     """
     budget = MessageBudget()
     reader = FrameReader(limit, budget)
@@ -73,7 +73,7 @@ def ours(
 
 
 def library(data: bytes, limit: int = MAX_MESSAGE_BYTES) -> Verdict:
-    """The library's verdict; text messages are left out."""
+    """Return the library's verdict, without text messages."""
     protocol = Protocol(SERVER, state=OPEN, max_size=limit)
     protocol.receive_data(data)
     messages: list[bytes] = []
@@ -113,7 +113,7 @@ class FrameSpec:
     reserved: int = 0
     masked: bool = True
     length_bytes: int | None = None  # 0, 2 or 8; None: the shortest form
-    claimed_bytes: int | None = None  # a length that is not the payload's: too large
+    claimed_bytes: int | None = None  # a false length in the header, too large
     mask: bytes = field(default=b"\x11\x22\x33\x44")
 
     @property
@@ -136,7 +136,7 @@ class FrameSpec:
 
 
 def expected(frames: list[FrameSpec]) -> Verdict:
-    """The library's verdict, up to where one of our own rules applies."""
+    """Return the library's verdict, up to where one of our own rules applies."""
     before = b""
     fragmented = False
     for frame in frames:
@@ -157,7 +157,7 @@ def expected(frames: list[FrameSpec]) -> Verdict:
 
 
 def random_frames(rng: random.Random) -> list[FrameSpec]:
-    """Messages in fragments with control frames in between, and sometimes something wrong."""
+    """Return fragmented messages mixed with control frames, and sometimes one fault."""
     frames: list[FrameSpec] = []
     for _ in range(rng.randint(1, 6)):
         pieces = rng.choice((1, 1, 1, 2, 3, 5))
@@ -181,7 +181,7 @@ def random_frames(rng: random.Random) -> list[FrameSpec]:
         faulty = _faulty(rng)
         before = [frame for frame in frames[:place] if frame.opcode < 8]
         if faulty.claimed_bytes is not None and before and not before[-1].final:
-            faulty.opcode = 0  # one fault at a time: which of two is told is nobody's contract
+            faulty.opcode = 0  # one fault at a time: which of two is reported is undefined
         frames.insert(place, faulty)
     if rng.random() < 0.3:
         frames.append(FrameSpec(8, _close_payload(rng)))

@@ -1,4 +1,4 @@
-"""Who has to go when incomplete messages hold all they may."""
+"""Tests of which connections end when incomplete messages exhaust the budget."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from proto.websocket.budget import MessageBudget
 
 
 class Connection:
-    """A holder that remembers whether it was ended."""
+    """A holder that records whether it was ended."""
 
     def __init__(self, budget: MessageBudget, account: Hashable | None = None) -> None:
         self.budget = budget
@@ -23,7 +23,7 @@ class Connection:
     def give_up(self) -> None:
         assert self.charged_bytes == 0
         self.ended = True
-        self.budget.settle(self, 0)  # as a reader does that closes
+        self.budget.settle(self, 0)  # as a reader does when it closes
 
     def hold(self, size_bytes: int) -> bool:
         return self.budget.settle(self, size_bytes)
@@ -40,7 +40,7 @@ def test_four_connections_of_one_twin_do_not_keep_others_out() -> None:
 
 
 def test_many_small_holds_of_one_twin_are_one_large_one() -> None:
-    """Their holder is silent, or has each of them grow all the time: it does not help."""
+    """Many small holds of one account count as one large one, even if all of them keep growing."""
     budget = MessageBudget(64)
     attacker = [Connection(budget, "attacker") for _ in range(64)]
     honest = Connection(budget, "honest")
@@ -74,7 +74,7 @@ def test_of_equals_the_asker_goes() -> None:
 
 
 def test_of_one_account_the_largest_goes() -> None:
-    """A client that comes again after its line broke: its old connection holds more."""
+    """Of one account the largest holder ends, e.g. the old connection of a client that returns."""
     budget = MessageBudget(10)
     old, older, new = (Connection(budget, "twin") for _ in range(3))
     assert old.hold(6)

@@ -1,4 +1,4 @@
-"""The frame reader against the `websockets` library: same messages, same verdict."""
+"""Tests that the frame reader and the `websockets` library agree on messages and verdicts."""
 
 from __future__ import annotations
 

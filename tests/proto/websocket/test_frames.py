@@ -1,4 +1,4 @@
-"""Frames: what a server writes, and the bounds of the reader."""
+"""Tests of frames: what a server writes, and the bounds of the reader."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_budget_is_shared_and_given_back() -> None:
 
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_budget_exhausted_by_a_message_that_grows(pieces: int) -> None:
-    """It found room at first: in one frame, and in fragments."""
+    """A message in one frame or in fragments is refused if it outgrows the budget later."""
     budget = MessageBudget(1000)
     reader = FrameReader(10_000, budget)
     wire = b"".join(
@@ -128,7 +128,10 @@ def test_budget_exhausted_by_a_message_that_grows(pieces: int) -> None:
 
 
 def test_reader_that_the_budget_ends_says_so_when_asked() -> None:
-    """What it had completed is out, what was waiting is gone, and nothing more is read."""
+    """A reader that the budget ends keeps the completed messages and drops all other input.
+
+    It reports its end as an event.
+    """
     budget = MessageBudget(1000)
     woken: list[str] = []
     big = FrameReader(10_000, budget, lambda: woken.append("big"))
@@ -207,13 +210,13 @@ def test_a_large_message_in_small_reads_takes_linear_time() -> None:
     def best(size: int) -> float:
         return min(seconds(size) for _ in range(3))
 
-    # Quadratic would be a factor of 256, linear is 16; in between, for a noisy machine.
+    # Linear time gives a factor of 16, quadratic 256. The bound lies between, for noisy machines.
     assert best(8 * 1024 * 1024) < 120 * max(best(512 * 1024), 1e-4)
 
 
 @pytest.mark.parametrize("opcode", [Opcode.BINARY, Opcode.PING])
 def test_so_many_frames_at_a_time(opcode: Opcode) -> None:
-    """The rest waits until it is asked for, bytes that came meanwhile behind it."""
+    """One call handles a bounded number of frames; the rest and later bytes wait for more calls."""
     reader = FrameReader()
     wire = FrameSpec(opcode.value, b"").serialize()
     count = 2 * MAX_CALL_FRAMES + 3
@@ -257,7 +260,7 @@ def test_data_that_is_kept_is_part_of_the_budget() -> None:
 
 @pytest.mark.parametrize("opcode", [Opcode.PONG, Opcode.CONT])
 def test_so_many_frames_at_a_time_that_give_nothing(opcode: Opcode) -> None:
-    """Pongs that nobody asked for, and fragments of a message that does not end."""
+    """Unsolicited pongs, and fragments of a message that does not end, count towards the bound."""
     reader = FrameReader()
     begin = FrameSpec(2, b"", final=False).serialize() if opcode is Opcode.CONT else b""
     idle = FrameSpec(opcode.value, b"", final=opcode is Opcode.PONG).serialize()
