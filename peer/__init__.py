@@ -1,3 +1,3 @@
-"""The twin's side: gateway, client library and command line."""
+"""The peer, the twin's side of the protocol: gateway, client library and command line."""
 
 import hotpath  # noqa: F401 - the first to be imported

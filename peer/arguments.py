@@ -1,8 +1,8 @@
-"""Command lines of the peer's programs: what they share.
+"""Command-line parsing that the peer's programs share.
 
-A mistake on the command line is one line on standard error and exit code 2; it names the option,
-and the nearest one where there is none of that name. Option names are not shortened: an option that
-comes later would change what a short form means.
+A mistake on the command line is reported as one line on standard error, with exit code 2. The line
+names the option, and suggests the nearest known one if the option is unknown. Option names cannot
+be abbreviated: an option that is added later could change the meaning of an abbreviation.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from proto.identity.errors import SecretError
 from proto.identity.signing import KeyType
 
 USAGE_ERROR: Final = 2
-"""Exit code: nothing was tried."""
+"""Exit code after a usage error: nothing was attempted."""
 
 FAILED: Final = 1
-"""Exit code: it was tried, and did not work."""
+"""Exit code after a failure: the action was attempted and did not succeed."""
 
 SECRET_VARIABLE: Final = "RMB_SECRET"
 SECRET_FILE_VARIABLE: Final = "RMB_SECRET_FILE"
@@ -37,7 +37,7 @@ DEFAULT_RELAYS: Final = ("wss://relay.grid.tf",)
 DEFAULT_SUBSTRATE: Final = ("wss://tfchain.grid.tf:443",)
 
 MAX_RELAYS: Final = 4
-"""More than the reference takes; senders try them one after another."""
+"""Maximum number of relays, as in the reference gateway; senders try them one after another."""
 
 MAX_URL_CHARS: Final = 1024
 
@@ -46,16 +46,16 @@ _CHOICE: Final = re.compile(r"invalid choice: .* \(choose from (?=[^(]*\)$)", re
 
 
 class UsageError(Exception):
-    """A bad option; the text is for whoever typed it."""
+    """An invalid option; the text is meant for the user."""
 
 
 def at_home(text: str) -> Path:
-    """The path that somebody typed: `~` is a home folder, and a `~name` that is none stays so."""
+    """Return the path that a user typed, with `~` expanded; a `~name` of no known user is kept."""
     return Path(os.path.expanduser(text))
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises `UsageError` instead of ending the process."""
+    """Argument parser that raises `UsageError` instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
         # What was given is not repeated: it may be a word of a secret that was not quoted.
@@ -63,20 +63,20 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(_CHOICE.sub("must be one of ", message).removesuffix(")") + hint)
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """Read a command line.
+        """Parse a command line.
 
         Raises:
-            UsageError: it cannot be understood.
+            UsageError: the command line is invalid.
         """
         found, unknown = self.parse_known_args(arguments)
         self.refuse(unknown)
         return found
 
     def refuse(self, unknown: Sequence[str]) -> None:
-        """Say what is wrong with what was left over, if there is any.
+        """Report arguments that were not recognised, if there are any.
 
         Raises:
-            UsageError: there is.
+            UsageError: there are unrecognised arguments.
         """
         if unknown:
             raise UsageError(self._explain(unknown[0]))
@@ -84,7 +84,7 @@ class Parser(argparse.ArgumentParser):
     def _explain(self, argument: str) -> str:
         name = argument.partition("=")[0]
         known = [text for action in self._actions for text in action.option_strings]
-        if not argument.startswith("-") or name in known:  # a known one stands behind a `--`
+        if not argument.startswith("-") or name in known:  # a known option after `--`
             return "too many arguments (see --help); put a text with spaces in quotes"
         nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
         hint = f"; did you mean {nearest[0]}?" if nearest else " (see --help)"
@@ -92,10 +92,10 @@ class Parser(argparse.ArgumentParser):
 
 
 class ShowVersion(argparse.Action):
-    """`--version`: print the program and its version, and end."""
+    """`--version`: print the program and its version, and exit."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        # Not at the top: reading the package's data takes longer than most of a short command.
+        # Imported here: reading the package's metadata takes longer than most of a short command.
         from peer.modules.version import package_version
 
         print(f"{parser.prog} {package_version()}")
@@ -103,16 +103,16 @@ class ShowVersion(argparse.Action):
 
 
 def add_version(parser: argparse.ArgumentParser) -> None:
-    """Add `--version`."""
+    """Add the option `--version`."""
     parser.add_argument("--version", action=ShowVersion, nargs=0, help="show the version and exit")
 
 
 def whole_number(least: int, most: int, what: str = "") -> Callable[[str], int]:
-    """A type for argparse: a number in digits.
+    """Return an argparse type that accepts a number written in digits.
 
     Args:
-        least, most: from which to which.
-        what: what it is, for whoever gives another one, with a comma and a space behind it.
+        least, most: lowest and highest accepted number.
+        what: description of the number for the error message, followed by a comma and a space.
     """
 
     def read(text: str) -> int:
@@ -127,10 +127,10 @@ def whole_number(least: int, most: int, what: str = "") -> Callable[[str], int]:
 
 
 def key_type(name: str) -> KeyType:
-    """The key type of a name.
+    """Return the key type with a name.
 
     Raises:
-        UsageError: there is no such one.
+        UsageError: no key type has this name.
     """
     try:
         return KeyType[name.upper()]
@@ -139,10 +139,12 @@ def key_type(name: str) -> KeyType:
 
 
 def secret(text: str | None, file: str | None) -> str:
-    """The secret of an option or a file; of `RMB_SECRET` or `RMB_SECRET_FILE` when both are None.
+    """Return the secret of an option or a file; if both are None, of a variable.
+
+    The variables are `RMB_SECRET` and `RMB_SECRET_FILE`.
 
     Raises:
-        UsageError: there is none, or it cannot be read. The text never repeats it.
+        UsageError: no secret is given, or it cannot be read. The text never repeats the secret.
     """
     if text is None and file is None:
         file, there = os.environ.get(SECRET_FILE_VARIABLE), os.environ.get(SECRET_VARIABLE)
@@ -160,10 +162,10 @@ def secret(text: str | None, file: str | None) -> str:
 
 
 def identity(secret: str, key_type: KeyType) -> Identity:
-    """The keys of a secret.
+    """Return the keys derived from a secret.
 
     Raises:
-        UsageError: it is none. The text does not repeat it.
+        UsageError: the text is not a valid secret. The message does not repeat it.
     """
     try:
         return Identity.from_secret(secret, key_type)
@@ -172,14 +174,14 @@ def identity(secret: str, key_type: KeyType) -> Identity:
 
 
 def relay_urls(urls: Sequence[str], *, domains: bool) -> tuple[str, ...]:
-    """The addresses of relays, checked, and one of each relay.
+    """Check the addresses of relays, and return one address for each relay.
 
     Args:
-        urls: as given.
-        domains: each must have a domain, as twins list relays by it.
+        urls: addresses as given.
+        domains: whether each relay must have a domain name, because twins list relays by it.
 
     Raises:
-        UsageError: too many, or one that is no address of a relay.
+        UsageError: there are too many addresses, or one is not an address of a relay.
     """
     found = tuple(dict.fromkeys(urls))
     if not 1 <= len(found) <= MAX_RELAYS:
@@ -192,17 +194,17 @@ def relay_urls(urls: Sequence[str], *, domains: bool) -> tuple[str, ...]:
 
 
 def domain(url: str) -> str:
-    """The name by which twins list the relay of an address."""
+    """Return the domain name by which twins list the relay at an address."""
     return spelled(urlsplit(url).hostname or "")
 
 
 def substrate_urls(urls: Sequence[str]) -> tuple[str, ...]:
-    """The addresses of nodes, checked.
+    """Check the addresses of chain nodes, and return them.
 
     Raises:
-        UsageError: none, too many, or one that is none.
+        UsageError: no address is given, there are too many, or one is invalid.
     """
-    # Not at the top: it brings a websocket client, which who names no node does not need.
+    # Imported here: it imports a websocket client, which is not needed unless nodes are given.
     from chain.rpc import check_urls
 
     try:
@@ -231,7 +233,7 @@ def _relay_problem(url: str, domains: bool) -> str:
 
 
 def _domain_problem(host: str) -> str:
-    """Why twins on a chain cannot list a host; empty: they can."""
+    """Return why twins on a chain cannot list a host; an empty string if they can."""
     if relay_texts.SEPARATOR in host:
         return f"the host name must not contain {relay_texts.SEPARATOR!r}"
     if is_address(host):

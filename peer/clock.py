@@ -1,7 +1,7 @@
-"""Whether this machine's clock agrees with a relay's, as the `Date` header of its answer says.
+"""Comparison of this machine's clock with a relay's, using the `Date` header of the relay's answer.
 
-A relay refuses tokens that have expired by its clock, and peers drop messages that have: with a
-wrong clock nothing works, and nothing says why.
+A relay refuses tokens that have expired by its clock, and peers drop messages that have expired by
+theirs: with a wrong clock nothing works, and no error gives the reason.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 
 WRONG_S: Final = 30
-"""A difference that matters: tokens live for a minute, and short messages for 20 s. The header has
-whole seconds, and its answer takes some."""
+"""Difference above which the clock is reported as wrong, in seconds.
+
+Tokens live for a minute, and short messages for 20 s. The header has a resolution of one second,
+and the relay's answer takes some time to arrive."""
 
 
 def complaint(date: str | None, now_s: float) -> str:
-    """Say how far the clock of this machine is from a relay's; empty where they agree.
+    """Return how far this machine's clock differs from a relay's; an empty string if they agree.
 
     Args:
-        date: the relay's header; None: it sent none.
-        now_s: unix time here.
+        date: the relay's `Date` header; None if it sent none.
+        now_s: Unix time on this machine.
     """
     try:
         relay_s = parsedate_to_datetime(date or "").timestamp()

@@ -1,8 +1,8 @@
-"""One websocket at a relay, from the handshake to its end.
+"""One websocket connection to a relay, from the handshake to its end.
 
-Picows reads (it is compiled, and hands over each frame without a task or a queue). Frames that are
-sent are put together here, all of one turn of the event loop in one write, which is what makes many
-small messages cheap.
+Picows reads frames: it is compiled, and passes on each frame without a task or a queue. Frames to
+be sent are built here, and all frames of one turn of the event loop go out in one write, which
+makes many small messages cheap.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from proto.websocket.frames import MASK_BYTES, masked_frame
 logger = logging.getLogger(__name__)
 
 PUSHED_OUT: Final = "replaced: this twin has signed in elsewhere with the same session id"
-"""Instead of the relay's text: two gateways of one twin push each other out again and again."""
+"""Text that replaces the relay's: two gateways of one twin replace each other again and again."""
 
 HIGH_WATER_BYTES: Final = 256 * 1024
-"""With more than this unsent nothing more is taken. A message may be larger by itself."""
+"""Amount of unsent data above which no more is accepted. A single message may be larger."""
 
 MAX_FRAGMENTS: Final = 4096
-"""Of one message: empty ones would never come to its bound in bytes."""
+"""Maximum number of fragments of a message: empty ones would never reach its limit in bytes."""
 
 _REPLACED: Final = SESSIONS[SessionReason.REPLACED].close_code
 _BINARY: Final = WSMsgType.BINARY
@@ -38,29 +38,29 @@ _NO_ANSWER: Final = "nothing was read for too long"
 
 
 def closed_by_relay(code: int, text: str) -> str:
-    """Say why a session ended that the relay has closed."""
+    """Return the reason text for a session that the relay has closed."""
     what = PUSHED_OUT if code == _REPLACED else text
     return shortened(f"closed by the relay: {code or 'no code'} {what}".rstrip())
 
 
 def hand_over(message: bytes, on_message: Callable[[bytes], None]) -> None:
-    """Call the owner of a connection with a message that came."""
+    """Pass a received message to the owner of a connection."""
     try:
         on_message(message)
     except Exception:
-        # One message that its owner can't take must not cost the connection.
+        # A message that its owner fails to process must not end the connection.
         logger.exception("a message of %d bytes was dropped", len(message))
 
 
 class Connection(WSListener):
-    """The websocket.
+    """A websocket connection to a relay.
 
     Attributes:
-        ended: set when nothing more comes or goes.
-        full: whether too much is unsent.
-        reason: why it ended, if that is known.
-        close_code: with which the relay has closed it; 0: with none.
-        date: header of the relay's answer to the handshake.
+        ended: event that is set when the connection has ended in both directions.
+        full: whether too much data is unsent.
+        reason: why the connection ended, if that is known.
+        close_code: close code that the relay sent; 0 if it sent none.
+        date: `Date` header of the relay's answer to the handshake.
     """
 
     def __init__(
@@ -87,11 +87,11 @@ class Connection(WSListener):
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._heard_s = 0.0
-        self._traffic: traffic.Traffic | None = None  # when it was asked whether it is there
+        self._traffic: traffic.Traffic | None = None  # as of the last check that found silence
         self._reading = True
         self._fragments: list[bytes] | None = None
         self._fragments_bytes = 0
-        self._ping: bytes | None = None  # to be answered
+        self._ping: bytes | None = None  # payload of a ping that is not answered yet
         self._told_of_text = False
         self._unsent: list[bytes] = []  # messages of this turn
         self._unsent_bytes = 0
@@ -130,8 +130,8 @@ class Connection(WSListener):
                 transport.send_close(WSCloseCode.OK)
             transport.disconnect()
         elif kind is WSMsgType.PING:
-            # The newest answers them all (RFC 6455, section 5.5.3): a relay that sends many gets an
-            # answer each turn, and none while it does not read.
+            # One pong, for the newest ping, answers all (RFC 6455, section 5.5.3): a relay that
+            # sends many pings gets one answer each turn, and none while it does not read.
             if self._ping is None:
                 self._loop.call_soon(self._pong)
             self._ping = frame.get_payload_as_bytes()
@@ -189,9 +189,11 @@ class Connection(WSListener):
             self._transport.resume_reading()
 
     def leave(self) -> None:
-        """Write what is left and end in good order: when the relay answers, which it does last.
+        """Write what is unsent and start the close handshake.
 
-        What it has written before is read: its kernel was told so, and it keeps it no longer.
+        The connection ends when the relay answers. Messages that the relay has written before are
+        still read: its kernel has received acknowledgements for them, and the relay no longer keeps
+        them.
         """
         self._flush()
         self.full = self._leaving = True
@@ -200,12 +202,12 @@ class Connection(WSListener):
             self._websocket.send_close(WSCloseCode.OK)
 
     def drop(self) -> None:
-        """End at once; the second time nothing happens."""
+        """End the connection at once; further calls have no effect."""
         if self._transport is not None and not self.ended.is_set():
             self._transport.abort()
 
     def abandon(self) -> None:
-        """End at once, or as soon as there is a connection: nobody waits for it any more."""
+        """End the connection now, or once it is established: the caller no longer waits for it."""
         self._abandoned = True
         self.drop()
 

@@ -1,15 +1,15 @@
-"""What can go wrong on the way from a peer to another and back.
+"""Errors of a request on its way from one peer to another and back.
 
 PeerError
-|- TwinsAwayError        no source of twins can say whether a twin exists
-|- ConnectError          a client could not begin: no twin of its own, or no relay
-`- CallError             a request of ours has no answer that can be used
-   |- TwinNotFoundError  there is no such twin
-   |- RemoteError        the twin that was asked answered with an error
-   |- RelayError         a relay could not deliver it, or would not
-   |  `- TooLargeError   it is larger than the relays take; also a ValueError
-   |- ExpiredError       nobody answered in time
-   `- UnverifiedError    the answer is not from the twin that was asked
+|- TwinsAwayError        no source of twins can answer whether a twin exists
+|- ConnectError          a client could not start: no twin of its own, or no relay
+`- CallError             a request of ours has no usable answer
+   |- TwinNotFoundError  the requested twin does not exist
+   |- RemoteError        the requested twin answered with an error
+   |- RelayError         a relay could not deliver the request, or refused it
+   |  `- TooLargeError   the message is larger than the relays accept; also a ValueError
+   |- ExpiredError       no answer came in time
+   `- UnverifiedError    the answer is not from the requested twin
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from proto.rmb.address import Address
 
 
 class PeerError(Exception):
-    """Base of what the peer raises for its users."""
+    """Base class of the errors that the peer raises for its users."""
 
 
 class TwinsAwayError(PeerError):
-    """Nobody who knows twins can be asked now: nothing is said of whether one exists."""
+    """No source of twins can be asked at present, so it is unknown whether a twin exists."""
 
 
 class ConnectError(PeerError):
-    """A client could not begin: its key belongs to no twin, or no relay let it in."""
+    """A client could not start: its key belongs to no twin, or no relay accepted it."""
 
 
 class CallError(PeerError):
-    """A request of ours has no answer that can be used."""
+    """A request of ours has no usable answer."""
 
 
 class TwinNotFoundError(CallError):
-    """There is no twin with the id that was asked.
+    """No twin has the requested id.
 
     Attributes:
         twin: the id.
@@ -46,12 +46,12 @@ class TwinNotFoundError(CallError):
 
 
 class RemoteError(CallError):
-    """The twin that was asked answered with an error.
+    """The requested twin answered with an error.
 
     Attributes:
-        code: the error's code: the peer's own (100-106, 500) or the service's.
-        message: its text.
-        source: who answered.
+        code: code of the error: the peer's own (100-106, 500) or the service's.
+        message: text of the error.
+        source: address of the sender of the answer.
     """
 
     def __init__(self, code: int, message: str, source: Address) -> None:
@@ -62,16 +62,16 @@ class RemoteError(CallError):
 
 
 class RelayError(CallError):
-    """A relay could not deliver the request, or would not; its text is the relay's."""
+    """A relay could not deliver the request, or refused it; the text is the relay's."""
 
 
 class TooLargeError(RelayError, ValueError):
-    """A message is larger than the relays of its sender take.
+    """A message is larger than the relays of its sender accept.
 
     Attributes:
-        size_bytes: of the message, as it is sent.
-        limit_bytes: what is larger is refused. Relays do not tell their bounds: where one is found
-            out by what it did not take, it may take less.
+        size_bytes: size of the message as it is sent.
+        limit_bytes: size above which messages are refused. Relays do not announce their limits: if
+            this one was inferred from a message that a relay refused, the real limit may be lower.
     """
 
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
@@ -81,13 +81,13 @@ class TooLargeError(RelayError, ValueError):
 
 
 class ExpiredError(CallError, TimeoutError):
-    """Nobody answered in time; the request may have been carried out all the same."""
+    """No answer came in time; the request may have been carried out nevertheless."""
 
 
 class UnverifiedError(CallError):
-    """An answer came that its sender did not sign, or that does not open."""
+    """An answer came that its sender did not sign, or that cannot be decrypted."""
 
 
 def seconds(duration_s: float) -> str:
-    """How long something was waited for, as texts say it."""
+    """Return a duration as error texts show it."""
     return f"{max(round(duration_s, 2), 0.01):g} s"

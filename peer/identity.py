@@ -1,9 +1,9 @@
-"""Who a peer is: the two keys that are made of one secret.
+"""The identity of a peer: the two keys that are derived from one secret.
 
     secret = read_secret(options.mnemonic, options.secret_file, "RMB_SECRET")
     identity = Identity.from_secret(secret)
 
-The secret itself is kept nowhere.
+The secret itself is not kept anywhere.
 """
 
 from __future__ import annotations
@@ -24,49 +24,50 @@ class Identity:
     """The keys of a twin's owner."""
 
     key: SigningKey
-    """Signs tokens, messages and transactions."""
+    """Key that signs tokens, messages and transactions."""
     encryption: EncryptionKey
-    """Opens what is sealed for the twin."""
+    """Key that decrypts messages for the twin."""
 
     @classmethod
     def from_secret(cls, secret: str, key_type: KeyType = KeyType.SR25519) -> Identity:
-        """The keys of a mnemonic or a 0x seed.
+        """Return the keys derived from a mnemonic or a 0x seed.
 
         Raises:
-            SecretError: the text is no secret, or has a derivation path for an ed25519 key.
+            SecretError: the text is not a secret, or has a derivation path for an ed25519 key.
         """
         key = SigningKey.from_secret(secret, key_type)
         return cls(key, EncryptionKey(parse_secret(secret).mini_secret))
 
     @property
     def account(self) -> bytes:
-        """The public signing key: what the twin is found by, 32 bytes."""
+        """The public signing key, 32 bytes, by which the twin is found."""
         return self.key.account
 
     @property
     def pk(self) -> bytes:
-        """The public encryption key: what the twin should publish, 33 bytes."""
+        """The public encryption key, 33 bytes, which the twin should publish."""
         return self.encryption.public
 
     def encryption_as(self, published: bytes | None) -> EncryptionKey | None:
-        """The encryption key, where it is the one that the twin has published.
+        """Return the encryption key if the twin has published it, else None.
 
-        Others can't open what is sealed with a key they do not know of: plain text, then.
+        Others cannot decrypt messages sealed with a key they do not know: those are sent as plain
+        text.
         """
         return self.encryption if published == self.pk else None
 
 
 def read_secret(text: str | None, file: str | os.PathLike[str] | None, env: str) -> str:
-    """The secret text from the one place where it is given.
+    """Return the secret from the one place where it is given.
 
     Args:
-        text: as it was given itself; in a process list, for everybody to read.
-        file: the path of a file that holds it and nothing else.
+        text: the secret itself, which on a command line is visible in the process list.
+        file: path of a file that contains the secret and nothing else.
         env: name of the environment variable that is read when neither is given.
 
     Raises:
-        SecretError: given twice, not at all, or not readable. The text says where the secret was
-            looked for and never what was found.
+        SecretError: the secret is given twice, is not given, or is not readable. The text names the
+            place where the secret was looked for and never repeats what was found.
     """
     if text is not None and file is not None:
         raise SecretError("give the secret or the file that holds it, not both")

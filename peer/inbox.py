@@ -1,10 +1,11 @@
-"""Messages of the relays that wait to be looked at, by a gateway or a client.
+"""Queue of messages received from the relays that a gateway or a client has not processed yet.
 
     receive() --> waiting, a slice of them in each turn of the event loop --> open()
 
-To check a signature takes some 60 us and holds the interpreter, so threads would not help: after
-each slice the loop does everything else once (docs/decisions/010-verification.md). While the owner
-is `busy` messages wait; above the bounds the relays are not read, and keep what comes.
+Checking a signature takes about 60 us and holds the interpreter lock, so threads would not help:
+after each slice the event loop runs everything else once (docs/decisions/010-verification.md).
+While the owner is `busy`, messages wait; above the limits the relays are not read, and keep further
+messages.
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ from typing import Final
 log = logging.getLogger(__name__)
 
 MAX_MESSAGES: Final = 4096
-"""That wait; above it the relays are not read."""
+"""Number of waiting messages above which the relays are not read."""
 
 MAX_BYTES: Final = 64 * 1024 * 1024
-"""The same in bytes."""
+"""Size of waiting messages above which the relays are not read, in bytes."""
 
 SLICE_S: Final = 0.002
-"""How long messages are worked on before others have their turn."""
+"""Seconds for which messages are processed before the event loop runs other work."""
 
 
 class Inbox:
-    """What came and was not looked at.
+    """Messages that were received and not processed yet.
 
     Args:
         open: called with each message, in order.
-        busy: whether none should be looked at now; `resume` is to be called when that has ended.
-        on_flood: called with True when no more should be read, and with False when it can be.
+        busy: returns whether processing is suspended; the owner calls `resume` when that ends.
+        on_flood: called with True when reading should stop, and with False when it can continue.
     """
 
     def __init__(
@@ -50,14 +51,14 @@ class Inbox:
         self._bytes = 0
         self._scheduled = False
         self._flooded = False
-        self._loop = asyncio.get_running_loop()  # to ask for it each time is a call of the kernel
+        self._loop = asyncio.get_running_loop()  # looking it up each time costs a system call
 
     def __len__(self) -> int:
-        """Messages that nobody has looked at."""
+        """Return the number of unprocessed messages."""
         return len(self._waiting)
 
     def receive(self, data: bytes) -> None:
-        """Takes one binary message of a relay."""
+        """Add one binary message of a relay."""
         self._waiting.append(data)
         self._bytes += len(data)
         if not self._scheduled:
@@ -67,17 +68,17 @@ class Inbox:
             self._on_flood(True)
 
     def resume(self) -> None:
-        """Goes on with what waits."""
+        """Continue with the waiting messages."""
         if self._waiting and not self._scheduled:
             self._schedule()
 
     def clear(self) -> None:
-        """Forgets what waits."""
+        """Discard the waiting messages."""
         self._waiting.clear()
         self._bytes = 0
 
     async def worked(self) -> None:
-        """Returns when everything was looked at, or the owner is busy."""
+        """Wait until all messages are processed, or the owner is busy."""
         self.resume()
         while self._scheduled:
             await asyncio.sleep(0)
@@ -87,7 +88,7 @@ class Inbox:
         self._loop.call_soon(self._work)
 
     def _work(self) -> None:
-        """One slice."""
+        """Process one slice of the waiting messages."""
         self._scheduled = False
         waiting = self._waiting
         until = time.monotonic() + SLICE_S
@@ -97,7 +98,7 @@ class Inbox:
             try:
                 self._open(data)
             except Exception:
-                # One message that its owner can't take must not hold up those behind it.
+                # A message that its owner fails to process must not block those behind it.
                 log.exception("a message of %d bytes was dropped", len(data))
             if time.monotonic() > until:
                 self.resume()

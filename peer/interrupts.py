@@ -1,7 +1,8 @@
-"""Ctrl-C while a command still imports what it needs.
+"""Handling of Ctrl-C while a command still imports its modules.
 
-That takes some tenths of a second, in which Python would show where in somebody's module it was
-interrupted. So the entry points import nothing, and let the system end the process meanwhile.
+The imports take some tenths of a second. If they are interrupted, Python would print a traceback
+from the middle of some module. So the entry points import nothing at first, and during the imports
+the operating system's default action ends the process.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Within it Ctrl-C ends the process without a word; unless somebody else handles it."""
+    """Let Ctrl-C end the process without a message, unless another handler is installed."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return

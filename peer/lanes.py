@@ -1,4 +1,4 @@
-"""Links to relays as far as it matters to what is sent over them; see `peer.unconfirmed`."""
+"""The interface of links to relays that `peer.unconfirmed` uses to send messages."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from typing import Any, Protocol
 
 
 class Lane(Protocol):
-    """A link, as far as it matters here."""
+    """The part of a link's interface that sending needs."""
 
     @property
     def connected(self) -> bool:
-        """Whether it can be sent on."""
+        """Whether messages can be sent on the link."""
 
     @property
     def sessions(self) -> int:
-        """How often it has been connected."""
+        """Number of times that the link has connected."""
 
     @property
     def close_code(self) -> int:
-        """With which its relay has closed the last session that ended; 0: with none."""
+        """Close code that the relay sent for the last ended session; 0 if it sent none."""
 
     def try_send(self, data: bytes) -> bool:
-        """Sends, or says that it can't now."""
+        """Send a message; return False if that is not possible now."""
 
 
 class Lanes(Protocol):
-    """Some links, one of which takes a message."""
+    """Several links, one of which accepts each message."""
 
     @property
     def links(self) -> Sequence[Lane]:
-        """All of them."""
+        """All links."""
 
     def try_send(self, data: bytes, without: Collection[Any] = ()) -> Lane | None:
-        """Sends over one that is not excluded, or none can now."""
+        """Send over a link that is not excluded; return it, or None if none accepts the message."""

@@ -1,12 +1,12 @@
-"""One session at one relay: a websocket that is opened again whenever it is lost.
+"""One session at one relay, over a websocket that is reopened whenever it is lost.
 
-A new token is made for each attempt. Between attempts there are 2 s and more, with some chance in
-it. After 20 s of silence a websocket ping is sent, and after 40 s the connection is given up,
-unless a large message is on its way and its bytes still move.
+A new token is issued for each attempt. Attempts are at least 2 s apart, with random jitter. After
+20 s of silence a websocket ping is sent, and after 40 s the connection is given up, unless a large
+message is in transit and its bytes still move.
 
-What was passed to `try_send` when a connection is lost may have arrived or not: `on_change` tells
-of the loss, `sessions` tells one connection from the next, and `peer.unconfirmed` keeps what the
-relay has not confirmed.
+A message that was passed to `try_send` before a connection is lost may or may not have arrived:
+`on_change` reports the loss, `sessions` distinguishes one connection from the next, and
+`peer.unconfirmed` keeps messages that the relay has not confirmed.
 """
 
 from __future__ import annotations
@@ -32,30 +32,32 @@ from proto.rmb.bounds import MAX_MESSAGE_BYTES
 logger = logging.getLogger(__name__)
 
 BACKOFF: Final = Backoff(first_s=2.0, longest_s=10.0, factor=1.5, jitter=0.5)
-"""Waits between attempts. Published clients wait 2 s each time; whoever has pushed this session out
-with the same token is left alone for as long."""
+"""Back-off between attempts.
+
+Published clients wait 2 s each time. The delay also applies when another client has replaced this
+session with the same token, so that it is not replaced again at once."""
 
 PING_AFTER_S: Final = 20.0
-"""Silence after which the relay is asked whether it is there."""
+"""Seconds of silence after which the relay is pinged."""
 
 GIVE_UP_AFTER_S: Final = 40.0
-"""Silence after which the connection is taken as lost."""
+"""Seconds of silence after which the connection is considered lost."""
 
 CONNECT_S: Final = 10.0
-"""For opening a connection, TLS and token check included."""
+"""Time-out for opening a connection, TLS and token check included, in seconds."""
 
 CLOSE_S: Final = 2.0
-"""How long a closing connection may take to write what is left."""
+"""Seconds that a closing connection may take to write unsent data."""
 
 _picows_logger: Final = logging.getLogger("peer.link.picows")
 _picows_logger.setLevel(logging.WARNING)  # connections are logged here
 
 
 def check_url(url: str) -> str:
-    """Returns a relay's URL.
+    """Check a relay's URL, and return it.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the URL is not valid for a relay.
     """
     where = shown(url)
     try:
@@ -73,11 +75,11 @@ def check_url(url: str) -> str:
 
 
 class RefusedError(ConnectionError):
-    """A relay did not let a session in.
+    """A relay refused a session.
 
     Attributes:
-        status: of its answer.
-        text: of its answer.
+        status: HTTP status of the relay's answer.
+        text: text of the relay's answer.
     """
 
     def __init__(self, status: int, text: str) -> None:
@@ -90,11 +92,11 @@ class Session(Protocol):
     """A signed-in session, from `Link.connect` to its end.
 
     Attributes:
-        ended: set when nothing more comes or goes.
-        full: whether too much is unsent.
-        reason: why it ended, if that is known.
-        close_code: with which the relay has closed it; 0: with none.
-        date: header of the relay's answer.
+        ended: event that is set when the session has ended in both directions.
+        full: whether too much data is unsent.
+        reason: why the session ended, if that is known.
+        close_code: close code that the relay sent; 0 if it sent none.
+        date: `Date` header of the relay's answer.
     """
 
     ended: asyncio.Event
@@ -105,46 +107,46 @@ class Session(Protocol):
 
     @property
     def busy_s(self) -> float:
-        """For how long it has been full."""
+        """Seconds for which the session has been full."""
 
     def try_send(self, data: bytes) -> bool:
-        """Send a message; False: too much is unsent."""
+        """Send a message; return False if too much data is unsent."""
 
     def pause_reading(self) -> None:
-        """Read nothing more for a while."""
+        """Stop reading until `resume_reading` is called."""
 
     def resume_reading(self) -> None:
-        """Read again."""
+        """Continue to read."""
 
     def leave(self) -> None:
-        """Write what is left and end in good order."""
+        """Write what is unsent and end the session cleanly."""
 
     def drop(self) -> None:
-        """End at once; the second time nothing happens."""
+        """End the session at once; further calls have no effect."""
 
 
 class Link:
     """One session at one relay.
 
     Args:
-        url: of the relay, ws:// or wss://.
-        token: makes a token; called for each attempt.
+        url: URL of the relay, ws:// or wss://.
+        token: issues a token; called for each attempt.
         on_message: called with each binary message.
-        on_change: called after the connection was made and after it was lost, and when it takes
-            messages again after it was full.
-        backoff: the waits between attempts.
-        ping_after_s: silence after which the relay is asked whether it is there.
-        give_up_after_s: silence after which the connection is taken as lost.
+        on_change: called after the connection was made or lost, and when it accepts messages again
+            after it was full.
+        backoff: back-off between attempts.
+        ping_after_s: seconds of silence after which the relay is pinged.
+        give_up_after_s: seconds of silence after which the connection is considered lost.
 
     Attributes:
-        url: of the relay.
-        sessions: how many connections there were, the present one included.
-        close_code: with which the relay has closed the last session that ended; 0: with none.
-        last_error: why it is not connected, or was not before; empty for never.
-        clock: how far this machine's is from the relay's; empty where they agree.
+        url: URL of the relay.
+        sessions: number of connections so far, the present one included.
+        close_code: close code that the relay sent for the last ended session; 0 if it sent none.
+        last_error: the latest reason for a failed or lost connection; empty if there was none.
+        clock: how far this machine's clock is from the relay's; empty if they agree.
         on_text: called for each text message, which no relay should send; set by the owner.
-        token: as given.
-        on_message: as given.
+        token: the argument.
+        on_message: the argument.
     """
 
     def __init__(
@@ -182,7 +184,7 @@ class Link:
             self._task = asyncio.create_task(self._run(), name=f"link to {self.url}")
 
     async def aclose(self) -> None:
-        """Write what is left, sign out, and end."""
+        """Write what is unsent, sign out, and end."""
         if self._task is None:
             return
         self._closing = True
@@ -193,34 +195,34 @@ class Link:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(CLOSE_S):
                         await connection.ended.wait()
-        finally:  # also when nobody waits for the relay's answer any more
+        finally:  # also when the wait for the relay's answer is cancelled
             self.stop()
         await asyncio.gather(self._task, return_exceptions=True)
 
     def stop(self) -> None:
-        """End at once."""
+        """End at once, without signing out."""
         self._closing = True
         if self._task is not None:
             self._task.cancel()
 
     @property
     def connected(self) -> bool:
-        """Whether there is a session at the moment."""
+        """Whether a session exists at the moment."""
         return self._connection is not None
 
     @property
     def busy_s(self) -> float:
-        """For how long the connection has taken nothing; 0 when it does, or there is none."""
+        """Seconds for which the connection has accepted nothing; 0 if it does, or is closed."""
         connection = self._connection
         return connection.busy_s if connection is not None else 0.0
 
     def try_send(self, data: bytes) -> bool:
-        """Send a binary message; False: not connected, or too much is unsent."""
+        """Send a binary message; return False if not connected, or too much data is unsent."""
         connection = self._connection
         return connection is not None and connection.try_send(data)
 
     async def writable(self, timeout_s: float) -> bool:
-        """Wait until `try_send` has a chance, for so long at most; says whether it has."""
+        """Wait up to `timeout_s` seconds until `try_send` can succeed; return whether it can."""
         if self._writable():
             return True
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -235,13 +237,13 @@ class Link:
         return self._writable()
 
     def pause(self) -> None:
-        """Read nothing more for a while: the relay keeps what comes."""
+        """Stop reading until `resume` is called: the relay keeps further messages."""
         self._paused = True
         if self._connection is not None:
             self._connection.pause_reading()
 
     def resume(self) -> None:
-        """Read again."""
+        """Continue to read."""
         self._paused = False
         if self._connection is not None:
             self._connection.resume_reading()
@@ -249,13 +251,13 @@ class Link:
     def _writable(self) -> bool:
         return self._connection is not None and not self._connection.full
 
-    # What a link over something else does otherwise: see `peer.hub.link`.
+    # Overridden by links that do not use a websocket: see `peer.hub.link`.
 
     async def connect(self) -> Session:
-        """Open a session, which reads from the next turn of the event loop on.
+        """Open a session, which is read from the next turn of the event loop on.
 
         Raises:
-            OSError, WSError, ValueError: it could not be opened.
+            OSError, WSError, ValueError: the session could not be opened.
         """
         connection = Connection(
             self.on_message,
@@ -273,18 +275,18 @@ class Link:
                     logger_name=_picows_logger,
                     max_frame_size=MAX_MESSAGE_BYTES,
                     enable_auto_pong=False,  # `Connection` bounds them
-                    max_redirects=0,  # a token is for the relay that was named
+                    max_redirects=0,  # a token is only for the relay of `url`
                     # aiofastnet (1.2) leaves the descriptor of a connection that is reset early in
                     # the loop's selector: the next one with that number then neither reads nor
                     # writes.
                     use_aiofastnet=False,
                 )
         except BaseException:
-            # Picows (2.3) goes on with a handshake that nobody waits for any more: a relay that
-            # answers late would have a session here that nobody reads.
+            # Picows (2.3) continues a handshake after it was cancelled: a relay that answers late
+            # would have a session here that is never read.
             connection.abandon()
             raise
-        if not connection.began:  # picows returns all the same when it is cut off before
+        if not connection.began:  # picows also returns if the connection is lost early
             raise ConnectionError("the connection was closed before it was open")
         return connection
 
@@ -293,11 +295,11 @@ class Link:
         await asyncio.sleep(self._backoff.delay_s(failures, random.random))
 
     def log(self, level: int, text: str) -> None:
-        """Log what happened to the session."""
+        """Log an event of the session."""
         logger.log(level, text)
 
     def changed(self) -> None:
-        """The session was opened, has ended, or takes messages again."""
+        """Report that the session was opened, has ended, or accepts messages again."""
         if self._on_change is not None:
             self._on_change(self)
         if self._writable():
@@ -355,7 +357,7 @@ def _nothing() -> None:
 
 
 def reason_of(error: BaseException) -> str:
-    """Say what went wrong with an attempt, in the relay's own words if it said any."""
+    """Return why an attempt failed, in the relay's own words if it sent any."""
     if isinstance(error, TimeoutError):
         return f"no connection after {CONNECT_S:.0f} s"
     reason = failure_of(error)

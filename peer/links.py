@@ -1,8 +1,8 @@
 """The sessions of a peer at its relays, one to four of them.
 
-All of them are read; a message goes out through one, the one that worked last. When that is gone,
-or takes nothing for 500 ms, the next one has its turn. What none takes is kept and offered again
-by `peer.unconfirmed`, until it expires.
+All relays are read; a message is sent through one, the relay that worked last. When that relay is
+disconnected, or accepts nothing for 500 ms, the next one is used. `peer.unconfirmed` keeps messages
+that no relay accepts and offers them again until they expire.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from proto.limits.backoff import Backoff
 MakeLink = Callable[
     [str, Callable[[], str], Callable[[bytes], None], Callable[[Link], None] | None], Link
 ]
-"""Makes a link, given the URL and what `Link` needs beside it."""
+"""Factory of links, called with the URL and the other positional arguments of `Link`."""
 
 MAX_RELAYS: Final = 4
-"""As many as the reference gateway takes."""
+"""Maximum number of relays, the same as in the reference gateway."""
 
 TRY_S: Final = 0.5
-"""How long a relay that is connected may take nothing before the next one has its turn."""
+"""Seconds for which a connected relay may accept nothing before the next one is used."""
 
 
 class Links:
     """One link to each relay.
 
     Args:
-        urls: of the relays, the preferred one first.
-        token: makes a token; called for each attempt to connect.
-        on_message: called with each binary message of any of them.
-        on_change: called with a link after it was connected and after it was lost, and when it
-            takes messages again after it was full.
-        backoff: the waits between attempts to connect.
-        make_link: makes each of them; a websocket of its own unless given.
+        urls: URLs of the relays, the preferred one first.
+        token: issues a token; called for each attempt to connect.
+        on_message: called with each binary message of any relay.
+        on_change: called with a link after it was connected or lost, and when it accepts messages
+            again after it was full.
+        backoff: back-off between attempts to connect.
+        make_link: factory of the links; by default each has a websocket of its own.
 
     Attributes:
-        links: in the order of `urls`.
+        links: the links, in the order of `urls`.
 
     Raises:
-        ValueError: no URL, too many, a relay twice, or an invalid URL.
+        ValueError: no URL is given, there are too many, two are of one relay, or one is invalid.
     """
 
     def __init__(
@@ -71,41 +71,42 @@ class Links:
         self._order = list(self.links)  # the one that worked last is the first
 
     def start(self) -> None:
-        """Connect to all of them."""
+        """Connect to all relays."""
         for link in self.links:
             link.start()
 
     async def aclose(self) -> None:
-        """Sign out everywhere."""
+        """Sign out at all relays."""
         try:
             await asyncio.gather(*(link.aclose() for link in self.links))
-        finally:  # those, too, whose end was cancelled before it began
+        finally:  # also links whose `aclose` was cancelled before it began
             for link in self.links:
                 link.stop()
 
     @property
     def connected(self) -> bool:
-        """Whether there is any session at the moment."""
+        """Whether any session exists at the moment."""
         return any(link.connected for link in self.links)
 
     def pause(self) -> None:
-        """Read nothing more for a while: the relays keep what comes."""
+        """Stop reading until `resume` is called: the relays keep further messages."""
         for link in self.links:
             link.pause()
 
     def resume(self) -> None:
-        """Read again."""
+        """Continue to read."""
         for link in self.links:
             link.resume()
 
     def try_send(self, data: bytes, without: Collection[Link] = ()) -> Link | None:
-        """Send through the link that worked last; returns it, or None when none can now.
+        """Send through the link that worked last; return the link, or None if none accepts it now.
 
-        One that is busy for a moment is not passed over: messages to one twin should take one way.
+        A link that is busy for a moment is not passed over: messages to one twin should take one
+        route.
 
         Args:
             data: the message.
-            without: links that are not to be used for this one.
+            without: links that are not to be used for this message.
         """
         first = self._order[0]
         if not without and first.try_send(data):
@@ -123,7 +124,7 @@ class Links:
         return None
 
     async def connected_within(self, timeout_s: float) -> bool:
-        """Wait for the first session, for so long at most; says whether there is one."""
+        """Wait up to `timeout_s` seconds for the first session; return whether there is one."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while not self.connected:

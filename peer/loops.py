@@ -1,4 +1,4 @@
-"""The fastest event loop there is: uvloop, and asyncio's own on Windows, which has no uvloop."""
+"""The fastest available event loop: uvloop, or asyncio's own on Windows, which has no uvloop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _T = TypeVar("_T")
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return what makes a loop; None: asyncio's own."""
+    """Return the factory of event loops; None stands for asyncio's own."""
     try:
         import uvloop
     except ImportError:

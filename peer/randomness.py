@@ -1,6 +1,6 @@
-"""Random bytes for uids and nonces, fetched many at a time.
+"""Random bytes for uids and nonces, fetched in blocks.
 
-To ask the kernel takes some microseconds, where the rest of a call takes a hundred and fifty.
+Each request to the kernel takes some microseconds; the rest of a call takes about 150.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Final
 from proto.rmb.bounds import NONCE_BYTES, UID_BYTES
 
 PIECES: Final = 64
-"""So many of a size are fetched at once."""
+"""Number of pieces of one size that are fetched at once."""
 
 _pieces: Final[dict[int, list[bytes]]] = {NONCE_BYTES: [], UID_BYTES: []}
 
 
 def random_bytes(size: int) -> bytes:
-    """Returns so many bytes of the system's generator, each of them to one caller only.
+    """Return `size` bytes of the system's random generator; no two callers get the same bytes.
 
-    Threads may share it: `list.pop` hands a piece out once. A process that was forked begins with
-    none.
+    Threads may share it: `list.pop` returns each piece once. A forked process starts with no
+    pieces.
     """
     pieces = _pieces.get(size)
     if pieces is None:

@@ -1,7 +1,7 @@
-"""Whether a relay works for a twin: sign in, ask for a pong, sign out.
+"""Check whether a relay works for a twin: sign in, send a ping, wait for the pong, sign out.
 
-It is done under a session id of its own, so that a gateway or client of the same twin, which has
-another one, is not pushed out.
+The check uses a session id of its own, so that it does not replace the session of a gateway or
+client of the same twin.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from proto.rmb.events import PongReceived
 from proto.rmb.machine import PeerSide
 
 TIMEOUT_S: Final = 12.0
-"""For all of it: a link takes 10 s to give up an attempt to connect."""
+"""Time-out for the whole check, in seconds: a link takes 10 s to give up an attempt to connect."""
 
 SESSION_PREFIX: Final = "check-"
 LOOK_S: Final = 0.05
 
 
 class Reached(NamedTuple):
-    """A relay that answered."""
+    """Result of a check of a relay that answered."""
 
     sign_in_ms: float
-    """Until the session was there."""
+    """Milliseconds until the session was established."""
     pong_ms: float
-    """From the ping to its pong."""
+    """Milliseconds from the ping to its pong."""
     clock: str
-    """What is wrong with this machine's clock; empty: nothing."""
+    """What is wrong with this machine's clock; empty if it agrees with the relay's."""
 
 
 async def reach(
@@ -44,17 +44,17 @@ async def reach(
     timeout_s: float = TIMEOUT_S,
     make_link: MakeLink = Link,
 ) -> Reached:
-    """Try a relay.
+    """Check whether a relay works.
 
     Args:
-        url: of the relay.
-        identity: the twin's keys.
-        twin: its id.
-        timeout_s: for all of it.
-        make_link: makes the link to it; a websocket of its own unless given.
+        url: URL of the relay.
+        identity: keys of the twin.
+        twin: id of the twin.
+        timeout_s: seconds for the whole check.
+        make_link: factory of the link to the relay; by default with a websocket of its own.
 
     Raises:
-        RelayError: it does not work; the text is the relay's, or says what happened.
+        RelayError: the relay does not work; the text is the relay's, or describes what happened.
     """
     sid = f"{SESSION_PREFIX}{os.urandom(6).hex()}"
     side = PeerSide((twin, sid), identity.key, identity.encryption, lambda _: None, os.urandom)

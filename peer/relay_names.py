@@ -1,5 +1,7 @@
-"""Which relay a websocket address leads to: two addresses of one relay would be one session twice,
-and each would push the other out."""
+"""Identification of the relay that a websocket address leads to.
+
+Two addresses of one relay would open the same session twice, and each would replace the other.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Messages whose sender's twin is being looked up: they wait, each sender's in order.
+"""Messages whose sender's twin is being looked up; they wait, in order for each sender.
 
-A peer that comes back finds thousands of messages at its relay, and no twin in memory. None of them
-is lost: above the bounds `full` says that no more should be read. Only while the source of twins is
-away does a full waiting room drop what it can't verify, so that the messages of known twins go on.
+A peer that reconnects finds thousands of messages at its relay, and has no twin in its cache. None
+of the messages is lost: above the limits `full` requests that no more be read. Only while the
+source of twins is unavailable does a full waiting room drop messages it cannot verify, so that
+messages of known twins are still processed.
 """
 
 from __future__ import annotations
@@ -21,26 +22,26 @@ from proto.rmb import types_pb2 as pb
 log = logging.getLogger(__name__)
 
 MAX_MESSAGES: Final = 4096
-"""That wait; with more nothing is read."""
+"""Number of waiting messages from which on no more are read."""
 
 MAX_BYTES: Final = 64 * 1024 * 1024
-"""The same in bytes."""
+"""Size of waiting messages from which on no more are read, in bytes."""
 
 PAUSE_S: Final = 1.0
-"""Before a source that was away is asked again."""
+"""Seconds before a source that was unavailable is asked again."""
 
 SLICE_S: Final = 0.005
-"""What has waited is worked on for so long, then the loop does everything else once."""
+"""Seconds for which waiting messages are processed before the event loop runs other work."""
 
 
 class Senders:
-    """All senders that are looked up.
+    """All senders that are being looked up.
 
     Args:
-        twins: asked for them.
-        on_found: called with each message and its sender's twin, None for one that is not there.
-        on_dropped: called for each message that nobody can verify.
-        on_room: called when `full` has turned false.
+        twins: cache that looks up the senders.
+        on_found: called with each message and its sender's twin, None if the twin does not exist.
+        on_dropped: called for each message that cannot be verified.
+        on_room: called when `full` has become false.
     """
 
     def __init__(
@@ -63,16 +64,16 @@ class Senders:
         return self._count
 
     def __contains__(self, twin_id: int) -> bool:
-        """Whether messages of a twin wait: those that come now have to wait behind them."""
+        """Return whether messages of a twin wait: new ones then have to wait behind them."""
         return twin_id in self._waiting
 
     @property
     def full(self) -> bool:
-        """Whether no more should come."""
+        """Whether no more messages should be added."""
         return self._count >= MAX_MESSAGES or self._bytes >= MAX_BYTES
 
     def add(self, envelope: pb.Envelope, size_bytes: int) -> None:
-        """Have a message wait for the twin of its source."""
+        """Add a message that waits for the twin of its source."""
         self._count += 1
         self._bytes += size_bytes
         sender = envelope.source.twin
@@ -87,11 +88,11 @@ class Senders:
 
     @property
     def look_ups(self) -> frozenset[asyncio.Task[None]]:
-        """One task for each sender whose messages wait."""
+        """The tasks of the look-ups, one for each sender whose messages wait."""
         return frozenset(self._tasks)
 
     async def aclose(self) -> None:
-        """Give up."""
+        """Cancel all look-ups."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -114,7 +115,7 @@ class Senders:
                 self._leave(size_bytes)
 
     def _drop(self, waiting: deque[tuple[pb.Envelope, int]], error: TwinsAwayError) -> None:
-        """Gives up what is expired, and everything when others can't get in."""
+        """Drop expired messages, or all of them when the waiting room is full."""
         sender = waiting[0][0].source.twin
         log.warning("%d messages of twin %d wait: %s", len(waiting), sender, error)
         everything, now = self.full, int(time.time())
@@ -134,7 +135,7 @@ class Senders:
             try:
                 self._on_found(envelope, twin)
             except Exception:
-                # As in the inbox: those behind it have not done anything.
+                # As in the inbox: a failure must not block the messages behind it.
                 log.exception("a message of %d bytes was dropped", size_bytes)
             if time.monotonic() > until:
                 await asyncio.sleep(0)

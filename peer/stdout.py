@@ -1,4 +1,4 @@
-"""What a program does whose standard output takes no more."""
+"""Handling of a standard output that can no longer be written to."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import sys
 from typing import Final
 
 UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""What a disk says that takes no more."""
+"""Error codes of a disk that accepts no more data."""
 
 
 def given_up(error: OSError) -> str:
-    """Forgets what is left to be written.
+    """Discard what is left to be written to standard output.
 
     Returns:
-        What to tell the user; nothing where the reader, such as `head`, has seen enough.
+        Message for the user; empty if the reader, such as `head`, has closed the pipe.
 
     Raises:
-        OSError: it is none of standard output.
+        OSError: the error does not concern standard output.
     """
     if not isinstance(error, BrokenPipeError) and error.errno not in UNWRITABLE:
         raise error

@@ -1,10 +1,10 @@
-"""The twins a peer talks to: where they are looked up, and which are in memory.
+"""Look-up and cache of the twins that a peer talks to.
 
 A source (`open_source`: the chain, a CSV file or a relay's registry) knows all twins and may be
-slow or away. `TwinCache` stands before it: `peek` answers at once or not at all, `get` asks the
-source when it must. Both sides of a conversation look up every message, so the cache is what keeps
-a peer fast, and 5 minutes what a changed key takes to be known (`forget` is quicker, for when a
-message does not open).
+slow or unavailable. `TwinCache` is in front of it: `peek` answers from memory or not at all, `get`
+asks the source if necessary. Both sides of a conversation look up the twin of every message, so the
+cache keeps a peer fast. A changed key is noticed after up to 5 minutes, or sooner with `forget`,
+which is called when a message cannot be decrypted.
 """
 
 from __future__ import annotations
@@ -23,53 +23,53 @@ __all__ = ["Twin", "TwinCache", "TwinSource", "TwinsAwayError", "open_source"]
 logger = logging.getLogger(__name__)
 
 FRESH_S: Final = 300.0
-"""How long a twin is taken as it was read; rmb-peer 1.5 keeps them as long."""
+"""Seconds for which a twin that was read is considered fresh, the same as in rmb-peer 1.5."""
 
 UNKNOWN_S: Final = 5.0
-"""How long a twin is taken as not there: it may be made the next moment."""
+"""Seconds for which a twin is considered not to exist; short, as it may be created any moment."""
 
 MAX_TWINS: Final = 10_000
-"""In memory, a few hundred bytes each."""
+"""Maximum number of twins in memory, a few hundred bytes each."""
 
 RETRY_S: Final = 1.0
-"""How long a twin whose time is over is still used before a source that was away is asked again."""
+"""Seconds for which a stale twin is still used before an unavailable source is asked again."""
 
 
 class Twin(NamedTuple):
-    """A twin, as far as a peer cares."""
+    """A twin, reduced to what a peer needs."""
 
     id: int
     account: bytes
-    """Its public signing key, 32 bytes."""
+    """Public signing key, 32 bytes."""
     pk: bytes | None
-    """Its public encryption key, 33 bytes; None: what is sent to it is not encrypted."""
+    """Public encryption key, 33 bytes; None: messages to the twin are not encrypted."""
     relays: tuple[str, ...]
-    """Domains of the relays where it can be reached."""
+    """Domains of the relays where the twin can be reached."""
 
 
 class TwinSource(Protocol):
-    """Somebody who knows all twins."""
+    """A source that knows all twins."""
 
     async def by_id(self, twin_id: int) -> Twin | None:
-        """The twin with an id, None if there is none.
+        """Return the twin with an id, None if it does not exist.
 
         Raises:
-            TwinsAwayError: it can't be said now.
+            TwinsAwayError: the source cannot answer at present.
         """
 
     async def by_account(self, account: bytes) -> Twin | None:
-        """The twin of an account, None if it has none.
+        """Return the twin of an account, None if the account has none.
 
         Raises:
-            TwinsAwayError: it can't be said now.
+            TwinsAwayError: the source cannot answer at present.
         """
 
     async def aclose(self) -> None:
-        """Let go of connections and threads."""
+        """Release connections and threads."""
 
 
 def open_source(spec: str | None, substrate: Sequence[str] = ()) -> TwinSource:
-    """The source that is meant by a peer's options.
+    """Open the source of twins that a peer's options select.
 
     Args:
         spec: path of a CSV file, or the http(s) URL of a relay's site; None: the chain.
@@ -77,7 +77,7 @@ def open_source(spec: str | None, substrate: Sequence[str] = ()) -> TwinSource:
 
     Raises:
         ValueError: neither is given, or a URL is invalid.
-        TwinsAwayError: the file can't be read.
+        TwinsAwayError: the file cannot be read.
     """
     if spec is None:
         if not substrate:
@@ -102,14 +102,14 @@ class _Entry(NamedTuple):
 
 
 class TwinCache:
-    """Twins in memory, in front of a source.
+    """Cache of twins in front of a source.
 
-    Belongs to one event loop. Who asks for a twin that is being looked up waits for that answer.
+    Belongs to one event loop. Concurrent requests for the same twin share one look-up.
 
     Args:
-        source: asked for what is not there; the cache closes it.
-        clock: seconds, monotonic.
-        capacity: twins kept at most; the ones looked up longest ago go first.
+        source: asked for twins that are not in the cache; the cache closes it.
+        clock: monotonic clock, in seconds.
+        capacity: maximum number of twins kept; those looked up longest ago are dropped first.
     """
 
     def __init__(
@@ -124,20 +124,20 @@ class TwinCache:
         self._capacity = capacity
         self._entries: dict[int, _Entry] = {}
         self._asking: dict[int, asyncio.Task[Twin | None]] = {}
-        self._tasks: set[asyncio.Task[Twin | None]] = set()  # with those nobody may join any more
+        self._tasks: set[asyncio.Task[Twin | None]] = set()  # including forgotten look-ups
 
     def peek(self, twin_id: int) -> Twin | None:
-        """A twin that is fresh in memory; None says nothing."""
+        """Return a twin that is fresh in memory; None does not mean that it does not exist."""
         entry = self._entries.get(twin_id)
         return entry.twin if entry is not None and entry.until > self._clock() else None
 
     async def get(self, twin_id: int) -> Twin | None:
-        """A twin, None if there is none.
+        """Return a twin, None if it does not exist.
 
-        A source that is away is not noticed as long as an older answer is in memory.
+        An older answer in memory is used while the source is unavailable.
 
         Raises:
-            TwinsAwayError: the source is away and nothing is known.
+            TwinsAwayError: the source is unavailable and no older answer is in memory.
         """
         entry = self._entries.get(twin_id)
         if entry is not None and entry.until > self._clock():
@@ -148,13 +148,13 @@ class TwinCache:
             self._asking[twin_id] = asking
             self._tasks.add(asking)
             asking.add_done_callback(lambda done: self._asked(twin_id, done))
-        # One who gives up must not take the answer from the others.
+        # A caller that is cancelled must not cancel the look-up for the others.
         return await asyncio.shield(asking)
 
     def forget(self, twin_id: int) -> None:
-        """Ask the source the next time; the old answer is of use only while it is away.
+        """Ask the source at the next request; the old answer is used only while it is unavailable.
 
-        So is that of a question under way: it may have been read before what has changed.
+        The same applies to a look-up in progress: it may have read the twin before it changed.
         """
         self._asking.pop(twin_id, None)
         entry = self._entries.get(twin_id)
@@ -162,11 +162,11 @@ class TwinCache:
             self._entries[twin_id] = entry._replace(until=float("-inf"))
 
     def put(self, twin: Twin) -> None:
-        """Take a twin that was read elsewhere just now."""
+        """Store a twin that was just read elsewhere."""
         self._store(twin.id, _Entry(twin, self._clock() + FRESH_S))
 
     async def aclose(self) -> None:
-        """Give up what is being looked up, and close the source."""
+        """Cancel the look-ups in progress, and close the source."""
         for asking in self._tasks:
             asking.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -178,7 +178,7 @@ class TwinCache:
         except TwinsAwayError as error:
             entry = self._entries.get(twin_id)
             if entry is None or entry.twin is None:
-                raise  # that there was none some seconds ago says nothing
+                raise  # the twin may have been created since an earlier "none"
             logger.warning("twin %d: using what is known of it: %s", twin_id, error)
             self._answered(twin_id, _Entry(entry.twin, self._clock() + RETRY_S))
             return entry.twin
@@ -191,12 +191,12 @@ class TwinCache:
             entry = entry._replace(until=float("-inf"))
             known = self._entries.get(twin_id)
             if known is not None and (known.until > self._clock() or entry.twin is None):
-                return  # the question after it was quicker, or this one says less
+                return  # a later look-up was faster, or this answer is less useful
         self._store(twin_id, entry)
 
     def _store(self, twin_id: int, entry: _Entry) -> None:
         entries = self._entries
-        entries.pop(twin_id, None)  # to the young end
+        entries.pop(twin_id, None)  # so that it is inserted as the newest
         if len(entries) >= self._capacity:
             del entries[next(iter(entries))]
         entries[twin_id] = entry
@@ -206,4 +206,4 @@ class TwinCache:
         if self._asking.get(twin_id) is done:
             del self._asking[twin_id]
         if not done.cancelled():
-            done.exception()  # whoever waited has it; nobody may have
+            done.exception()  # mark as retrieved: perhaps no caller waited

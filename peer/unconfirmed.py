@@ -1,23 +1,25 @@
-"""What was sent and may be lost: kept until the relay has it, and sent again when a link breaks.
+"""Messages that were sent and may be lost: kept until a relay has them, resent when a link breaks.
 
-The protocol has no acknowledgement, but a relay answers a ping when everything before it on that
-connection is decided and stored. So each link is asked now and then with a ping; its pong confirms
-what was sent before. When a link ends, its unconfirmed messages go out again over whichever link
-there is, byte for byte the same, so that a receiver knows a repeat by its signature.
+The protocol has no acknowledgement, but a relay answers a ping only when everything before it on
+that connection is decided and stored. So each link is pinged now and then, and the pong confirms
+what was sent before. When a link ends, its unconfirmed messages are sent again over any available
+link, byte for byte the same, so that a receiver recognises a repeat by its signature.
 
-    send()  -->  a link takes it         -->  pong, or `settle`  -->  on_settled(token)
-                 no link does: it waits  -->  deadline gone      -->  on_expired(token)
-                 all relays say that it is too large             -->  on_refused(token, error)
+    send()  -->  a link accepts it             -->  pong, or `settle`  -->  on_settled(token)
+                 no link does: it waits        -->  deadline passed    -->  on_expired(token)
+                 all relays find it too large  ----------------------->     on_refused(token, error)
 
-A relay may end a session because of one message, and would do so again and again. When it says
-that one was too large, the largest is not sent to it again. Otherwise what two sessions have lost
-is put aside: it goes behind everything else, one first, then twice as many each time.
+A relay may end a session because of one message, and would do so again and again. When the relay
+reports that one was too large, the largest is not sent to it again. Otherwise messages that two
+sessions have lost are set aside: they are sent after everything else, one at first, then twice as
+many each time.
 
-A ping is a message and counts against the twin's limit at its relay, so an answer that comes
-earlier settles its request (`settle`), and pings go only while something else is unconfirmed.
+A ping is a message and counts against the twin's limit at its relay. So an answer that comes
+earlier settles its request (`settle`), and pings are sent only while something is unconfirmed.
 
-A relay that answers no ping may be frozen: with another one there, what it has goes out over that
-too. What it was asked for and did not confirm until the deadline counts as not sent.
+A relay that answers no ping may be frozen: if another one is connected, the messages of the first
+are sent over that as well. A message counts as not sent if a ping after it has no pong by the
+deadline of the message.
 """
 
 from __future__ import annotations
@@ -34,49 +36,51 @@ from peer.lanes import Lane, Lanes
 from proto.rmb.bounds import MAX_MESSAGE_BYTES
 
 BARRIER_S: Final = 1.0
-"""Between pings on one link while little is sent."""
+"""Seconds between pings on one link while little is sent."""
 
 BARRIER_MESSAGES: Final = 256
-"""Under load a ping goes out when so many messages follow the last one."""
+"""Number of messages after the last ping that trigger a new one under load."""
 
 BARRIER_BYTES: Final = 1024 * 1024
-"""The same in bytes."""
+"""Bytes of messages after the last ping that trigger a new one under load."""
 
 BARRIER_TIMEOUT_S: Final = 10.0
-"""A ping without an answer by then is repeated: a relay drops it when a limit is exceeded. Another
-relay is used meanwhile."""
+"""Seconds after which an unanswered ping is repeated: a relay drops it when a limit is exceeded.
+Another relay is used meanwhile."""
 
 MAX_PINGS: Final = 16
-"""Of one session that are remembered while they have no answer; it may still come."""
+"""Number of unanswered pings of one session that are remembered; a late pong may still arrive."""
 
 MANY_LOSSES: Final = 2
-"""A message that so many sessions have lost is put aside."""
+"""Number of sessions that must have lost a message before it is set aside."""
 
 TRIAL_PAUSE_S: Final = 10.0
-"""Before one that was put aside, and has ended one more session, is tried again."""
+"""Seconds until a message that was set aside, and has ended another session, is tried again."""
 
 TOO_BIG: Final = 1009
-"""Close code of a relay that was sent more than it takes (RFC 6455, 7.4.1)."""
+"""Close code of a relay that received a message larger than it accepts (RFC 6455, 7.4.1)."""
 
 RETRY_S: Final = 0.05
-"""Between tries while a link is there whose socket takes nothing."""
+"""Seconds between attempts while a connected link accepts no messages."""
 
 WINDOW_MESSAGES: Final = 4096
-"""Above it `full` says that the owner should not bring more."""
+"""Number of messages from which on `full` asks the owner to bring no more."""
 
 WINDOW_BYTES: Final = 64 * 1024 * 1024
-"""The same in bytes."""
+"""Size of messages from which on `full` asks the owner to bring no more, in bytes."""
 
 ANSWER_MESSAGES: Final = 32_768
-"""Beyond the window, for answers; see `overfull`. A burst of as many small requests is behind one
-another on the same connection, and the pongs that make room behind them."""
+"""Additional messages beyond the window, for answers; see `overfull`.
+
+The requests of a burst as large as this follow each other on one connection, and the pongs that
+make room in the window come behind them."""
 
 ANSWER_BYTES: Final = 64 * 1024 * 1024
-"""The same in bytes."""
+"""Additional bytes beyond the window, for answers."""
 
 
 class _Message:
-    """One that is not settled."""
+    """A message that is not settled."""
 
     __slots__ = (
         *("data", "deadline", "lane", "losses", "not_before", "number"),
@@ -88,41 +92,41 @@ class _Message:
         self.data = data
         self.deadline = deadline  # unix seconds
         self.token = token
-        self.lane: _Sent | None = None  # None: no link has taken it
-        self.position = 0  # among what its lane sent
+        self.lane: _Sent | None = None  # None: no link has accepted it
+        self.position = 0  # position among the messages of its lane
         self.losses = 0  # sessions that ended while they had it
-        self.not_before = 0.0  # monotonic; of one that is put aside
-        self.on_trial = False  # sent after it was put aside
+        self.not_before = 0.0  # monotonic; for messages that are set aside
+        self.on_trial = False  # sent after it was set aside
 
 
 class _Sent:
-    """What one session of a link has sent and not confirmed."""
+    """Messages that one session of a link has sent and the relay has not confirmed."""
 
     def __init__(self, session: int) -> None:
         self.session = session
         self.messages: dict[int, _Message] = {}  # by position
         self.position = 0  # of the last message
         self.pings: dict[str, int] = {}  # position of the last message before each, by uid
-        self.pinged = 0  # the same of the last ping
+        self.pinged = 0  # position of the last message before the last ping
         self.pinged_at = 0.0  # monotonic
-        self.moved: dict[int, _Message] = {}  # went out over another link as well
+        self.moved: dict[int, _Message] = {}  # sent over another link as well
         self.frozen = False  # has not answered in time, and another link is used
         self.bytes_since = 0  # sent since the last ping
-        self.confirms = 0  # pings that were answered
+        self.confirms = 0  # number of answered pings
 
 
 class Unconfirmed:
-    """Sends over the links of a peer, and keeps what it sends until a relay has it.
+    """Sends messages over the links of a peer, and keeps each until a relay has it.
 
     Args:
-        lanes: the links; `changed` is to be called when one connects, ends, or takes messages
-            again, `pong` with the uid of each pong.
+        lanes: the links; the owner calls `changed` when one connects, ends, or accepts messages
+            again, and `pong` with the uid of each pong.
         make_ping: returns a new ping's uid and bytes.
-        on_settled: called with the token of a message that needs no more care.
-        on_expired: called with that of one that no link took in time.
-        on_refused: called with that of one that is too large for all relays, and what says so. It
-            must not send.
-        on_room: called when `full` has turned false.
+        on_settled: called with the token of a message that needs no further attention.
+        on_expired: called with the token of a message that no link accepted in time.
+        on_refused: called with the token of a message that is too large for all relays, and the
+            error. It must not send.
+        on_room: called when `full` has become false.
     """
 
     def __init__(
@@ -143,13 +147,13 @@ class Unconfirmed:
         self._messages: dict[Hashable, _Message] = {}
         self._bytes = 0
         self._number = 0
-        self._waiting: deque[_Message] = deque()  # taken by no link, in order
-        self._aside: list[_Message] = []  # lost too often to go with the others
-        self._on_trial = 0  # of them, sent and not settled
-        self._portion = 1  # how many of them go at once
+        self._waiting: deque[_Message] = deque()  # accepted by no link yet, in order
+        self._aside: list[_Message] = []  # lost too often to be sent with the others
+        self._on_trial = 0  # number of `_aside` messages sent and not settled
+        self._portion = 1  # how many of them are sent at once
         self._sent: dict[Lane, _Sent] = {}
-        self._frozen = 0  # links that are
-        self._limits: dict[Lane, int] = {}  # bytes that were too many for a relay
+        self._frozen = 0  # number of frozen links
+        self._limits: dict[Lane, int] = {}  # smallest size that a relay rejected, in bytes
         self._was_full = False
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -161,21 +165,21 @@ class Unconfirmed:
 
     @property
     def waiting(self) -> int:
-        """Messages that no link has taken yet."""
+        """Number of messages that no link has accepted yet."""
         return len(self._waiting) + len(self._aside)
 
     @property
     def full(self) -> bool:
-        """Whether the window is used up; `on_room` tells when it no longer is."""
+        """Whether the window is used up; `on_room` is called when it no longer is."""
         full = len(self._messages) >= WINDOW_MESSAGES or self._bytes >= WINDOW_BYTES
         self._was_full = self._was_full or full
         return full
 
     @property
     def overfull(self) -> bool:
-        """Whether not even an answer should be brought; `on_room` tells when `full` has ended.
+        """Whether not even an answer should be sent; `on_room` is called when `full` has ended.
 
-        What fills the window may be requests of our own, that whoever asks us is to answer.
+        The window may be filled with requests of our own whose receivers wait for our answers.
         """
         return self.full and (
             len(self._messages) >= WINDOW_MESSAGES + ANSWER_MESSAGES
@@ -184,18 +188,18 @@ class Unconfirmed:
 
     @property
     def limit_bytes(self) -> int:
-        """What is larger is refused: all relays have shown not to take it."""
+        """Size above which messages are refused, because all relays have rejected larger ones."""
         if len(self._limits) < len(self._lanes.links):
             return MAX_MESSAGE_BYTES
         return max(self._limits.values()) - 1
 
     def send(self, data: bytes, deadline: float, token: Hashable) -> None:
-        """Sends a message now or as soon as a link takes it; `full` asks to wait before.
+        """Send a message now, or as soon as a link accepts it; callers check `full` before.
 
         Args:
             data: the envelope.
-            deadline: unix seconds; then it is given up.
-            token: what the owner knows it by; no two unsettled messages have the same.
+            deadline: Unix time at which the message is given up.
+            token: the owner's identifier; no two unsettled messages may have the same.
         """
         if token in self._messages:
             raise ValueError(f"{token!r} is in use")
@@ -211,7 +215,7 @@ class Unconfirmed:
         self._arm()
 
     def settle(self, token: Hashable) -> None:
-        """Forgets a message that has arrived: its answer is here."""
+        """Forget a message that has arrived, because its answer was received."""
         message = self._messages.get(token)
         if message is not None:
             if message.lane is not None:
@@ -219,7 +223,7 @@ class Unconfirmed:
             self._settle(message)
 
     def pong(self, uid: str) -> bool:
-        """Takes a pong; returns whether it answers a ping of this window."""
+        """Process a pong; return whether it answers a ping of this window."""
         for sent in self._sent.values():
             if uid in sent.pings:
                 self._confirm(sent, uid)
@@ -227,7 +231,7 @@ class Unconfirmed:
         return False
 
     def changed(self, link: Lane) -> None:
-        """Takes note that a link was connected, has ended, or takes messages again."""
+        """Process that a link was connected, has ended, or accepts messages again."""
         sent = self._sent.get(link)
         if sent is not None and (not link.connected or sent.session != link.sessions):
             self._lost(link, sent)
@@ -236,7 +240,7 @@ class Unconfirmed:
         self._send_waiting()
 
     async def flush(self) -> None:
-        """Waits until everything that was sent before is settled, or expired."""
+        """Wait until everything that was sent before is settled or expired."""
         if not self._messages:
             return
         for link, sent in self._sent.items():
@@ -247,20 +251,20 @@ class Unconfirmed:
         await settled
 
     def close(self) -> None:
-        """Stops; what is not settled stays so."""
+        """Stop; unsettled messages remain unsettled."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
 
     def _lost(self, link: Lane, sent: _Sent) -> None:
-        """Takes back what a session has not confirmed."""
+        """Take back the messages that a session has not confirmed."""
         del self._sent[link]
         self._thaw(sent)
         lost = list(sent.messages.values())
         if link.close_code == TOO_BIG and lost:
             largest = max(len(message.data) for message in lost)
             self._limits[link] = min(largest, self._limits.get(link, largest))
-        else:  # it may take more when it is back
+        else:  # it may accept larger messages when it reconnects
             self._limits.pop(link, None)
             now = time.monotonic()
             for message in lost:
@@ -280,17 +284,17 @@ class Unconfirmed:
         self._aside.sort(key=lambda message: (message.losses, message.number))
 
     def _too_small_for(self, data: bytes) -> list[Lane]:
-        """The links to relays that have shown not to take so much."""
+        """Return the links to relays that have rejected messages of this size."""
         return [link for link, limit in self._limits.items() if len(data) >= limit]
 
     def _without_frozen(self, without: Collection[Lane]) -> Collection[Lane]:
-        """Links that are not to be used; a frozen one is when there is no other."""
+        """Return the links not to be used; a frozen one is used when no other is connected."""
         frozen = [link for link, sent in self._sent.items() if sent.frozen]
         usable = (each for each in self._lanes.links if each not in without and each not in frozen)
         return [*without, *frozen] if any(each.connected for each in usable) else without
 
     def _freeze(self, link: Lane, sent: _Sent) -> None:
-        """Has what a silent relay did not confirm go out over another one as well."""
+        """Send what a silent relay did not confirm over another relay as well."""
         others = (each for each in self._lanes.links if each is not link and each.connected)
         if all(each in self._sent and self._sent[each].frozen for each in others):
             return
@@ -318,7 +322,7 @@ class Unconfirmed:
             self._frozen -= 1
 
     def _refuse(self, message: _Message) -> bool:
-        """Gives up a message that all relays find too large; returns whether it is one."""
+        """Give up a message that all relays find too large; return whether it is too large."""
         size_bytes, limit_bytes = len(message.data), self.limit_bytes
         refused = size_bytes > limit_bytes
         if refused and self._messages.get(message.token) is message:
@@ -340,7 +344,7 @@ class Unconfirmed:
             return False
         sent = self._sent.get(link)
         if sent is None or sent.session != link.sessions:
-            # Its `changed` is still to come, for what the former session had.
+            # The call of `changed` for the former session is still to come.
             if sent is not None:
                 self.changed(link)
             sent = self._sent[link] = _Sent(link.sessions)
@@ -352,7 +356,10 @@ class Unconfirmed:
         return True
 
     def _ping_if_due(self, link: Lane, sent: _Sent) -> None:
-        """After a large message the link may take nothing, and `changed` tries once more."""
+        """Ping if enough was sent since the last ping.
+
+        After a large message the link may accept nothing; `changed` then tries again.
+        """
         if not sent.pings and (
             sent.position - sent.pinged >= BARRIER_MESSAGES or sent.bytes_since >= BARRIER_BYTES
         ):
@@ -368,7 +375,7 @@ class Unconfirmed:
                 del sent.pings[next(iter(sent.pings))]
 
     def _confirm(self, sent: _Sent, uid: str) -> None:
-        """Takes a pong: it confirms what was sent before its ping, and answers earlier ones too."""
+        """Process a pong: it confirms what was sent before its ping, and answers earlier pings."""
         until = sent.pings[uid]
         for earlier in list(sent.pings):
             del sent.pings[earlier]
@@ -408,7 +415,7 @@ class Unconfirmed:
                 settled.set_result(None)
 
     def _oldest(self) -> float:
-        """Number of the first message that is not settled."""
+        """Return the number of the first message that is not settled."""
         return next((each.number for each in self._messages.values()), math.inf)
 
     def _tell_room(self) -> None:
@@ -421,18 +428,18 @@ class Unconfirmed:
         waiting = self._waiting
         while waiting:
             message = waiting[0]
-            # One that is not in the table was settled while it waited.
+            # A message that is not in the table was settled while it waited.
             if self._messages.get(message.token) is message and not self._try(message):
                 if not (self._limits and self._too_small_for(message.data)):
                     break
-                self._aside.append(message)  # the others need not wait for a relay that takes it
+                self._aside.append(message)  # the others need not wait for its relay
             waiting.popleft()
         if self._aside:
             self._send_aside()
         self._arm()
 
     def _send_aside(self) -> None:
-        """Sends what was put aside, once what else was sent has been confirmed."""
+        """Send messages that were set aside, once the others that were sent have been confirmed."""
         proven = all(sent.confirms or not sent.messages for sent in self._sent.values())
         if self._on_trial or self._waiting or not proven:
             return
@@ -451,7 +458,7 @@ class Unconfirmed:
                 self._ping(link, sent)
 
     def _arm(self) -> None:
-        """Sees to it that `_tick` runs while there is anything to do."""
+        """Schedule `_tick` if there is work for it."""
         if self._timer is not None or self._closed or not (self._messages or self._waiting):
             return
         connected = any(link.connected for link in self._lanes.links)
@@ -464,11 +471,11 @@ class Unconfirmed:
         for message in [each for each in self._messages.values() if each.deadline <= now]:
             lane = message.lane
             if lane is None or any(message.position <= until for until in lane.pings.values()):
-                if lane is not None:  # its relay was asked for it, and has not answered
+                if lane is not None:  # its relay was pinged, and has not answered
                     del lane.messages[message.position]
                 self._forget(message)
                 self._on_expired(message.token)
-            else:  # a relay has it or not: nobody wants it any more
+            else:  # whether a relay has it no longer matters: it is expired
                 self.settle(message.token)
         self._waiting = deque(each for each in self._waiting if each.token in self._messages)
         self._aside = [each for each in self._aside if each.token in self._messages]

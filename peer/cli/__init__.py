@@ -1,1 +1,1 @@
-"""`rmb`: the command line of a twin's owner."""
+"""`rmb`: the command line for the owner of a twin."""

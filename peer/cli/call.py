@@ -1,4 +1,4 @@
-"""`rmb call`: ask a twin and show its answer."""
+"""`rmb call`: send a request to a twin and print its answer."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(options: argparse.Namespace, session: Session) -> int:
-    """Ask."""
+    """Send the request and print the answer."""
     body = read_body(options.body, options.raw)
     waiting = f"waiting for twin {options.twin}"
     with Progress(session.json) as progress:

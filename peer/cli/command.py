@@ -1,4 +1,4 @@
-"""The entry point of `rmb`; nothing is imported before Ctrl-C may come."""
+"""The entry point of `rmb`; it imports nothing before Ctrl-C is handled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from peer import interrupts
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; returns the exit code."""
+    """Run one verb; return the exit code."""
     with interrupts.quiet():
         from peer.cli.verbs import run
     return run(argv)

@@ -1,4 +1,4 @@
-"""What is typed: whom, how long, and a body on the command line, in a file or on standard input."""
+"""Parsing of user input: destinations, time-outs, and bodies as text, in a file or on stdin."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Body(NamedTuple):
 
 
 def add_count(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add the option that says how often to ask."""
+    """Add the option for the number of requests."""
     parser.add_argument(
         "-c",
         "--count",
@@ -41,7 +41,7 @@ def add_count(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def add_timeout(parser: argparse.ArgumentParser, default_s: float, what: str) -> None:
-    """Add the option that bounds a wait."""
+    """Add the option for a time-out."""
     parser.add_argument(
         "--timeout",
         type=seconds,
@@ -52,7 +52,7 @@ def add_timeout(parser: argparse.ArgumentParser, default_s: float, what: str) ->
 
 
 def add_body(parser: argparse.ArgumentParser) -> None:
-    """Add the argument and its option."""
+    """Add the argument for a body, and its option."""
     parser.add_argument(
         "body",
         nargs="?",
@@ -65,10 +65,10 @@ def add_body(parser: argparse.ArgumentParser) -> None:
 
 
 def read_body(text: str | None, raw: bool) -> Body:
-    """The body that an argument means; none is an empty one.
+    """Return the body that an argument specifies; without an argument it is empty.
 
     Raises:
-        UsageError: it cannot be read, is too large, or is no JSON though it should be.
+        UsageError: the body cannot be read, is too large, or should be JSON and is not.
     """
     if text is None:
         return Body(b"", None)
@@ -89,10 +89,10 @@ def read_body(text: str | None, raw: bool) -> Body:
 
 
 def check_json(payload: bytes) -> None:
-    """Looks whether it is JSON for everybody.
+    """Check whether a payload is standard JSON.
 
     Raises:
-        ValueError: it is none, or has a number in it that is none: `NaN`, `Infinity`.
+        ValueError: it is not JSON, or contains `NaN` or `Infinity`, which JSON does not have.
         RecursionError: it is nested too deeply.
     """
     json.loads(payload, parse_constant=_no_number)
@@ -103,7 +103,7 @@ def _no_number(name: str) -> None:
 
 
 def seconds(text: str) -> float:
-    """How long to wait: a type for argparse."""
+    """Parse a time-out: a type for argparse."""
     try:
         found = float(text)
     except ValueError:
@@ -114,7 +114,7 @@ def seconds(text: str) -> float:
 
 
 def utf8(text: str) -> str:
-    """A text that can be sent: a type for argparse."""
+    """Check that a text can be sent: a type for argparse."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -136,7 +136,7 @@ def _payload(text: str) -> bytes:
 
 
 def _standard_input() -> bytes:
-    # An event loop only takes note of Ctrl-C, and has no turn while this waits.
+    # The event loop's handler only records Ctrl-C, and the loop does not run while this waits.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return sys.stdin.buffer.read(MAX_BODY_BYTES + 1)
@@ -145,10 +145,10 @@ def _standard_input() -> bytes:
 
 
 def destination(text: str) -> Address:
-    """A twin, or one of its sessions: a type for argparse."""
+    """Parse a twin, or one of its sessions: a type for argparse."""
     with contextlib.suppress(AddressError, BoundError):
         found = parse(text)
-        if found.twin and found.connection != "":  # no session of that name is meant here
+        if found.twin and found.connection != "":  # an empty session name is not accepted here
             return found
     raise argparse.ArgumentTypeError(
         f"must be the id of a twin, from 1 to {MAX_TWIN}, or id:session"

@@ -1,4 +1,4 @@
-"""`rmb keys`: the public halves of a secret, or a new secret."""
+"""`rmb keys`: print the public keys of a secret, or generate a new secret."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(options: argparse.Namespace, session: Session) -> int:
-    """Show keys."""
+    """Print the keys."""
     if options.out and not options.new:
         raise UsageError("--out needs --new")
     if not options.new:

@@ -1,4 +1,4 @@
-"""`rmb ops`: what an operator does, from anywhere: the calls of a relay's operator site."""
+"""`rmb ops`: call the operations of a relay's operator site from anywhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from peer.rpc.site import calls_url, read_token, trusting
 ANSWER_S: Final = 30.0
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
 FEW: Final = 20
-"""Of so many operations the parameters are shown too."""
+"""Maximum number of listed operations for which the parameters are shown too."""
 FOLLOWED: Final = {
     "alarms": "followAlarms",
     "counters": "followCounters",
@@ -72,10 +72,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(options: argparse.Namespace, session: Session) -> int:
-    """Do it.
+    """Run an action.
 
     Raises:
-        UsageError: an argument is wrong.
+        UsageError: an argument is invalid.
         ConnectError: the site cannot be used, or refused the call.
     """
     try:
@@ -96,7 +96,7 @@ async def run(options: argparse.Namespace, session: Session) -> int:
 
 
 def _confirming(options: argparse.Namespace) -> Service:
-    """Answers the site's question whether an operation is meant."""
+    """Return the service that answers the site's requests for confirmation."""
     service = Service()
 
     @service.handler("confirm")
@@ -118,7 +118,7 @@ def _confirming(options: argparse.Namespace) -> Service:
 
 
 async def _line() -> str:
-    """Read a line; a thread that waits for it would hold up the end of the program."""
+    """Read a line without a thread: a thread that waits for input would delay the program's end."""
     loop, ready = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(sys.stdin, ready.set)
     try:
@@ -129,10 +129,10 @@ async def _line() -> str:
 
 
 async def _described(peer: RpcPeer, timeout_s: float) -> list[dict[str, Any]]:
-    """The operations of the site.
+    """Return the operations of the site.
 
     Raises:
-        ConnectError: it is another kind of server.
+        ConnectError: the server is of another kind.
     """
     found = await peer.call("describe", timeout_s=timeout_s)
     if not isinstance(found, list) or not all(map(_is_operation, found)):
@@ -191,7 +191,7 @@ async def _call(peer: RpcPeer, options: argparse.Namespace, as_json: bool) -> No
         async for item in peer.stream(name, params, metadata=metadata):
             _print(item, True)
         return
-    timeout_s = None if operation["dangerous"] else options.timeout  # somebody may be asked
+    timeout_s = None if operation["dangerous"] else options.timeout  # the user may be asked
     _print(await peer.call(name, params, timeout_s=timeout_s, metadata=metadata), as_json)
 
 
@@ -204,7 +204,7 @@ async def _follow(peer: RpcPeer, options: argparse.Namespace, as_json: bool) -> 
 
 
 def _params(pairs: Sequence[str], known: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Parameters from `name=value`.
+    """Parse parameters of the form `name=value`.
 
     Raises:
         UsageError: one does not have that form, or its value does not have its type.

@@ -1,7 +1,7 @@
-"""How `rmb` shows things: tables and bars for people, one JSON value for programs.
+"""Output of `rmb`: tables and progress bars for people, one JSON value for programs.
 
-Results go to standard output; what is under way and what failed to standard error, so that
-`rmb call ... | jq` sees results only. Bars are drawn on terminals only.
+Results go to standard output, progress and errors to standard error, so that `rmb call ... | jq`
+gets results only. Bars are drawn on terminals only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def show(fields: Mapping[str, Any], as_json: bool) -> None:
-    """Write named values: a line each, or one JSON object."""
+    """Print named values, one per line, or as one JSON object."""
     if as_json:
         print(json.dumps(fields))
         return
@@ -33,9 +33,9 @@ def show(fields: Mapping[str, Any], as_json: bool) -> None:
 
 
 def show_payload(payload: bytes) -> None:
-    """Write what a twin answered: JSON indented, text as it is, anything else as a hint.
+    """Print the answer of a twin: JSON indented, text unchanged, a hint for anything else.
 
-    Not on a terminal it goes out unchanged, whatever it is.
+    If the output is not a terminal, the answer is written unchanged.
     """
     if not sys.stdout.isatty():
         sys.stdout.flush()
@@ -53,15 +53,15 @@ def show_payload(payload: bytes) -> None:
 
 
 def printable(text: str) -> str:
-    """What another twin sent, so that it cannot steer this terminal."""
+    """Replace characters with which a text from another twin could control this terminal."""
     return "".join(each if each.isprintable() or each in "\n\t" else "?" for each in text)
 
 
 def payload_fields(payload: bytes) -> dict[str, Any]:
-    """What a twin answered, for programs: `json`, else `text`, else `base64`."""
+    """Return the answer of a twin, for programs: as `json`, else `text`, else `base64`."""
     with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(payload)
-        # It is printed within others, and what is no number is no JSON.
+        # It is printed inside other objects, and NaN is not JSON.
         json.dumps([[[[found]]]], allow_nan=False)
         return {"json": found}
     with contextlib.suppress(UnicodeDecodeError):
@@ -70,7 +70,7 @@ def payload_fields(payload: bytes) -> dict[str, Any]:
 
 
 def size(count: float) -> str:
-    """A number of bytes for people."""
+    """Format a number of bytes for people."""
     for unit in _UNITS[:-1]:
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -79,9 +79,9 @@ def size(count: float) -> str:
 
 
 class Progress:
-    """A line on the terminal that is drawn again and again; elsewhere only what is said.
+    """A line on the terminal that is redrawn repeatedly; elsewhere only `say` writes.
 
-    Use it as a context: the line is gone at its end.
+    Use it as a context manager: it clears the line at its end.
     """
 
     def __init__(self, as_json: bool = False) -> None:
@@ -98,12 +98,12 @@ class Progress:
             sys.stderr.flush()
 
     def waiting(self, what: str) -> None:
-        """Say what is waited for, and for how long now."""
+        """Draw what is waited for, and for how long."""
         self._draw(f"{what} … {time.monotonic() - self._began:.0f} s")
 
     @contextlib.asynccontextmanager
     async def keep_waiting(self, what: str) -> AsyncIterator[None]:
-        """Say it again and again until the context ends."""
+        """Redraw what is waited for until the context ends."""
 
         async def redraw() -> None:
             while True:
@@ -118,7 +118,7 @@ class Progress:
             await asyncio.gather(task, return_exceptions=True)
 
     def part(self, done: int, total: int, what: str = "") -> None:
-        """Draw how much of so many bytes is done, at which speed."""
+        """Draw the share of bytes that is done, and the speed."""
         share = done / total if total else 1.0
         filled = int(share * BAR_CHARACTERS)
         bar = "█" * filled + "░" * (BAR_CHARACTERS - filled)
@@ -126,7 +126,7 @@ class Progress:
         self._draw(f"{what} {bar} {share:4.0%}  {size(done)} of {size(total)}, {size(speed)}/s")
 
     def say(self, text: str) -> None:
-        """Write a line that stays, on the terminal or not."""
+        """Print a permanent line, on a terminal or not."""
         clear = CLEAR if self._shown else ""
         print(f"{clear}rmb: {printable(text)}", file=sys.stderr, flush=True)
 

@@ -1,4 +1,4 @@
-"""`rmb ping`: is a relay there, is a twin there, and how far away?"""
+"""`rmb ping`: check whether a relay or a twin answers, and measure the delay."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(options: argparse.Namespace, session: Session) -> int:
-    """Ping; 1 when one does not answer."""
+    """Ping; return 1 if one does not answer."""
     return await (_ping_relays(session) if options.twin is None else _ping_twin(options, session))
 
 

@@ -1,4 +1,4 @@
-"""`rmb sbd`: try an SBD server out, from two terminals."""
+"""`rmb sbd`: test an SBD server from two terminals."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(options: argparse.Namespace, session: Session) -> int:
-    """Do it; 1 when a ping is not answered.
+    """Run an action; return 1 if a ping is not answered.
 
     Raises:
         UsageError: a key or a URL is malformed.
@@ -93,10 +93,10 @@ def _client(options: argparse.Namespace) -> Client:
 
 
 def _seed(path: Path) -> bytes:
-    """The key that a file holds, as 64 hexadecimal digits.
+    """Return the key in a file, which has 64 hexadecimal digits; create the file if needed.
 
     Raises:
-        UsageError: it cannot be read or made, or holds something else.
+        UsageError: the file cannot be read or created, or contains something else.
     """
     try:
         if not path.exists():

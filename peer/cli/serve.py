@@ -1,4 +1,4 @@
-"""`rmb serve`: answer commands by programs of this host, or by modules in Python."""
+"""`rmb serve`: answer commands with programs on this host, or with Python modules."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(options: argparse.Namespace, session: Session) -> int:
-    """Serve until told to stop."""
+    """Serve until SIGTERM or SIGINT."""
     programs = _programs(options.programs)
     modules = _modules(options)
     if not programs and len(modules) == 1:
@@ -101,7 +101,7 @@ async def run(options: argparse.Namespace, session: Session) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     if not session.debug:
-        logging.getLogger().setLevel(logging.WARNING)  # relays that come and go
+        logging.getLogger().setLevel(logging.WARNING)  # hide relays' connects and losses
     jobs = asyncio.Semaphore(options.jobs)
     handlers: dict[str, ClientHandler] = {
         command: _Job(arguments, jobs, session.json) for command, arguments in programs.items()
@@ -119,7 +119,7 @@ async def run(options: argparse.Namespace, session: Session) -> int:
 
 
 class _Job:
-    """The handler of one command."""
+    """Handler of one command, which runs a program."""
 
     def __init__(self, arguments: list[str], jobs: asyncio.Semaphore, as_json: bool) -> None:
         self._arguments = arguments
@@ -143,7 +143,7 @@ class _Job:
     def _tell(self, request: Request, outcome: str, took_ms: float) -> None:
         try:
             self._print(request, outcome, took_ms)
-        except OSError as error:  # the request was carried out all the same
+        except OSError as error:  # the request was carried out nevertheless
             if why := given_up(error):
                 log.warning("%s", why)
 
@@ -160,10 +160,10 @@ class _Job:
 
 
 async def _run(arguments: list[str], request: Request) -> bytes:
-    """What a program answers to a request.
+    """Return the answer of a program to a request.
 
     Raises:
-        CommandError: it failed, or said too much.
+        CommandError: the program failed, or wrote too much.
     """
     details = {"RMB_SOURCE": str(request.source), "RMB_COMMAND": request.command}
     inherited = {name: value for name, value in os.environ.items() if name != SECRET_VARIABLE}
@@ -172,16 +172,16 @@ async def _run(arguments: list[str], request: Request) -> bytes:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env={**inherited, **details},
-        start_new_session=True,  # so that it ends with all it has started
+        start_new_session=True,  # so that its child processes can be killed too
     )
     try:
         _, answer = await asyncio.gather(_write(process, request.payload), _read(process))
         code = await process.wait()
     except BaseException:
-        # Also when the request expired meanwhile: nobody waits for the answer any more.
+        # Also if the request expired meanwhile: its answer is no longer needed.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        # With a pipe that is not read to its end `wait` would not return.
+        # `wait` would not return while a pipe is not read to its end.
         process._transport.close()  # type: ignore[attr-defined]
         await process.wait()
         raise
@@ -198,7 +198,7 @@ async def _write(process: asyncio.subprocess.Process, payload: bytes) -> None:
         process.stdin.close()
         await process.stdin.wait_closed()
     except (BrokenPipeError, ConnectionResetError):
-        pass  # it need not read what it was sent
+        pass  # the program need not read its input
 
 
 async def _read(process: asyncio.subprocess.Process) -> bytes:
@@ -220,7 +220,7 @@ def _programs(texts: Sequence[str]) -> dict[str, list[str]]:
         except ValueError as error:
             raise UsageError(f"{text}: {error}") from None
         if not sign:
-            # Not repeated: it may be a word of a secret that was not quoted.
+            # The text is not repeated: it may be a word of a secret that was not quoted.
             raise UsageError("a command must have the form CMD=PROGRAM, such as echo=cat")
         if not (command and arguments):
             raise UsageError(f"{text}: must have the form CMD=PROGRAM, such as echo=cat")
@@ -237,7 +237,7 @@ def _modules(options: argparse.Namespace) -> list[Module]:
     try:
         if options.uploads is not None:
             found.append(Uploads(upload_folder(options.uploads), limits_of(options)))
-        # Those of installed packages are for the gateway, which is there all the time.
+        # Modules of installed packages are for the gateway, which always runs.
         found += load(options.module or (), installed=())
         Modules.of(*found)
     except (ModuleError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""What every verb of `rmb` shares: who I am, which relays, and where twins are looked up.
+"""Settings that all verbs of `rmb` share: the identity, the relays, and the source of twins.
 
 Each value comes from the first place that has it: the options, the environment (RMB_SECRET or
 RMB_SECRET_FILE, RMB_KEY_TYPE, RMB_RELAY, RMB_TWINS, RMB_SUBSTRATE), a profile, a default. A profile
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 PROFILE_VARIABLE: Final = "RMB_PROFILE"
 IDENTITY, RELAYS, TWINS = "identity", "relays", "twins"
 ALL: Final = (IDENTITY, RELAYS, TWINS)
-"""What a verb may read of these values; a verb that reads less lists it as `READS`."""
+"""Groups of values that a verb may read; a verb that reads fewer lists them as `READS`."""
 MAX_PROFILE_BYTES: Final = 64 * 1024
 
 _LISTS: Final = ("relays", "substrate")
@@ -47,17 +47,17 @@ _OTHERS: Final = 0o077
 
 
 class NoTwinError(PeerError):
-    """Nobody has the own account."""
+    """The twin that was looked up does not exist."""
 
 
 def add_options(parser: argparse.ArgumentParser, reads: Collection[str] = ALL) -> None:
-    """Add the options that verbs share. They stand before the verb or behind it.
+    """Add the options that verbs share; they may precede or follow the verb.
 
     Args:
-        parser: of the program or of a verb.
-        reads: what the verb reads, of `ALL`.
+        parser: parser of the program or of a verb.
+        reads: groups of values that the verb reads, of `ALL`.
     """
-    # Without a default of their own: the verb's parser would overwrite what stood before it.
+    # No defaults: the verb's parser would overwrite options given before the verb.
     parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
     parser.add_argument(
         "-d", "--debug", action="count", default=argparse.SUPPRESS, help="log to standard error"
@@ -117,10 +117,10 @@ def _add_twins(add: Callable[..., None]) -> None:
 
 
 class Session:
-    """The values, read when they are first needed.
+    """The settings, read when they are first needed.
 
     Args:
-        options: the command line.
+        options: the parsed command line.
 
     Raises:
         UsageError: the profile cannot be used.
@@ -140,16 +140,16 @@ class Session:
         """The own keys.
 
         Raises:
-            UsageError: no secret is given, or it is none.
+            UsageError: no secret is given, or it is invalid.
         """
         return arguments.identity(self.secret, self.key_type)
 
     @property
     def key_type(self) -> KeyType:
-        """Of the own signing key.
+        """Type of the own signing key.
 
         Raises:
-            UsageError: there is no such one.
+            UsageError: the key type is unknown.
         """
         return arguments.key_type(self._text("key_type", "sr25519"))
 
@@ -158,7 +158,7 @@ class Session:
         """The own secret.
 
         Raises:
-            UsageError: none is given.
+            UsageError: no secret is given, or it cannot be read.
         """
         text = getattr(self._options, "mnemonic", None)
         file = getattr(self._options, "secret_file", None)
@@ -174,18 +174,18 @@ class Session:
         """Addresses of the relays to use.
 
         Raises:
-            UsageError: one of them is none.
+            UsageError: an address is invalid.
         """
         return arguments.relay_urls(
             self._list("relay", "relays", arguments.DEFAULT_RELAYS), domains=False
         )
 
     async def own_twin(self) -> Twin:
-        """The twin of the own account.
+        """Return the twin of the own account.
 
         Raises:
-            UsageError: no secret is given, or there is no place of twins.
-            PeerError: there is no such twin, or it cannot be said now.
+            UsageError: no secret is given, or the source of twins is invalid.
+            PeerError: the twin does not exist, or the source is unavailable.
         """
         identity = self.identity
         source = self.open_twins()
@@ -200,12 +200,12 @@ class Session:
         return twin
 
     def client(self, **details: Any) -> Client:
-        """A client of the own twin, to be entered; details as `peer.client.Client` takes them.
+        """Return an unopened client of the own twin; details are arguments of `peer.client.Client`.
 
         Raises:
-            UsageError: a value it needs is missing or wrong.
+            UsageError: a required setting is missing or invalid.
         """
-        # Not at the top: verbs that look at keys and twins do without.
+        # Imported here: verbs that show keys and twins do not need it.
         from peer.client import Client
         from peer.client.bounds import CONNECT_TIMEOUT_S, TIMEOUT_S
 
@@ -214,10 +214,10 @@ class Session:
         return Client(self.identity, self.relays, place, connect_timeout=timeout_s, **details)
 
     def open_twins(self) -> TwinSource:
-        """Where twins are looked up; the caller closes it.
+        """Open the source of twins; the caller closes it.
 
         Raises:
-            UsageError: there is nothing there.
+            UsageError: the source does not exist or is invalid.
         """
         spec = self._text("twins", "")
         if spec and spec == self._profile.get("twins") and "://" not in spec:
@@ -254,7 +254,7 @@ def _read_profile(path: Path) -> tuple[Path, dict[str, Any]]:
     try:
         values = tomllib.loads(data.decode())
     except ValueError as error:
-        # Where it is wrong, never the line itself: it may hold the secret.
+        # Only the position of the error, never the line itself: it may contain the secret.
         where = str(error).rpartition("(")[2].rstrip(")")
         raise UsageError(f"profile {path}: not valid TOML ({where})") from None
     for name, value in values.items():

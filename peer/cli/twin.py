@@ -1,4 +1,4 @@
-"""`rmb twin`: what others can know of a twin."""
+"""`rmb twin`: print the public data of a twin."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(options: argparse.Namespace, session: Session) -> int:
-    """Show a twin."""
+    """Print a twin."""
     twin = await session.own_twin() if options.who is None else await _look_up(options.who, session)
     output.show(
         {
@@ -63,7 +63,7 @@ async def _look_up(who: str, session: Session) -> Twin:
 
 
 def _account(text: str) -> bytes:
-    # What was given is not repeated: it may be a word of a secret that was not quoted.
+    # The text is not repeated: it may be a word of a secret that was not quoted.
     try:
         account = bytes.fromhex(text[2:]) if text.startswith("0x") else ss58.decode(text)
     except (AddressError, ValueError) as error:

@@ -20,7 +20,9 @@ from proto.files.names import check_command, check_name
 from proto.identity.bounds import MAX_TWIN
 
 SILENCE_S: Final = 10.0
-"""How long the receiver may say nothing at all before that is told; half of --give-up at most."""
+"""Seconds without any answer after which the receiver's silence is reported; half of --give-up at
+most.
+"""
 
 EPILOG: Final = f"""\
 examples:
@@ -65,7 +67,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(options: argparse.Namespace, session: Session) -> int:
-    """Send a file."""
+    """Send a file and print the result."""
     _check("--name", options.name, check_name)
     _check("--cmd", options.cmd, check_command)
     uploads = Uploads(None)
@@ -97,9 +99,10 @@ async def run(options: argparse.Namespace, session: Session) -> int:
 
 
 class _Silence:
-    """Says once that a receiver has not answered yet: its relay keeps what it is asked.
+    """Reports once that a receiver has not answered yet.
 
-    Use it as a context.
+    There is no error in that case: the relay stores requests for a twin that is not connected. Use
+    it as a context manager.
     """
 
     def __init__(self, bar: output.Progress, twin: int, give_up_s: float) -> None:
@@ -118,14 +121,14 @@ class _Silence:
         self._end()
 
     def begin(self) -> None:
-        """The receiver is asked from now on."""
+        """Start the timer: requests are sent to the receiver from now on."""
         self._end()
         self._timer = asyncio.get_running_loop().call_later(
             self._after_s, self._bar.say, self._text
         )
 
     def progress(self, step: Step) -> None:
-        """Nobody is asked while the file is read; what is sent was asked for."""
+        """Restart the timer while the file is read; stop it once the receiver has answered."""
         if step is Step.READING:
             self.begin()
         else:

@@ -1,4 +1,4 @@
-"""What `rmb` does: one verb, and one line for what went wrong."""
+"""Running one verb of `rmb`, and reporting failures in one line."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ VERBS: Final = {
     "sbd": "test an SBD server: listen, send, echo, ping",
     "ops": "call the operations of a relay's operator site",
 }
-"""What there is, and in a few words what it does. Each is a module of this package, imported only
-when it is asked for: most of a short command is the time its imports take."""
+"""Verbs and their short descriptions. Each is a module of this package, imported only when it is
+needed: imports take most of the time of a short command.
+"""
 
 INTERRUPTED: Final = 130
 
@@ -49,7 +50,7 @@ exit code: 0 done, 1 failed, 2 invalid option
 
 
 def run(argv: Sequence[str] | None = None) -> int:
-    """Run one verb; returns the exit code."""
+    """Run one verb; return the exit code."""
     try:
         code = _run(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
@@ -73,10 +74,10 @@ def _run(arguments: Sequence[str]) -> int:
         if session.debug:
             logs.set_up(session.debug, "text")
         else:
-            # What does not work is told once, by the verb's error.
-            clear = output.CLEAR if sys.stderr.isatty() else ""  # what is drawn while it waits
+            # A failure is reported once, by the verb's error.
+            clear = output.CLEAR if sys.stderr.isatty() else ""  # clears the progress line
             logging.basicConfig(format=f"{clear}rmb: %(message)s", level=logging.ERROR)
-            # But not silently: which relay is waited for.
+            # Except for the warning that names the relay that is waited for.
             logging.getLogger("peer.client.client").setLevel(logging.WARNING)
         code: int = asyncio.run(options.run(options, session))
     except UsageError as error:
@@ -89,13 +90,13 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 class _Verb(Parser):
-    """A verb's parser: options may stand between its arguments."""
+    """Parser of a verb, which allows options between its arguments."""
 
     _within = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        # argparse gives up an argument that may be missing as soon as an option stands before it.
-        # Its other way of parsing does not, and calls this one.
+        # argparse does not recognise a positional argument that may be missing after an option.
+        # `parse_known_intermixed_args` does, and calls this method.
         if self._within:
             return super().parse_known_args(args, namespace)
         self._within = True
@@ -108,7 +109,7 @@ class _Verb(Parser):
 
 
 def build_parser(words: Collection[str]) -> Parser:
-    """The parser, with all there is of the verbs among some words; of others their names."""
+    """Return the parser, with complete parsers of the verbs in `words` and names of the others."""
     style: dict[str, Any] = {
         "allow_abbrev": False,
         "formatter_class": argparse.RawDescriptionHelpFormatter,

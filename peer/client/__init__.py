@@ -1,22 +1,22 @@
-"""RMB from Python, without a gateway and without Redis.
+"""Python client for RMB that needs no gateway and no Redis.
 
     async with Client(secret, ["wss://relay.example"], "https://relay.example") as client:
         reply = await client.call(7, "calc.add", [1, 2], timeout=10)
         print(reply.json())
 
-`Client` for programs with an event loop, `SyncClient` for all others, `Hub` for many twins over one
-connection. Errors are `PeerError`s:
+`Client` is for programs with an event loop, `SyncClient` for all others, and `Hub` for many twins
+over one connection. Errors are `PeerError`s:
 
     PeerError
-    |- TwinsAwayError        no source of twins can say whether a twin exists
-    |- ConnectError          the client could not begin: no twin of its own, or no relay
-    `- CallError             a request has no answer that can be used
-       |- TwinNotFoundError  there is no such twin
-       |- RemoteError        the twin that was asked answers with an error
-       |- RelayError         a relay could not deliver it, or would not
-       |  `- TooLargeError   it is larger than the relays take; a ValueError too
-       |- ExpiredError       nobody answered in time; a TimeoutError too
-       `- UnverifiedError    the answer is not from the twin that was asked
+    |- TwinsAwayError        no source of twins can answer whether a twin exists
+    |- ConnectError          the client could not start: no twin of its own, or no relay
+    `- CallError             a request has no usable answer
+       |- TwinNotFoundError  the requested twin does not exist
+       |- RemoteError        the requested twin answered with an error
+       |- RelayError         a relay could not deliver the request, or refused it
+       |  `- TooLargeError   the message is larger than the relays accept; also a ValueError
+       |- ExpiredError       no answer came in time; also a TimeoutError
+       `- UnverifiedError    the answer is not from the requested twin
 """
 
 from peer.client.bodies import Reply

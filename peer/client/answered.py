@@ -1,7 +1,7 @@
-"""Answers that were sent, for requests that come again.
+"""Answers that were sent, kept for repeated requests.
 
-A request is repeated when its connection broke before the relay had confirmed it. If the first one
-had arrived all the same, its answer may have gone down with that connection: so a repeat is not
+A request is repeated when its connection broke before the relay had confirmed it. If the first copy
+had arrived nevertheless, its answer may have been lost with that connection. So a repeat is not
 carried out again, but answered again, with the same bytes.
 """
 
@@ -17,7 +17,7 @@ _Key: TypeAlias = tuple[SessionKey, str]
 
 
 class Answered:
-    """The newest answers, within bounds of number and bytes."""
+    """The newest answers, within limits of number and bytes."""
 
     def __init__(
         self, capacity: int = MAX_KEPT_ANSWERS, capacity_bytes: int = MAX_KEPT_BYTES
@@ -28,7 +28,7 @@ class Answered:
         self._kept: OrderedDict[_Key, bytes] = OrderedDict()
 
     def keep(self, source: SessionKey, uid: str, answer: bytes) -> None:
-        """Keeps the answer to a request."""
+        """Store the answer to a request."""
         kept = self._kept
         former = kept.pop((source, uid), b"")
         kept[source, uid] = answer
@@ -38,5 +38,5 @@ class Answered:
             self._bytes -= len(oldest)
 
     def get(self, source: SessionKey, uid: str) -> bytes | None:
-        """Returns the answer to a request; None: it has none yet, or it is no longer kept."""
+        """Return the answer to a request; None if it has none yet, or it is no longer kept."""
         return self._kept.get((source, uid))

@@ -1,6 +1,6 @@
-"""Bodies: what a program passes and gets, and the payload and content type that go on the wire.
+"""Conversion of bodies between Python values, and payloads with content types.
 
-Bytes are sent as they are. None is an empty payload. Everything else is sent as JSON, with the
+Bytes are sent unchanged. None is an empty payload. Everything else is sent as JSON, with the
 content type `application/json`.
 """
 
@@ -14,12 +14,12 @@ from proto.rmb.address import Address
 
 
 class Reply(NamedTuple):
-    """A good answer to a call.
+    """A successful answer to a call.
 
     Attributes:
-        payload: decrypted.
-        schema: content type of the payload, None when the answer names none.
-        source: the session that signed it.
+        payload: decrypted payload.
+        schema: content type of the payload, None if the answer has none.
+        source: address of the session that signed the answer.
     """
 
     payload: bytes
@@ -27,10 +27,10 @@ class Reply(NamedTuple):
     source: Address
 
     def json(self) -> Any:
-        """The value of a payload that is JSON; None for an empty one.
+        """Return the value of a JSON payload; None for an empty payload.
 
         Raises:
-            ValueError: the payload is no JSON.
+            ValueError: the payload is not JSON.
         """
         try:
             return json.loads(self.payload) if self.payload else None
@@ -39,15 +39,15 @@ class Reply(NamedTuple):
 
 
 def encode(body: Any, schema: str | None = None) -> Response:
-    """Returns the payload and the content type of a body.
+    """Return the payload and the content type of a body.
 
     Args:
-        body: see the module's text.
-        schema: content type; None: that of JSON where the body becomes JSON.
+        body: the body, see the module's docstring.
+        schema: content type; None: that of JSON if the body becomes JSON.
 
     Raises:
-        TypeError: the body is not JSON-able.
-        ValueError: it is too large, or JSON can't hold a number in it.
+        TypeError: the body cannot be converted to JSON.
+        ValueError: the body is too large, or JSON cannot represent a number in it.
     """
     if body is None:
         payload = b""
@@ -64,11 +64,11 @@ def encode(body: Any, schema: str | None = None) -> Response:
 
 
 def encode_answer(found: Any) -> Answer:
-    """Returns what a handler's return value means: a body, a Response, or no answer.
+    """Convert a handler's return value to a response, or to no answer.
 
     Raises:
-        TypeError: the value is not JSON-able.
-        ValueError: it is too large, or JSON can't hold a number in it.
+        TypeError: the value cannot be converted to JSON.
+        ValueError: the value is too large, or JSON cannot represent a number in it.
     """
     if isinstance(found, _NoAnswer):
         return NO_ANSWER

@@ -15,20 +15,20 @@ Outcome: TypeAlias = Reply | CallError
 
 
 class Waiting(Protocol):
-    """Somebody who waits for what becomes of a request."""
+    """A caller that waits for the outcome of a request."""
 
     asked: Collection[Address]
-    """Who got the request."""
+    """Addresses to which the request was sent."""
     twins: Collection[int]
-    """Whose answers are good."""
+    """Ids of the twins whose answers are accepted."""
     timeout_s: float
-    """How long they are waited for, all in all."""
+    """Total time-out for the answers, in seconds."""
 
     def take(self, outcome: Outcome) -> None:
-        """Called with each answer."""
+        """Process an answer."""
 
     def expire(self, why: str) -> None:
-        """Called when nothing more is to come."""
+        """Process that no more answers will come."""
 
 
 class Call:
@@ -55,7 +55,7 @@ class Call:
 
 
 class Asked:
-    """Collects all answers of some twins, until the request expires."""
+    """Collects all answers of several twins until the request expires."""
 
     def __init__(self, asked: Collection[Address], timeout_s: float) -> None:
         self.asked = asked
@@ -74,16 +74,16 @@ class Asked:
         self._answers.put_nowait(None)
 
     async def next(self) -> Outcome | None:
-        """Wait for the next answer; None: there are no more."""
+        """Wait for the next answer; return None if there are no more."""
         return await self._answers.get()
 
 
 class Calls:
-    """All requests of one session that wait.
+    """All waiting requests of one session.
 
     Args:
-        why: says why a request has no answer, at the moment it expires.
-        on_gone: called with the uid of one that waits no longer.
+        why: returns why a request has no answer, at the moment it expires.
+        on_gone: called with the uid of a request that no longer waits.
     """
 
     def __init__(self, why: Callable[[Waiting], str], on_gone: Callable[[str], None]) -> None:
@@ -96,24 +96,24 @@ class Calls:
         return len(self._waiting)
 
     def add(self, uid: str, waiting: Waiting, timeout_s: float) -> None:
-        """Have somebody wait, for so long at most."""
+        """Add a caller that waits for up to `timeout_s` seconds."""
         timer = self._loop.call_later(timeout_s, self._expire, uid)
         self._waiting[uid] = (waiting, timer)
 
     def get(self, uid: str) -> Waiting | None:
-        """Who waits for the answers with a uid."""
+        """Return the caller that waits for the answers with a uid, if any."""
         found = self._waiting.get(uid)
         return found[0] if found is not None else None
 
     def remove(self, uid: str) -> None:
-        """Wait no longer; the second time nothing happens."""
+        """Stop waiting; further calls have no effect."""
         found = self._waiting.pop(uid, None)
         if found is not None:
             found[1].cancel()
             self._on_gone(uid)
 
     def fail_all(self, error: CallError) -> None:
-        """End all of them with an error."""
+        """End all waiting requests with an error."""
         for uid in list(self._waiting):
             waiting, _ = self._waiting[uid]
             waiting.take(error)

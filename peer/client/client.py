@@ -1,7 +1,7 @@
 """The client: `async with Client(...)`.
 
-Everything a program does with RMB from Python, in one object: it asks other twins, tells them
-things, and answers them. `Session` does the work; this is what people see.
+The interface to RMB from Python, in one object: it sends requests and notifications to other twins,
+and answers theirs. `Session` does the work; `Client` is the public interface.
 """
 
 from __future__ import annotations
@@ -34,34 +34,34 @@ from proto.rmb.errors import AddressError, BoundError
 logger = logging.getLogger(__name__)
 
 Destination: TypeAlias = int | str | Address
-"""A twin's id, or an address: `7`, `"7:billing"`, `Address(7, "billing")`."""
+"""Id of a twin, or an address: `7`, `"7:billing"`, `Address(7, "billing")`."""
 
 _OWN: Final = "a new session id"
 
 
 class Client:
-    """A twin's session at its relays, as long as the `async with` block lasts.
+    """A twin's session at its relays, for the duration of the `async with` block.
 
     Args:
         secret: the twin's mnemonic or 0x seed, or its `Identity`.
-        relays: one to four websocket URLs (`wss://relay.example`). All are read; messages go out
+        relays: one to four websocket URLs (`wss://relay.example`). All are read; messages are sent
             through the one that worked last.
-        twins: where twins are looked up: the path of a CSV file, the http(s) URL of a relay's site,
-            or a `TwinSource` of your own. Without it the chain is asked, see `substrate`.
-        substrate: URLs of chain nodes, for when `twins` is not given.
-        sid: the session's id. By default a new one, so that any number of clients of one twin work
-            side by side. None is the session that is meant by the twin's id alone; a twin's
-            services listen there, and only one process at a time can (the gateway `rmb-peer`
-            does).
-        key_type: of the signing key, "sr25519" or "ed25519".
-        handlers: as for `serve`, from the first message on.
-        modules: command handlers in modules, such as those of the gateway.
-        timeout: how long answers are waited for unless a call says otherwise, in seconds.
-        connect_timeout: how long to wait for the first relay, in seconds; 0 does not wait, and
-            what is sent waits for a relay.
+        twins: source of twins: the path of a CSV file, the http(s) URL of a relay's site, or a
+            `TwinSource` of your own. Without it the chain is used, see `substrate`.
+        substrate: URLs of chain nodes, used if `twins` is not given.
+        sid: id of the session. The default is a new one, so that any number of clients of one twin
+            work side by side. None is the session addressed by the twin's id alone; a twin's
+            services listen there, and only one process at a time can use it (the gateway
+            `rmb-peer` does).
+        key_type: type of the signing key, "sr25519" or "ed25519".
+        handlers: as for `serve`, used from the first message on.
+        modules: modules of command handlers, such as those of the gateway.
+        timeout: default time-out for answers, in seconds.
+        connect_timeout: seconds to wait for the first relay; 0 does not wait, and messages wait
+            until a relay is connected.
 
     Raises:
-        ValueError: an argument that can't be.
+        ValueError: an argument is invalid.
         SecretError: the secret is invalid; the text does not repeat it.
     """
 
@@ -104,7 +104,7 @@ class Client:
 
         Raises:
             ConnectError: the key belongs to no twin, or no relay accepted the connection.
-            TwinsAwayError: twins can't be looked up.
+            TwinsAwayError: twins cannot be looked up.
         """
         if self._session is not None:
             raise RuntimeError("the client is open already")
@@ -140,12 +140,12 @@ class Client:
             await self._end(session, started)
             raise
         # Nothing is awaited from here to the first `await` of the block: handlers that `serve`
-        # adds before are there when the first message is looked at.
+        # adds before that are known when the first message is processed.
         session.inbox.begin()
         return self
 
     async def _connected(self, session: Session) -> None:
-        """Wait for a relay, and say so where that takes long."""
+        """Wait for a relay, and log it if that takes long."""
         limit_s = self._connect_timeout_s
         if not limit_s or await session.links.connected_within(min(self._quiet_s, limit_s)):
             return
@@ -164,11 +164,11 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Sign out. Without an error what was sent before gets some seconds to reach a relay."""
+        """Sign out. Without an error, sent messages get some seconds to reach a relay."""
         await self._close(CLOSE_TIMEOUT_S if error is None else 0.0)
 
     async def aclose(self) -> None:
-        """Sign out before the end of the block, or of the hub. The second time nothing happens."""
+        """Sign out before the end of the block, or of the hub. Further calls have no effect."""
         await self._close(CLOSE_TIMEOUT_S)
 
     async def _close(self, drain_s: float) -> None:
@@ -177,7 +177,7 @@ class Client:
             return
         await self._end(session, self._modules.by_prefix.values(), drain_s)
 
-    # Asking.
+    # Requests to other twins.
 
     async def call(
         self,
@@ -189,31 +189,31 @@ class Client:
         schema: str | None = None,
         tags: str | None = None,
     ) -> Reply:
-        """Ask a twin and wait for its answer.
+        """Send a request to a twin and wait for its answer.
 
-        The request is encrypted for that twin and signed. Should the connection break meanwhile,
-        it is sent again on the next one: a service that does not filter repeats may see it twice.
+        The request is encrypted for that twin and signed. If the connection breaks meanwhile, it is
+        sent again on the next one: a service that does not filter repeats may receive it twice.
         Cancelling the call stops the waiting, not the service.
 
         Args:
-            twin: whom.
-            command: what for, such as "calc.add".
-            body: bytes as they are, None for nothing, everything else as JSON.
-            timeout: how long to wait, in seconds, at most 1800; the request expires then.
-            schema: content type of the body; that of JSON where it is JSON.
-            tags: "fail-fast" asks for a RelayError at once when the twin is not connected.
+            twin: the receiver.
+            command: command to call, such as "calc.add".
+            body: bytes are sent unchanged, None as nothing, everything else as JSON.
+            timeout: seconds to wait, at most 1800; the request expires then.
+            schema: content type of the body; by default that of JSON if the body is sent as JSON.
+            tags: "fail-fast" requests an immediate RelayError if the twin is not connected.
 
         Returns:
             The answer: `.json()` or `.payload`.
 
         Raises:
-            RemoteError: the twin answers with an error.
-            RelayError: a relay does not deliver it.
-            TooLargeError: it is larger than the relays take; a RelayError too.
-            ExpiredError: nobody answered in time; it is a TimeoutError too.
+            RemoteError: the twin answered with an error.
+            RelayError: a relay did not deliver the request.
+            TooLargeError: the request is larger than the relays accept; also a RelayError.
+            ExpiredError: no answer came in time; also a TimeoutError.
             UnverifiedError: the answer is not signed by that twin.
-            TwinNotFoundError: there is no such twin.
-            TwinsAwayError: twins can't be looked up.
+            TwinNotFoundError: the twin does not exist.
+            TwinsAwayError: twins cannot be looked up.
         """
         return await self._open.call(
             to_address(twin),
@@ -234,16 +234,16 @@ class Client:
         schema: str | None = None,
         tags: str | None = None,
     ) -> str:
-        """Tell a twin something: a request whose answer is not waited for.
+        """Send a notification to a twin: a request whose answer is not waited for.
 
-        Returns once there is room for it among what is under way; `flush` waits until it is at the
-        relay.
+        Returns once there is room for it among the messages in progress; `flush` waits until it is
+        at the relay.
 
         Args:
-            twin: whom.
-            command: what for.
+            twin: the receiver.
+            command: command to call.
             body: as for `call`.
-            timeout: how long the message is good for, in seconds, at most 1800.
+            timeout: seconds for which the message is valid, at most 1800.
             schema: as for `call`.
             tags: as for `call`.
 
@@ -252,9 +252,9 @@ class Client:
 
         Raises:
             ExpiredError: there was no room in time.
-            TooLargeError: it is known to be larger than the relays take.
-            TwinNotFoundError: there is no such twin.
-            TwinsAwayError: twins can't be looked up.
+            TooLargeError: the message is known to be larger than the relays accept.
+            TwinNotFoundError: the twin does not exist.
+            TwinsAwayError: twins cannot be looked up.
         """
         return await self._open.notify(
             to_address(twin),
@@ -276,28 +276,28 @@ class Client:
         schema: str | None = None,
         tags: str | None = None,
     ) -> AsyncIterator[AsyncIterator[Reply | CallError]]:
-        """Ask several twins at once and get every answer as it comes.
+        """Send a request to several twins at once and get each answer as it arrives.
 
             async with client.ask([7, 8], "status") as answers:
                 async for answer in answers:
                     ...
 
-        A twin may answer more than once. Errors come as values. The iterator ends when the request
-        expires; leaving the block ends it before.
+        A twin may answer more than once. Errors are yielded as values. The iterator ends when the
+        request expires, or earlier when the block is left.
 
         Args:
-            twins: whom; all of them get the same request, once each.
-            command: what for.
+            twins: the receivers; each gets the same request, once.
+            command: command to call.
             body: as for `call`.
-            timeout: how long answers are waited for, in seconds, at most 1800.
+            timeout: seconds to wait for answers, at most 1800.
             schema: as for `call`.
             tags: as for `call`.
 
         Raises:
             ExpiredError: the requests were not sent in time.
-            TooLargeError: they are known to be larger than the relays take.
-            TwinNotFoundError: there is no such twin; nobody was asked.
-            TwinsAwayError: twins can't be looked up.
+            TooLargeError: they are known to be larger than the relays accept.
+            TwinNotFoundError: a twin does not exist; no request was sent.
+            TwinsAwayError: twins cannot be looked up.
         """
         asked, end = await self._open.ask(
             [to_address(each) for each in twins],
@@ -318,30 +318,31 @@ class Client:
             end()
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Wait until the relay has decided everything that was sent before: delivered, stored for
-        an absent twin, or refused.
+        """Wait until the relay has decided all messages sent before.
+
+        A message is decided when it is delivered, stored for an absent twin, or refused.
 
         Args:
-            timeout: in seconds.
+            timeout: time-out in seconds.
 
         Raises:
-            ExpiredError: no relay said so in time.
-            TooLargeError: since the last time something was larger than the relays take, and
-                nobody waits for its answer.
+            ExpiredError: no relay confirmed the messages in time.
+            TooLargeError: since the last call a message was larger than the relays accept, and no
+                caller waits for its answer.
         """
         await self._open.flush(self._timeout(timeout))
 
-    # Answering.
+    # Requests of other twins.
 
     def serve(self, handlers: Mapping[str, ClientHandler]) -> None:
         """Answer these commands from now on.
 
-        A handler gets a `Request` and returns the answer: bytes as they are, None for nothing,
-        everything else as JSON. It raises `CommandError` for an error with a code; any other
-        exception is logged and answered with code 500. Coroutine functions run side by side, each
-        in a task that ends when its request expires; plain functions must not wait for anything.
+        A handler gets a `Request` and returns the answer: bytes are sent unchanged, None as
+        nothing, everything else as JSON. It raises `CommandError` for an error with a code; any
+        other exception is logged and answered with code 500. Coroutine functions run concurrently,
+        each in a task that ends when its request expires; plain functions must not block.
 
-        Call it first thing in the block: a command that has no handler is refused.
+        Call this first in the block: a command that has no handler is refused.
 
         Args:
             handlers: by command; that of `*` answers the commands that have no other.
@@ -352,15 +353,15 @@ class Client:
         self._open.service.add(handlers)
 
     async def serve_forever(self) -> None:
-        """Wait while others are answered; ends when it is cancelled."""
+        """Wait until cancelled while requests are answered."""
         _ = self._open
         await asyncio.get_running_loop().create_future()
 
-    # Facts.
+    # State.
 
     @property
     def address(self) -> Address:
-        """The own twin and session: where answers go, and what others can call."""
+        """The own twin and session, to which answers and calls of others are addressed."""
         return self._open.own
 
     @property
@@ -370,14 +371,14 @@ class Client:
 
     @property
     def counters(self) -> Mapping[str, int]:
-        """Received messages by what became of them: requests, repeated, unmatched, and so on."""
+        """Numbers of received messages by outcome: requests, repeated, unmatched, and so on."""
         return self._open.inbox.counters
 
     async def twin(self, twin: int) -> Twin | None:
-        """Look a twin up, None if there is none.
+        """Look up a twin; return None if it does not exist.
 
         Raises:
-            TwinsAwayError: twins can't be looked up.
+            TwinsAwayError: twins cannot be looked up.
         """
         return await self._open.twins.get(twin)
 
@@ -395,7 +396,7 @@ class Client:
         return self._timeout_s if timeout is None else check_timeout(timeout)
 
     async def _end(self, session: Session, modules: Iterable[Module], drain_s: float = 0.0) -> None:
-        """Stop modules and sign out; also where one fails, and when it is cancelled on the way."""
+        """Stop modules and sign out, even if one module fails or this call is cancelled."""
         async with AsyncExitStack() as ending:
             ending.push_async_callback(self._close_cache, session.twins)
             ending.push_async_callback(session.aclose)
@@ -405,7 +406,7 @@ class Client:
             if drain_s:
                 await session.drain(drain_s)
 
-    # What a client that shares a connection does otherwise: see `peer.client.hub`.
+    # Overridden by a client that shares a connection: see `peer.client.hub`.
 
     def _open_cache(self) -> TwinCache:
         return TwinCache(open_twins(self._twins, self._substrate))
@@ -420,10 +421,10 @@ class Client:
 def open_twins(
     twins: str | os.PathLike[str] | TwinSource | None, substrate: Sequence[str]
 ) -> TwinSource:
-    """Open where twins are looked up; arguments as for `Client`.
+    """Open the source of twins; the arguments are those of `Client`.
 
     Raises:
-        TwinsAwayError: there is nothing there.
+        TwinsAwayError: the source does not exist.
     """
     if twins is None or isinstance(twins, str | os.PathLike):
         spec = None if twins is None else os.fspath(twins)
@@ -442,10 +443,10 @@ def _key_type(name: str) -> KeyType:
 
 
 def to_address(destination: Destination) -> Address:
-    """Returns whom somebody means.
+    """Return the address of a destination.
 
     Raises:
-        ValueError: it can't be a twin.
+        ValueError: it is not a valid address of a twin.
     """
     try:
         found = parse(destination) if isinstance(destination, str) else destination
@@ -459,10 +460,10 @@ def to_address(destination: Destination) -> Address:
 
 
 def check_timeout(timeout: float) -> float:
-    """Returns a time-out that can be.
+    """Check a time-out, and return it.
 
     Raises:
-        ValueError: it can't.
+        ValueError: the time-out is out of range.
     """
     if not 0 < timeout <= MAX_EXPIRATION_S:
         raise ValueError(f"timeout: above 0 and at most {MAX_EXPIRATION_S} seconds")

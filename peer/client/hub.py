@@ -1,7 +1,7 @@
-"""Thousands of twins in one process: `async with Hub(...)`.
+"""Clients of thousands of twins in one process: `async with Hub(...)`.
 
-All clients of a hub share one connection to each relay, one source of twins and what is known of
-them. Each is a `Client` in every other way.
+All clients of a hub share one connection to each relay, and one source and cache of twins. In all
+other respects each is a `Client`.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from proto.rmb.address import Address
 logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S: Final = 60.0
-"""How long a client may wait for its turn to sign in: a relay lets in some hundred a second."""
+"""Seconds that a client may wait for its turn to sign in: a relay accepts some hundred a second."""
 
 MAX_TWINS: Final = 100_000
-"""In memory, of the clients and of those they talk to."""
+"""Maximum number of twins in memory: those of the clients and those they talk to."""
 
 NEW_SID: Final = object()
 
 
 class Hub:
-    """Clients of many twins over one connection to each relay, as long as the block lasts.
+    """Clients of many twins over one connection to each relay, for the duration of the block.
 
         async with Hub("wss://relay.example", "https://relay.example") as hub:
             clients = await asyncio.gather(*(hub.open(each) for each in secrets))
@@ -50,10 +50,10 @@ class Hub:
             for streams, `/streams`.
         twins: as for `Client`.
         substrate: as for `Client`.
-        tls: for wss URLs; verifies certificates and host names by default.
+        tls: TLS context for wss URLs; verifies certificates and host names by default.
 
     Raises:
-        ValueError: an argument that can't be.
+        ValueError: an argument is invalid.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class Hub:
         self._opening: set[asyncio.Task[_HubClient]] = set()
 
     async def __aenter__(self) -> Self:
-        """Open the source of twins; relays are connected to when the first client wants it.
+        """Open the source of twins; relays are connected when the first client needs them.
 
         Raises:
-            TwinsAwayError: there is nothing to look twins up in.
+            TwinsAwayError: the source of twins does not exist.
         """
         if self._cache is not None:
             raise RuntimeError("the hub is open already")
@@ -95,7 +95,7 @@ class Hub:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Sign all clients out. Without an error what was sent before gets some seconds."""
+        """Sign out all clients. Without an error, sent messages get some seconds to be sent."""
         cache, self._cache = self._cache, None
         if cache is None:
             return
@@ -126,11 +126,11 @@ class Hub:
 
         Args:
             secret: as for `Client`, and so are the others.
-            connect_timeout: how long to wait for the first relay, in seconds, the time until the
-                other clients have signed in included.
+            connect_timeout: seconds to wait for the first relay, including the time until the other
+                clients have signed in.
 
         Raises:
-            ValueError: an argument that can't be.
+            ValueError: an argument is invalid.
             SecretError: the secret is invalid; the text does not repeat it.
         """
         options: dict[str, Any] = {} if sid is NEW_SID else {"sid": sid}
@@ -156,8 +156,8 @@ class Hub:
 
         Raises:
             ConnectError: the key belongs to no twin, or no relay accepted the connection.
-            TwinsAwayError: twins can't be looked up.
-            ValueError, SecretError: as `client`.
+            TwinsAwayError: twins cannot be looked up.
+            ValueError, SecretError: as for `client`.
         """
         client = self.client(secret, **options)
         return await client.__aenter__()
@@ -169,7 +169,7 @@ class Hub:
 
     @property
     def clients(self) -> tuple[Client, ...]:
-        """The clients that are open."""
+        """The open clients."""
         return tuple(self._clients)
 
     def __repr__(self) -> str:
@@ -184,10 +184,10 @@ class Hub:
     # For the clients.
 
     async def opened(self, opening: asyncio.Task[_HubClient]) -> _HubClient:
-        """Wait until a client is open; it ends with the hub.
+        """Wait until a client is open; the end of the hub cancels it.
 
         Raises:
-            ConnectError: the hub ended before; or as the task.
+            ConnectError: the hub was closed before, or as raised by the task.
         """
         self._opening.add(opening)
         try:
@@ -204,15 +204,15 @@ class Hub:
 
     @property
     def cache(self) -> TwinCache:
-        """What is known of twins."""
+        """The cache of twins."""
         return self._open
 
     def closed(self, client: _HubClient) -> None:
-        """Forget a client."""
+        """Remove a closed client."""
         self._clients.pop(client, None)
 
     def make_link(self, own: Address) -> MakeLink:
-        """Return what makes the links of a session."""
+        """Return the factory of the links of a session."""
         return functools.partial(self._link, str(own))
 
     def _link(self, name: str, url: str, *args: Any) -> Link:
@@ -223,7 +223,7 @@ class _HubClient(Client):
     def __init__(self, hub: Hub, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._hub = hub
-        self._quiet_s = math.inf  # they wait for each other
+        self._quiet_s = math.inf  # clients wait for each other
 
     async def __aenter__(self) -> Self:
         opening = asyncio.get_running_loop().create_task(super().__aenter__())

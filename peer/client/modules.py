@@ -1,4 +1,4 @@
-"""What a client does for modules: the same as the gateway, without a store that outlives it."""
+"""Services of a client for modules: those of the gateway, without a persistent store."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from proto.rmb.bounds import DEFAULT_EXPIRATION_S, MAX_EXPIRATION_S
 
 
 class MemoryStore:
-    """A `Store` that is gone with the process."""
+    """A `Store` that is lost when the process ends."""
 
     def __init__(self) -> None:
         self._values: dict[str, bytes] = {}
 
     async def put(self, name: str, value: bytes) -> None:
-        """Keep a value under a name."""
+        """Store a value under a name."""
         self._values[name] = value
 
     async def remove(self, name: str) -> None:
-        """Forget a value."""
+        """Remove a value."""
         self._values.pop(name, None)
 
     async def all(self) -> dict[str, bytes]:
-        """Everything that is kept."""
+        """Return all stored values by name."""
         return dict(self._values)
 
 
@@ -36,12 +36,12 @@ class ClientContext:
 
     @property
     def twin(self) -> int:
-        """The client's own twin."""
+        """Id of the client's own twin."""
         return self._session.own.twin
 
     @property
     def store(self) -> Store:
-        """Of this module alone."""
+        """Store of this module alone."""
         return self._store
 
     async def call(
@@ -55,7 +55,7 @@ class ClientContext:
         tags: str | None = None,
         uid: str | None = None,
     ) -> Response:
-        """Ask a twin and wait for its first answer."""
+        """Send a request to a twin and wait for its first answer."""
         destination = twin if isinstance(twin, Address) else Address(twin)
         timeout_s = min(timeout_s, MAX_EXPIRATION_S)
         reply = await self._session.call(

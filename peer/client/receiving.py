@@ -1,4 +1,4 @@
-"""What a relay delivers, from bytes to requests and answers that are verified and decrypted.
+"""Processing of received messages, from bytes to verified and decrypted requests and answers.
 
 on_message --> `peer.inbox`
   parse --> made by a relay: pong, or error about a request of ours
@@ -40,47 +40,47 @@ from proto.rmb.sealing import Sealer
 logger = logging.getLogger(__name__)
 
 _STALE_KEYS = (SignatureError, NoPublicKeyError, CipherError)
-"""What a twin that has changed its keys looks like."""
+"""Errors that occur if a twin has changed its keys."""
 
 
 class Owner(Protocol):
-    """Who gets what was received."""
+    """Receiver of the processed messages."""
 
     @property
     def busy(self) -> bool:
-        """Whether nothing more should come for now."""
+        """Whether no more messages should be processed for now."""
 
     def waiting_for(self, uid: str) -> Waiting | None:
-        """Who waits for answers with this uid."""
+        """Return the caller that waits for answers with this uid, if any."""
 
     def requested(self, request: Request) -> None:
-        """Called with a request."""
+        """Process a request."""
 
     def repeated(self, source: Address, uid: str) -> None:
-        """Called with a request that was here before."""
+        """Process the repeat of a request."""
 
     def answered(self, uid: str, waiting: Waiting, source: Address | None, found: Outcome) -> None:
-        """Called with an answer somebody waits for; without a source a relay made it."""
+        """Process an answer for a waiting caller; without a source a relay made it."""
 
     def ponged(self, uid: str) -> None:
-        """Called with a pong."""
+        """Process a pong."""
 
     def reject(self, answer: bytes, deadline: int) -> None:
-        """Called with the answer to a request that can't be used."""
+        """Send the answer to a request that cannot be used."""
 
 
 class Receiver:
-    """Reads what comes.
+    """Processes received messages.
 
     Args:
-        own: the twin and session it is for.
-        twins: the senders.
-        sealer: opens payloads, and signs rejections.
-        owner: gets what was received.
+        own: twin and session to which messages must be addressed.
+        twins: cache of the senders.
+        sealer: decrypts payloads, and signs rejections.
+        owner: gets the processed messages.
 
     Attributes:
-        links: not read while too much waits; set by the owner.
-        counters: messages by what became of them.
+        links: links, not read while too many messages wait; set by the owner.
+        counters: numbers of messages by outcome.
     """
 
     def __init__(self, own: Address, twins: TwinCache, sealer: Sealer, owner: Owner) -> None:
@@ -97,31 +97,31 @@ class Receiver:
         self._asked_again: dict[int, float] = {}
 
     def begin(self) -> None:
-        """Look at what comes, from the next turn of the event loop on."""
+        """Process messages from the next turn of the event loop on."""
         self._begun = True
         self._inbox.resume()
 
     def on_message(self, data: bytes) -> None:
-        """Takes a binary message."""
+        """Add a binary message."""
         self._inbox.receive(data)
 
     def on_text(self) -> None:
-        """Takes note of a message that is not binary."""
+        """Count a message that is not binary."""
         self.counters["not binary"] += 1
 
     def go_on(self) -> None:
-        """Called when the owner is no longer busy, or fewer senders are looked up."""
+        """Continue when the owner is no longer busy, or fewer senders are looked up."""
         self._inbox.resume()
 
     async def worked(self) -> None:
-        """Return when all that has come was looked at, or has to wait."""
+        """Wait until all received messages are processed, or have to wait."""
         await self._inbox.worked()
         while look_ups := self._senders.look_ups:
             await asyncio.wait(look_ups)
             await self._inbox.worked()
 
     async def aclose(self) -> None:
-        """Look at nothing more."""
+        """Discard unprocessed messages."""
         self._inbox.clear()
         await self._senders.aclose()
 
@@ -173,7 +173,7 @@ class Receiver:
 
     @property
     def waiting(self) -> int:
-        """Messages whose sender is being looked up."""
+        """Number of messages whose sender is being looked up."""
         return len(self._senders)
 
     def _found(self, envelope: pb.Envelope, twin: Twin | None) -> None:

@@ -1,7 +1,7 @@
-"""A client on an event loop of its own, in a thread of its own: what `SyncClient` drives.
+"""A client on an event loop in a thread of its own, which `SyncClient` uses.
 
 submit(work)  --any thread-->  loop of the thread  --> future
-leave()       ends the beginning, or the client; what was submitted by then ends with it
+leave()       ends the start, or the client; work submitted by then ends with it
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from peer.loops import loop_factory
 from peer.modules.api import Request
 
 HANDLER_THREADS: Final = 16
-"""Plain functions that `serve` runs at a time."""
+"""Maximum number of plain functions given to `serve` that run at a time."""
 
 CLOSE_S: Final = 10.0
-"""How long closing may take."""
+"""Time-out for closing, in seconds."""
 
 CLOSED: Final = "the client is closed: make a new one"
 
@@ -32,14 +32,14 @@ _T = TypeVar("_T")
 
 
 class Running:
-    """A client on its loop, in one process.
+    """A client on its event loop, in one process.
 
     Args:
-        options: of the client.
-        handlers: those that `serve` was given before.
+        options: options of the client.
+        handlers: handlers that `serve` was given before.
 
     Attributes:
-        client: there once it has begun.
+        client: the client; exists once it has started.
     """
 
     client: Client
@@ -48,7 +48,7 @@ class Running:
         self._handler_threads = ThreadPoolExecutor(HANDLER_THREADS, "rmb-handler")
         options = {**options, "handlers": self._served(handlers)}
         self._began: Future[None] = Future()
-        # Reentrant: garbage may be collected, and `leave` called, while the same thread holds it.
+        # Reentrant: garbage collection may call `leave` while the same thread holds the lock.
         self._lock = threading.RLock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._main: asyncio.Task[None] | None = None
@@ -61,48 +61,48 @@ class Running:
         )
 
     def start(self) -> None:
-        """Begin; `wait` tells when it has begun."""
+        """Start the thread; `wait` waits until the client has started."""
         self._thread.start()
 
     @property
     def started(self) -> bool:
-        """Whether its thread is at work, or was."""
+        """Whether the thread runs or has run."""
         return self._thread.ident is not None
 
     @property
     def begun(self) -> bool:
-        """Whether the client is there, or was."""
+        """Whether the client has started, even if it has ended since."""
         return self._began.done() and self._began.exception() is None
 
     @property
     def failed(self) -> bool:
-        """Whether it did not come to begin."""
+        """Whether the client failed to start."""
         return self._began.done() and self._began.exception() is not None
 
     @property
     def is_this_thread(self) -> bool:
-        """Whether the loop is that of the thread that asks: it must not wait for itself."""
+        """Whether the calling thread is that of the event loop, which must not wait for itself."""
         return threading.current_thread() is self._thread
 
     def wait(self, timeout_s: float | None) -> None:
-        """Wait until it has begun; any number of threads may.
+        """Wait until the client has started; any number of threads may wait.
 
         Raises:
-            ExpiredError: it has not in time, and goes on.
+            ExpiredError: it has not started in time; the start continues.
         """
         try:
             self._began.result(timeout_s)
         except TimeoutError:
             if timeout_s is None or self._began.done():
-                raise  # it is the beginning's own
+                raise  # the start itself raised it
             text = f"the client was not signed in within {seconds(timeout_s)}"
             raise ExpiredError(text) from None
 
     def submit(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
-        """Have the loop do something.
+        """Run a coroutine on the event loop.
 
         Raises:
-            RuntimeError: it has ended.
+            RuntimeError: the client has ended.
         """
         with self._lock:
             if self._ended or self._loop is None:
@@ -114,10 +114,10 @@ class Running:
         return future
 
     def do(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Have the loop do something, and wait for it; who is interrupted ends it.
+        """Run a coroutine on the event loop and wait for it; an interrupt cancels it.
 
         Raises:
-            RuntimeError: it has ended.
+            RuntimeError: the client has ended.
         """
         future = self.submit(work)
         try:
@@ -127,7 +127,7 @@ class Running:
             raise
 
     def leave(self) -> None:
-        """Have it end by itself."""
+        """Tell the client to end, without waiting."""
         with self._lock:
             self._leaving = True
             if self._loop is not None and not self._ended:
@@ -135,7 +135,7 @@ class Running:
         self._handler_threads.shutdown(wait=False, cancel_futures=True)
 
     def close(self) -> None:
-        """End it, and wait until it has."""
+        """End the client, and wait until it has ended."""
         self.leave()
         if self.started and not self.is_this_thread:
             self._thread.join(CLOSE_S)
@@ -155,7 +155,7 @@ class Running:
             loop = asyncio.get_running_loop()
             try:
                 return await loop.run_in_executor(self._handler_threads, handler, request)
-            except KeyboardInterrupt as error:  # the handler's own: the loop would end with it
+            except KeyboardInterrupt as error:  # raised by the handler: it would end the loop
                 raise RuntimeError("the handler raised KeyboardInterrupt") from error
 
         return served
@@ -168,13 +168,13 @@ class Running:
             with asyncio.Runner(loop_factory=loop_factory()) as runner:
                 runner.run(self._live(options))
         except asyncio.CancelledError:
-            pass  # it was left before it had begun
+            pass  # `leave` was called before it had started
         except BaseException as error:
             why = error
         with self._lock:
             self._ended = True
             left = list(self._submitted.items())
-        # What came too late for the loop: somebody waits for it.
+        # Work that was submitted too late for the loop: callers wait for it.
         for future, work in left:
             work.close()
             with contextlib.suppress(InvalidStateError):
@@ -196,7 +196,7 @@ class Running:
             await self._leave.wait()
 
     def _depart(self) -> None:
-        assert self._leave is not None and self._main is not None  # it lives
+        assert self._leave is not None and self._main is not None  # `_live` has set both
         if self._began.done():
             self._leave.set()
         else:

@@ -1,8 +1,8 @@
-"""The requests of other twins: who answers them, and how many at a time.
+"""Handling of the requests of other twins, with a limit on how many run at a time.
 
-Each request is a task of its own, which ends at the request's deadline. At most `MAX_RUNNING` are
-at work. The requests after them are held, and when `full` says so, because they are too many or too
-large, the session reads nothing more.
+Each request is a task of its own, which ends at the request's deadline. At most `MAX_RUNNING` tasks
+run. Further requests are held, and while these are too many or too large (`full`), the session
+reads no more messages.
 """
 
 from __future__ import annotations
@@ -31,14 +31,17 @@ from proto.rmb.errors import CODE_OTHER
 logger = logging.getLogger(__name__)
 
 SWEEP_S: Final = 1.0
-"""How often handlers are looked for whose requests are expired."""
+"""Seconds between searches for handlers whose requests have expired."""
 
 ClientHandler: TypeAlias = Callable[[Request], Any]
-"""Answers a request: a function or a coroutine function. Bytes, a Response or None are the answer
-as they are, every other value is sent as JSON. Raises CommandError for an error."""
+"""Function or coroutine function that answers a request.
+
+Bytes, a Response or None are the answer itself, every other value is sent as JSON. It raises
+CommandError for an error.
+"""
 
 ANY_COMMAND: Final = "*"
-"""In place of a command: its handler answers those that have no other."""
+"""Key of the handler that answers commands that have no other handler."""
 
 Respond: TypeAlias = Callable[[Request, Response | CommandError], Awaitable[None]]
 
@@ -46,16 +49,16 @@ Respond: TypeAlias = Callable[[Request, Response | CommandError], Awaitable[None
 class _Taken(NamedTuple):
     request: Request
     size_bytes: int
-    """When it came: a text takes more once it was encoded."""
+    """Size when it arrived: a text takes more memory once it was encoded."""
 
 
 class Service:
     """Runs handlers.
 
     Args:
-        modules: asked for commands that no handler of `serve` takes.
+        modules: modules for commands that no handler of `serve` answers.
         respond: sends the answer to a request.
-        on_room: called when `full` has turned false.
+        on_room: called when `full` has become false.
     """
 
     def __init__(self, modules: Modules, respond: Respond, on_room: Callable[[], None]) -> None:
@@ -66,20 +69,20 @@ class Service:
         self._handlers: dict[str, ClientHandler] = {}
         self._running: dict[asyncio.Task[None], _Taken] = {}
         self._held: deque[_Taken] = deque()
-        self._bytes = 0  # of both
+        self._bytes = 0  # of running and held requests
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
 
     @property
     def full(self) -> bool:
-        """Whether no more requests should come."""
+        """Whether no more requests should be added."""
         return len(self._held) >= MAX_HELD or self._bytes >= MAX_REQUEST_BYTES
 
     def add(self, handlers: Mapping[str, ClientHandler]) -> None:
         """Answer these commands from now on.
 
         Raises:
-            ValueError: one of them has a handler already.
+            ValueError: a command has a handler already.
         """
         taken = self._handlers.keys() & handlers.keys()
         if taken:
@@ -87,7 +90,7 @@ class Service:
         self._handlers.update(handlers)
 
     def take(self, request: Request) -> bool:
-        """Answer a request, now or when others are through; False: no more are."""
+        """Answer a request, now or when others are done; return False if the service is closed."""
         if self._closed:
             return False
         taken = _Taken(request, request.size_bytes)
@@ -99,12 +102,12 @@ class Service:
         return True
 
     async def idle(self) -> None:
-        """Return when nothing is running."""
+        """Wait until no handler is running."""
         while self._running:
             await asyncio.wait(self._running)
 
     async def aclose(self) -> list[Request]:
-        """End all handlers that are at work.
+        """Cancel all running handlers.
 
         Returns:
             The requests that were not carried out.

@@ -1,10 +1,10 @@
-"""A client at work: one session of a twin at its relays.
+"""A running client: one session of a twin at its relays.
 
     call() --seal--> Unconfirmed --> Links --> relay         Inbox --> Calls --> call() returns
                                                                    --> Service --> respond()
 
-What is sent stays in `Unconfirmed` until the relay has it or an answer is here, and goes out again
-when the connection breaks, so that a call survives the loss of a relay until it expires.
+A sent message stays in `Unconfirmed` until the relay has it or its answer has arrived, and is sent
+again when the connection breaks. So a call survives the loss of a relay until it expires.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ from proto.rmb.sealing import Sealer, new_uid
 
 logger = logging.getLogger(__name__)
 
-# By this code who sends a file, too, knows that it may ask again.
+# This code also tells the sender of a file that it may retry.
 ENDING = CommandError(FileCode.BUSY, "the service ends: ask again")
 
 _STALE_KEY_CODES = frozenset({NoPublicKeyError.code, CipherError.code})
-"""A twin answers with these when we sealed with a key that it has changed since."""
+"""Error codes of a twin's answers to messages sealed with a key that it has replaced since."""
 
 
 class _Answer(NamedTuple):
-    """Token of an answer, with what an error in its place needs."""
+    """Token of an answer, with the data for an error that replaces it."""
 
     number: int
     uid: str
@@ -74,11 +74,11 @@ class Session:
     Args:
         identity: the twin's keys.
         twin: the twin itself, as others see it.
-        sid: the session's id.
-        twins: all others.
-        relays: URLs, the preferred one first.
-        modules: answer commands, besides the handlers of `service`.
-        make_link: makes the links to relays; see `Links`.
+        sid: id of the session.
+        twins: cache of all other twins.
+        relays: URLs of the relays, the preferred one first.
+        modules: modules that answer commands, besides the handlers of `service`.
+        make_link: factory of the links to relays; see `Links`.
     """
 
     def __init__(
@@ -118,8 +118,8 @@ class Session:
         )
         self._room: deque[asyncio.Future[None]] = deque()
         self._answered = Answered()
-        self._tokens = itertools.count()  # tokens of what nobody asks for again
-        self._too_large: TooLargeError | None = None  # of what nobody waits for
+        self._tokens = itertools.count()  # tokens of messages that are not looked up by token
+        self._too_large: TooLargeError | None = None  # of a message that no caller waits for
         self._closed = False
 
     def start(self) -> None:
@@ -127,17 +127,17 @@ class Session:
         self.links.start()
 
     async def aclose(self) -> None:
-        """End what is under way, and sign out; all of it also when it is cancelled on the way."""
+        """End everything in progress, and sign out; completes even if it is cancelled."""
         self._closed = True
         async with contextlib.AsyncExitStack() as ending:
             ending.callback(self.unconfirmed.close)
             ending.push_async_callback(self.inbox.aclose)
             ending.push_async_callback(self.links.aclose)
-            ending.callback(self._has_room)  # they find out that it is closed
+            ending.callback(self._has_room)  # waiting callers see that it is closed
             ending.callback(self.calls.fail_all, CallError("the client was closed"))
             await self.stop_serving()
 
-    # Asking.
+    # Requests to other twins.
 
     async def call(
         self,
@@ -150,7 +150,10 @@ class Session:
         timeout_s: float,
         uid: str | None = None,
     ) -> Reply:
-        """Ask one session and wait for its first answer; `uid`: of no other request that waits."""
+        """Send a request to one session and wait for its first answer.
+
+        An explicit `uid` must not be that of another waiting request.
+        """
         content = encode(body, schema)
         until = self._loop.time() + timeout_s
         receiver = self.twins.peek(destination.twin)
@@ -163,7 +166,7 @@ class Session:
         except RemoteError as error:
             if error.code not in _STALE_KEY_CODES:
                 raise
-            # It was not carried out, so it may be asked again, if the twin has a new key.
+            # It was not carried out, so it may be sent again, if the twin has a new key.
             if self.twins.peek(destination.twin) == receiver:
                 self.twins.forget(destination.twin)
             renewed = await self._ready_within(timeout_s, until, destination.twin)
@@ -203,7 +206,10 @@ class Session:
         tags: str | None,
         timeout_s: float,
     ) -> tuple[Asked, Callable[[], None]]:
-        """Ask several sessions; returns who collects the answers, and what ends it."""
+        """Send a request to several sessions.
+
+        Returns the collector of the answers, and the function that ends it.
+        """
         content = encode(body, schema)
         destinations = list(dict.fromkeys(destinations))
         asked = Asked(destinations, timeout_s)
@@ -214,7 +220,7 @@ class Session:
         receivers = [await self._ready_within(timeout_s, until, each.twin) for each in destinations]
         uid = new_uid(random_bytes)
         left_s = self._left(until, timeout_s)
-        # All are sealed before any is sent: where one can't be asked, nobody is.
+        # All are sealed before any is sent: if one fails, none is sent.
         sealed = [
             self._sealed(uid, destination, receiver, command, content, tags, left_s)
             for destination, receiver in zip(destinations, receivers, strict=True)
@@ -234,7 +240,7 @@ class Session:
         tags: str | None,
         timeout_s: float,
     ) -> str:
-        """Send a request whose answer nobody waits for; returns its uid."""
+        """Send a request whose answer is not waited for; return its uid."""
         content = encode(body, schema)
         until = self._loop.time() + timeout_s
         receiver = await self._ready_within(timeout_s, until, destination.twin)
@@ -244,10 +250,11 @@ class Session:
         return uid
 
     async def flush(self, timeout_s: float) -> None:
-        """Wait until the relay has decided everything that was sent before.
+        """Wait until the relay has decided all messages sent before.
 
         Raises:
-            TooLargeError: something was too large since the last time, and nobody was told.
+            ExpiredError: no relay confirmed the messages in time.
+            TooLargeError: a message was too large since the last call, and no caller was told.
         """
         uid, ping = self._make_ping()
         self.unconfirmed.send(ping, time.time() + timeout_s, uid)
@@ -263,7 +270,7 @@ class Session:
             raise refused
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait until handlers have ended and a relay has what was sent, for so long at most."""
+        """Wait until handlers have ended and a relay has all sent messages, within time limits."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HANDLERS_TIMEOUT_S):
                 await self.inbox.worked()
@@ -273,7 +280,7 @@ class Session:
                 await self.unconfirmed.flush()
 
     async def stop_serving(self) -> None:
-        """End all handlers; who waits for one is told so, as long as there is a relay."""
+        """End all handlers; their callers get an error if a relay is connected."""
         for request in await self.service.aclose():
             self._tell_ending(request)
 
@@ -308,7 +315,7 @@ class Session:
             raise TooLargeError(len(data), self.unconfirmed.limit_bytes)
         return data
 
-    # Answering.
+    # Answers.
 
     async def _respond(self, request: Request, outcome: Response | CommandError) -> None:
         receiver = self.twins.peek(request.source.twin)
@@ -371,7 +378,7 @@ class Session:
             self.unconfirmed.settle(uid)
 
     def reject(self, answer: bytes, deadline: int) -> None:
-        if self.unconfirmed.full:  # anybody can cause many
+        if self.unconfirmed.full:  # any twin can cause many
             self.inbox.counters["rejections dropped"] += 1
             return
         self.unconfirmed.send(answer, deadline, next(self._tokens))
@@ -409,7 +416,7 @@ class Session:
                 if waiter in self._room:
                     self._room.remove(waiter)
                 elif not waiter.cancelled():
-                    self._let_one_in()  # its turn is the next one's
+                    self._let_one_in()  # pass its turn on to the next
                 raise
         if self._closed:
             raise CallError("the client was closed")
@@ -433,7 +440,7 @@ class Session:
                 return
 
     def _gone(self, uid: str) -> None:
-        """A request waits no longer: its message needs no more care."""
+        """Settle a request that no longer waits: its message needs no further attention."""
         self.unconfirmed.settle(uid)
         if not self.unconfirmed.full:
             self._let_one_in()
@@ -453,17 +460,17 @@ class Session:
         return self._sealer.ping(int(time.time()))
 
     def _settled(self, token: Hashable) -> None:
-        """A relay has it."""
+        """Ignore that a relay has a message."""
 
     def _unsent(self, token: Hashable) -> None:
         logger.warning("a message expired before a relay took it: %s", self.why_not())
 
     def _refused(self, token: Hashable, error: TooLargeError) -> None:
-        """All relays find a message too large: who asks, or is asked, is told instead."""
+        """Report a message too large for all relays to its caller, or to the twin that asked."""
         if isinstance(token, _Answer):
             _, uid, source, receiver, deadline = token
             told = CommandError(CODE_OTHER, str(error))
-            # Not now: the window must not be sent to.
+            # Called later: sending is not allowed during `on_refused`.
             self._loop.call_soon(self._respond_error, uid, source, receiver, deadline, told)
             return
         known_by = token[0] if isinstance(token, tuple) else token

@@ -1,9 +1,9 @@
 """The client for programs without an event loop: Django views, Celery tasks, scripts.
 
-The calls of `SyncClient` block; behind them a `Client` lives on an event loop of its own, in a
-thread of its own, one for all threads of the process. It begins with the first use and is begun
-anew in a process that was forked since, with a session id of its own. So one `SyncClient` at the
-top of a module serves a pre-forking server and every worker it has.
+The calls of `SyncClient` block. Behind them a `Client` runs on an event loop in a thread of its
+own, one for all threads of the process. It starts at the first use, and starts again in a process
+that was forked since, with a session id of its own. So one `SyncClient` at the top of a module
+serves a pre-forking server and all its workers.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from peer.errors import CallError, PeerError, RelayError, RemoteError
 from peer.twins import Twin
 
 _STILL_S: Final = 0.01
-"""What a call has left at least when the client has just begun."""
+"""Minimum time left for a call when the client has just started, in seconds."""
 
 
 class SyncClient:
-    """A `Client` whose calls block; for any number of threads.
+    """A `Client` whose calls block; usable by any number of threads.
 
         rmb = SyncClient(secret, ["wss://relay.example"], "https://relay.example")
 
@@ -44,19 +44,19 @@ class SyncClient:
     Args:
         options: those of `Client`, in the same order and with the same names.
 
-    Nothing happens before the first use; from then on every method may raise what opening a
-    `Client` raises. All threads wait for the same beginning, each within its own timeout. A
+    The client starts at the first use; from then on every method may raise the exceptions of
+    opening a `Client`. All threads wait for the same start, each within its own time-out. A
     coroutine handler runs on the client's loop, and gets a RuntimeError where it would wait for
-    that loop itself: plain functions may use every method. After `close` every one raises
-    RuntimeError. What was not closed is when the process ends; one that is dropped before is a
-    ResourceWarning.
+    that loop itself; plain functions may use every method. After `close` every method raises
+    RuntimeError. A client that was not closed is closed when the process ends; one that is deleted
+    before causes a ResourceWarning.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self._running: Running | None = None
         self._closed = False
         self._options = inspect.signature(Client).bind(*args, **options).arguments
-        Client(**self._options)  # says what is wrong with them here and now
+        Client(**self._options)  # raises for invalid options here and now
         self._lock = threading.Lock()
         _clients.add(self)
         self._handlers: dict[str, ClientHandler] = dict(self._options.pop("handlers", None) or {})
@@ -75,30 +75,30 @@ class SyncClient:
         self.close()
 
     def call(self, twin: Destination, command: str, body: Any = None, **options: Any) -> Reply:
-        """Ask a twin and wait for its answer: see `Client.call`."""
+        """Send a request to a twin and wait for its answer: see `Client.call`."""
         running, options = self._within(options)
         return running.do(running.client.call(twin, command, body, **options))
 
     def begin_call(
         self, twin: Destination, command: str, body: Any = None, **options: Any
     ) -> Future[Reply]:
-        """Ask a twin; the answer comes with the future.
+        """Send a request to a twin; return a future of the answer.
 
-        Many calls at once are begun first and waited for then. `Future.cancel` stops waiting. In
-        a coroutine, `await asyncio.wrap_future(...)` waits without blocking the loop.
+        To run many calls at once, begin all of them and then wait. `Future.cancel` stops waiting.
+        In a coroutine, `await asyncio.wrap_future(...)` waits without blocking the loop.
         """
         running, options = self._within(options, blocks=False)
         return running.submit(running.client.call(twin, command, body, **options))
 
     def notify(self, twin: Destination, command: str, body: Any = None, **options: Any) -> str:
-        """Tell a twin something: see `Client.notify`."""
+        """Send a notification to a twin: see `Client.notify`."""
         running, options = self._within(options)
         return running.do(running.client.notify(twin, command, body, **options))
 
     def ask(
         self, twins: Collection[Destination], command: str, body: Any = None, **options: Any
     ) -> list[Reply | CallError]:
-        """Ask several twins at once; returns when each has answered or the time is over.
+        """Send a request to several twins; return when each has answered or the time is over.
 
         See `Client.ask`; twins that did not answer are missing.
         """
@@ -113,7 +113,7 @@ class SyncClient:
                     found.append(answer)
                     if isinstance(answer, Reply | RemoteError):
                         heard.add(answer.source)
-                    elif isinstance(answer, RelayError):  # about one of them, it says not which
+                    elif isinstance(answer, RelayError):  # it does not say for which twin
                         heard.add(answer)
                     if len(heard) >= len(asked):
                         break
@@ -122,7 +122,7 @@ class SyncClient:
         return running.do(collect())
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until the relay has decided everything that was sent: see `Client.flush`."""
+        """Wait until the relay has decided all messages sent: see `Client.flush`."""
         running, options = self._within({"timeout": timeout})
         running.do(running.client.flush(**options))
 
@@ -144,32 +144,34 @@ class SyncClient:
         if running is None:
             return
         self._may_wait(running)
-        with contextlib.suppress(PeerError):  # the next beginning has these handlers, too
+        with contextlib.suppress(PeerError):  # the next start includes these handlers
             running.wait(None)
         if running.begun:
             running.do(running.serve(handlers))
 
     def twin(self, twin: int) -> Twin | None:
-        """Look a twin up, None if there is none: see `Client.twin`."""
+        """Look up a twin; return None if it does not exist: see `Client.twin`."""
         running = self._get(None)
         return running.do(running.client.twin(twin))
 
     @property
     def connected(self) -> bool:
-        """Whether the client is at work in this process and a relay is connected."""
+        """Whether the client runs in this process and a relay is connected."""
         running = self._running
         return running is not None and running.begun and running.client.connected
 
     def close(self) -> None:
-        """End what is under way and sign out; the second time nothing happens."""
+        """End everything in progress and sign out; further calls have no effect."""
         with self._lock:
             running, self._running, self._closed = self._running, None, True
         if running is not None:
             running.close()
 
     def forked(self) -> None:
-        """Called in a process that was just forked: the thread is not there, and the connection is
-        the other process'."""
+        """Reset the client in a forked process.
+
+        The child process has no thread of the client, and the connection belongs to the parent.
+        """
         self._lock = threading.Lock()
         self._running = None
 
@@ -182,7 +184,7 @@ class SyncClient:
     def _within(
         self, options: Mapping[str, Any], *, blocks: bool = True
     ) -> tuple[Running, dict[str, Any]]:
-        """The client at work, and the options with the time that is left by then."""
+        """Return the running client, and the options with the time left once it has started."""
         timeout = options.get("timeout")
         if timeout is None:
             timeout = self._options.get("timeout", TIMEOUT_S)
@@ -197,7 +199,7 @@ class SyncClient:
         return running, {**options, "timeout": max(until - time.monotonic(), _STILL_S)}
 
     def _get(self, timeout_s: float | None) -> Running:
-        """The client at work; begun if it is not, for all that wait together."""
+        """Return the running client; start it if needed, once for all waiting threads."""
         running = self._running
         if running is None or running.failed:
             with self._lock:
@@ -214,8 +216,8 @@ class SyncClient:
     def _start(self, running: Running) -> None:
         try:
             running.start()
-        except BaseException:  # of a signal, as with the soft time limit of Celery
-            if not running.started:  # else it goes on, for whoever waits next
+        except BaseException:  # raised by a signal, such as Celery's soft time limit
+            if not running.started:  # else it continues, for the next caller
                 self._running = None
                 running.leave()
             raise
@@ -241,5 +243,5 @@ def _close_all() -> None:
         client.close()
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
     os.register_at_fork(after_in_child=_forked)

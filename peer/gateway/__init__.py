@@ -1,5 +1,5 @@
-"""The gateway: programs of one host talk to twins through lists in Redis.
+"""The gateway: programs on one host exchange messages with twins through lists in Redis.
 
-It speaks the queues and JSON of rmb-peer 1.5, so that programs written for that one need no change;
-`app.py` tells how a message goes through.
+It uses the queues and JSON of rmb-peer 1.5, so that programs written for that version need no
+change. `app.py` describes how a message passes through.
 """

@@ -1,4 +1,4 @@
-"""What `rmb-peer` does: options to actions, and one line for what went wrong."""
+"""The actions of `rmb-peer`: maps options to actions, and reports failures in one line."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ logger = logging.getLogger("rmb-peer")
 
 
 def run(argv: Sequence[str] | None = None) -> int:
-    """Run the gateway, or what else the options say; returns the exit code."""
+    """Run the gateway, or the action that the options select; return the exit code."""
     tell: Callable[[str], None] = _print
     try:
         options = parse(sys.argv[1:] if argv is None else argv)
-        # The other actions have results, which what happens on the way would only blur.
+        # The other actions print results, which log lines would only obscure.
         quiet = options.action not in (Action.RUN, Action.MANY)
         logs.set_up(options.debug, options.log_format, logging.ERROR if quiet else logging.INFO)
         if options.log_format == "json":
@@ -51,7 +51,7 @@ def _print(text: str) -> None:
 
 
 def _action(options: Options) -> Coroutine[Any, Any, int]:
-    # Each brings what only it needs.
+    # Each action imports what only it needs.
     if options.action is Action.CHECK and options.many is not None:
         from peer.gateway import many_check
 

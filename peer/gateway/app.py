@@ -1,4 +1,4 @@
-"""The gateway as a whole: how its parts fit, and its life from start to stop.
+"""The gateway as a whole: how its parts are connected, and its life from start to stop.
 
     msgbus.system.local ┐                            ┌ relay 1
     msgbus.system.reply ┴ SystemQueue -> Outgoing -> Unconfirmed -> Links ┤
@@ -7,9 +7,9 @@
     <ret>            ┴ QueueWrites <- Incoming <------------------- Links
                         Handlers of modules <--'
 
-All writes to Redis go through `Commits`: batches that are applied once. What is under way in one
-direction is bounded; above the bound the other end waits: system lists are not read while relays
-take nothing, and relays are not read while Redis takes nothing.
+All writes to Redis go through `Commits`, in batches that are applied exactly once. The work in
+progress in each direction is bounded, and above the bound the other side has to wait: system lists
+are not read while the relays accept nothing, and relays are not read while Redis accepts nothing.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ from proto.rmb.sealing import Sealer
 log = logging.getLogger(__name__)
 
 LinksFactory = Callable[[Callable[[bytes], None], Callable[[Link], None]], Links]
-"""Makes the links, given who takes messages and who is told of changes."""
+"""Factory of the links, called with the receiver of messages and the receiver of link changes."""
 
 SWEEP_S: Final = 30.0
-"""How often `msgbus.processing` is looked through for entries nobody works on."""
+"""Seconds between searches of `msgbus.processing` for entries that are not being processed."""
 
 HANDLERS_S: Final = 2.0
-"""How long handlers of modules may take at the end, those of requests that come meanwhile too."""
+"""Seconds that module handlers may take at shutdown, also for requests that arrive meanwhile."""
 
 CONFIRM_S: Final = 1.0
-"""How long relays may take at the end to confirm what was sent; the next start sends the rest."""
+"""Seconds that relays may take at shutdown to confirm messages; the next start sends the rest."""
 
 DROPPED_LOGGED: Final = 1000
-"""Of so many errors that are dropped one is logged: anybody can cause them."""
+"""Number of dropped errors per log line: any twin can cause them."""
 
 STOP_S: Final = 5.0
-"""How long writes may take at the end."""
+"""Seconds that writes to Redis may take at shutdown."""
 
 COUNTERS: Final = {
     "requests_sent": "Requests of local programs sent, one for each destination",
@@ -83,7 +83,7 @@ COUNTERS: Final = {
     "rejected": "Incoming messages that could not be used, by the code of the error",
     "dropped": "Incoming messages that were dropped without an answer",
 }
-"""Names in `Gateway.counters`, what comes after a colon there left out, and what they count."""
+"""Names in `Gateway.counters`, without the part after a colon, and what they count."""
 
 REASONS: Final = {
     "refused": ("malformed", "expired", "unsent", "unsendable"),
@@ -100,7 +100,7 @@ REASONS: Final = {
         "late",
     ),
 }
-"""What comes after the colon. All begin at 0: who looks for a rise sees the first one too."""
+"""The parts after the colon. All counters start at 0, so that the first increase is visible too."""
 
 GAUGES: Final = {
     "in_hand": "Entries taken from system lists and not finished yet",
@@ -109,11 +109,11 @@ GAUGES: Final = {
     "resent": "Messages sent again after a connection to a relay was lost",
     "redis_connected": "1 while Redis accepts writes",
 }
-"""Names in `Gateway.gauges`, and what they say."""
+"""Names in `Gateway.gauges`, and their meaning."""
 
 
 def _with_reasons(name: str) -> list[str]:
-    """The keys of a counter."""
+    """Return the keys of a counter."""
     return [f"{name}:{reason}" for reason in REASONS[name]] if name in REASONS else [name]
 
 
@@ -121,24 +121,24 @@ class _Unkept(NamedTuple):
     """Token of a message that is in memory only."""
 
     number: int
-    refused: Refused | None  # called when it is too large for the relays
+    refused: Refused | None  # called when the message is too large for the relays
 
 
 class Gateway:
-    """One twin's gateway.
+    """The gateway of one twin.
 
     Args:
         identity: the twin's keys.
         twin: the twin itself.
-        twins: all twins.
-        links: makes the links to its relays.
-        redis_url: where the queues are.
-        modules: commands that are answered here.
-        sid: of the session; None: the one that is meant by the twin's id alone.
+        twins: cache of all twins.
+        links: factory of the links to its relays.
+        redis_url: URL of the Redis that has the queues.
+        modules: modules that answer commands in this process.
+        sid: id of the session; None: the session addressed by the twin's id alone.
 
     Attributes:
-        counters: what happened, see COUNTERS.
-        links: to its relays.
+        counters: counts of events, see COUNTERS.
+        links: links to its relays.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ class Gateway:
         self._sweep_now = asyncio.Event()
 
     def gauges(self) -> dict[str, float]:
-        """How things stand, see GAUGES."""
+        """Return the current state, see GAUGES."""
         return {
             "in_hand": self._outgoing.in_hand,
             "unconfirmed": len(self._unconfirmed),
@@ -251,17 +251,17 @@ class Gateway:
         }
 
     async def redis_connected(self) -> None:
-        """Returns when Redis accepts writes."""
+        """Wait until Redis accepts writes."""
         await self._commits.pipe.wait_usable()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serves until `stop` is set."""
+        """Serve until `stop` is set."""
         serving = asyncio.create_task(self._serve())
         stopping = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait((stopping, serving), return_when=asyncio.FIRST_COMPLETED)
             if serving.done():
-                serving.result()  # it does not end by itself
+                serving.result()  # it ends by itself only with an exception
         finally:
             stopping.cancel()
             serving.cancel()
@@ -271,7 +271,7 @@ class Gateway:
     async def _serve(self) -> None:
         self._commits.start()
         self._incoming.restore(await self._signatures())
-        # The gateway's own come last: an upload that had arrived calls a command of the others.
+        # The gateway's own modules start last: a completed upload calls a command of the others.
         for module in reversed(self._modules):
             store = ModuleStore(self._commits, module.prefix)
             context = ModuleContext(
@@ -280,7 +280,7 @@ class Gateway:
             await module.on_start(context)
             self._started.append(module)
         self.links.start()
-        # What a former process left goes out before anything newer does.
+        # Entries that a former process left are sent before newer ones.
         await self._sweep()
         async with asyncio.TaskGroup() as tasks:
             for queue in self._queues:
@@ -292,7 +292,7 @@ class Gateway:
             async with asyncio.timeout(HANDLERS_S):
                 await self._incoming.worked()
                 await self._handlers.idle()
-        # While there are links, so that whoever asked a module that ends is told.
+        # While links exist, so that callers of a module that ends get an error.
         await self._handlers.aclose()
         for module in reversed(self._started):
             await stop_module(module, log)
@@ -305,7 +305,7 @@ class Gateway:
         await self._incoming.aclose()
         await self._commits.aclose(STOP_S)
 
-    # Between the parts.
+    # Calls between the parts.
 
     def _received(self, data: bytes) -> None:
         self._incoming.receive(data)
@@ -320,15 +320,15 @@ class Gateway:
         return self._sealer.ping(int(time.time()))
 
     def _send(self, data: bytes, deadline: int, refused: Refused | None = None) -> None:
-        """Sends what is kept nowhere: what a module asks or answers, or an error."""
+        """Send a message that is not stored: a request or an answer of a module, or an error."""
         self._unconfirmed.send(data, deadline, _Unkept(next(self._numbers), refused))
 
     def _send_error(self, data: bytes, deadline: int) -> None:
-        """Sends the error for what can't be used; anybody can cause many."""
+        """Send the error for an unusable message; any twin can cause many."""
         self._send_unless(self._unconfirmed.full, data, deadline)
 
     def _send_refusal(self, data: bytes, deadline: int, refused: Refused | None = None) -> None:
-        """Sends the error for a verified request that is not carried out."""
+        """Send the error for a verified request that is not carried out."""
         self._send_unless(self._unconfirmed.overfull, data, deadline)
 
     def _send_unless(self, full: bool, data: bytes, deadline: int) -> None:
@@ -351,18 +351,18 @@ class Gateway:
         if isinstance(token, str):
             self._outgoing.refused(token)
         elif isinstance(token, _Unkept) and token.refused is not None:
-            # Not now: it may send, and the window must not be sent to.
+            # Called later: it may send, which is not allowed during `on_refused`.
             asyncio.get_running_loop().call_soon(token.refused, error)
 
-    # Who waits for whom.
+    # Flow control.
 
     def _entries_taken(self) -> None:
-        """Has what came of them written with the next read: Redis does both when it wakes up."""
+        """Write the results of new entries with the next read, so that Redis wakes up only once."""
         self._balance()
         self._commits.flush()
 
     def _balance(self) -> None:
-        """Takes from the system lists as long as there is room for it."""
+        """Read from the system lists only while there is room for more entries."""
         full = self._outgoing.full or self._unconfirmed.full or self._commits.full
         for queue in self._queues:
             if full:
@@ -389,7 +389,7 @@ class Gateway:
         else:
             self.links.resume()
 
-    # What is in hand and nobody works on.
+    # Entries in `msgbus.processing` that are not being processed.
 
     def _look_again(self) -> None:
         self._sweep_now.set()
@@ -403,11 +403,11 @@ class Gateway:
             await self._sweep()
 
     def _holds(self, field: str) -> bool:
-        """Whether a field is worked on here, or its entry is in a reply still to come."""
+        """Return whether a field is being processed, or its entry is in an outstanding reply."""
         return self._outgoing.holds(field) or any(queue.asks(field) for queue in self._queues)
 
     async def _sweep(self) -> None:
-        """Goes on with entries in the hash that nobody here knows, oldest first."""
+        """Resume entries in the hash that this process does not know, oldest first."""
         for field in await queues.held(self._commits.ask):
             if self._holds(field):
                 continue

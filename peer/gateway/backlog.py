@@ -1,8 +1,8 @@
-"""Which list gets the answers to a request: found by the uid, for as long as the request lives.
+"""Look-up of the list that receives the answers to a request, by uid, while the request lives.
 
-The truth is `msgbus.backlog.<uid>` in Redis, with the protobuf body of rmb-peer 1.5 and a time to
-live, so that answers find their way after a restart. What this process sent itself is in memory
-too, and needs no look-up.
+The authoritative record is `msgbus.backlog.<uid>` in Redis, with the protobuf body of rmb-peer 1.5
+and a time to live, so that answers are delivered after a restart. Entries of requests that this
+process sent are in memory too, and need no look-up.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ class Waiting(NamedTuple):
     """A program that waits for answers."""
 
     ret: str
-    """Its list."""
+    """List on which the program waits."""
     reference: str | None
-    """Its own name for the request."""
+    """The program's own reference for the request."""
     deadline: int
-    """Unix seconds."""
+    """Unix time at which the request expires, in seconds."""
 
 
 class Backlogs:
-    """All programs that wait.
+    """All programs that wait for answers.
 
     Args:
         commits: the writing half of Redis.
@@ -40,11 +40,11 @@ class Backlogs:
 
     def __init__(self, commits: Commits) -> None:
         self._commits = commits
-        # A plain dict looks for its first entry longer and longer when those before it are gone.
+        # A plain dict takes longer and longer to find its first entry as earlier ones are removed.
         self._entries: OrderedDict[str, Waiting] = OrderedDict()
 
     def add(self, uid: str, waiting: Waiting) -> bytes:
-        """Remembers who waits, here and in Redis; returns the body of the entry there."""
+        """Record which program waits, in memory and in Redis; return the body for Redis."""
         entries = self._entries
         entries[uid] = waiting
         if len(entries) > BACKLOG_ENTRIES:
@@ -55,7 +55,7 @@ class Backlogs:
         return body
 
     def peek(self, uid: str) -> Waiting | None:
-        """Who waits, if that is in memory; None says nothing."""
+        """Return the program that waits, if it is in memory; None does not mean that none waits."""
         waiting = self._entries.get(uid)
         if waiting is not None and waiting.deadline <= time.time():
             del self._entries[uid]
@@ -63,19 +63,19 @@ class Backlogs:
         return waiting
 
     async def get(self, uid: str) -> Waiting | None:
-        """Who waits; None: nobody does, or no longer. Waits for a Redis that is away."""
+        """Return the program that waits, None if none does; wait while Redis is unavailable."""
         found = await self._commits.ask("GET", keys.backlog(uid))
         return decode(found) if found is not None else None
 
 
 def encode(uid: str, waiting: Waiting, ttl_s: int) -> bytes:
-    """The body of a backlog entry."""
+    """Return the body of a backlog entry."""
     body = Backlog(uid=uid, reference=waiting.reference, reply_to=waiting.ret, ttl=ttl_s)
     return body.SerializeToString()
 
 
 def decode(body: bytes) -> Waiting | None:
-    """Reads the body of a backlog entry; None: it is none."""
+    """Parse the body of a backlog entry; return None if it is invalid."""
     try:
         found = Backlog.FromString(body)
     except DecodeError:

@@ -1,4 +1,4 @@
-"""What one MULTI of the gateway is made of, and what is taken out of one that Redis refuses."""
+"""The contents of one MULTI of the gateway, and what is removed from one that Redis refuses."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ TEMPORARY: Final = (
     *("OOM", "LOADING", "READONLY", "MISCONF", "BUSY", "TRYAGAIN"),
     *("NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN"),
 )
-"""How refusals begin that have nothing to do with what is written, and pass."""
+"""Prefixes of Redis errors that do not depend on what is written, and are temporary."""
 
 
 class Why(enum.Enum):
-    """Why entries of a list are not written."""
+    """Reason why entries of a list are not written."""
 
     FORBIDDEN = enum.auto()
-    """Redis refuses this list, for good: its user may not write there, or it is no list."""
+    """Redis refuses this list permanently: its user may not write there, or it is not a list."""
     NO_ROOM = enum.auto()
     """Redis had no memory for too long."""
 
 
 class Push:
-    """What puts entries into a list that others have named.
+    """Commands that add entries to a list whose name others have chosen.
 
     Args:
         queue: the list.
-        commands: each encoded.
-        patient: whether it waits for room for as long as it takes.
-        give_up: called when it is left out.
+        commands: the encoded commands.
+        patient: whether the push waits for room without a time limit.
+        give_up: called when the push is removed from the batch.
     """
 
     __slots__ = ("commands", "give_up", "patient", "queue")
@@ -50,13 +50,13 @@ class Push:
 
 
 class Limited:
-    """A record that is written until a certain time, or not at all.
+    """A record that is written before a certain time, or not at all.
 
     Args:
-        until: unix seconds.
-        payload: HSET.
-        written: called when the kernel has it.
-        give_up: called instead when it is left out.
+        until: Unix time in seconds until which it may be written.
+        payload: encoded HSET command.
+        written: called when the kernel has the command.
+        give_up: called instead when the record is removed from the batch.
     """
 
     __slots__ = ("give_up", "payload", "until", "written")
@@ -69,7 +69,7 @@ class Limited:
 
 
 class Batch:
-    """Commands of one MULTI, and what is to be done when they are written, and applied."""
+    """Commands of one MULTI, and the callbacks for when they are written and applied."""
 
     __slots__ = (
         *("commands", "limited", "no_room_since", "pushes", "put_first"),
@@ -80,20 +80,20 @@ class Batch:
         self.commands: list[bytes] = []
         self.limited: list[Limited] = []
         self.pushes: list[Push] = []
-        self.put_first = 0  # limited commands of batches before, at the front
+        self.put_first = 0  # number of limited commands of earlier batches, at the front
         self.written: list[Then] = []
         self.then: list[Then] = []
         self.size_bytes = 0
-        self.recorded = False  # what was written early is in Redis, although it refused the batch
+        self.recorded = False  # Redis has what was written early, although it refused the batch
         self.no_room_since: float | None = None  # loop time
 
     def written_early(self) -> list[bytes]:
-        """The limited commands whose `written` was called."""
+        """Return the limited commands whose `written` was called."""
         unwritten = self._unwritten()
         return [each.payload for each in self.limited if id(each.written) not in unwritten]
 
     def without_late(self, now: float) -> list[Then]:
-        """Takes out the commands whose time is over; returns what gives them up."""
+        """Remove commands whose time is over; return the callbacks that give them up."""
         late = [each for each in self.limited if each.until <= now]
         if not late:
             return []
@@ -102,9 +102,10 @@ class Batch:
         return [each.give_up for each in late if id(each.written) in unwritten]
 
     def halve(self) -> list[Limited]:
-        """Takes out the later half of the limited commands that the kernel never had.
+        """Remove the later half of the limited commands that the kernel never had, and return them.
 
-        What depends on one of the others may be under way: it must not be written before that.
+        A command that depends on one of the others may be in progress, and must not be written
+        before it.
         """
         unwritten = self._unwritten()
         waiting = [each for each in self.limited if id(each.written) in unwritten]
@@ -113,7 +114,7 @@ class Batch:
         return found
 
     def put(self, found: list[Limited]) -> None:
-        """Takes in what was taken out of the batch before: in front of all but such."""
+        """Insert commands removed from the previous batch, behind those inserted before."""
         at = self.put_first
         self.limited[at:at] = found
         self.commands[at:at] = [each.payload for each in found]
@@ -122,28 +123,28 @@ class Batch:
         self.put_first += len(found)
 
     def without_impatient(self) -> list[Push]:
-        """Takes out the pushes that do not wait for room."""
+        """Remove the pushes that do not wait for room, and return them."""
         found = [push for push in self.pushes if not push.patient]
         self._take_out_pushes(found)
         return found
 
     def without_forbidden(self, errors: Mapping[int, Exception]) -> list[Push]:
-        """Takes out the pushes that are refused for good, if it is they alone who are.
+        """Remove the pushes that are refused permanently, if only pushes are, and return them.
 
         Args:
-            errors: what Redis refused of the batch, by the ids of the commands.
+            errors: errors of Redis for commands of the batch, by the ids of the commands.
         """
         forbidden = {each for each, error in errors.items() if not str(error).startswith(TEMPORARY)}
         found = [
             push for push in self.pushes if any(id(each) in forbidden for each in push.commands)
         ]
         if forbidden - {id(each) for push in found for each in push.commands}:
-            return []  # the gateway's own keys are refused too: that is not the lists' fault
+            return []  # the gateway's own keys are refused too: the lists are not the cause
         self._take_out_pushes(found)
         return found
 
     def _unwritten(self) -> set[int]:
-        return set(map(id, self.written))  # the others were called: the kernel had the command
+        return set(map(id, self.written))  # callbacks not in it were called: the kernel has those
 
     def _take_out(self, found: list[Limited]) -> None:
         out = {id(part) for each in found for part in (each, each.payload, each.written)}

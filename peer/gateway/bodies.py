@@ -1,9 +1,9 @@
 """The JSON of the queues: what programs and services write, and what they read.
 
-Reading is generous where programs differ: fields in any order, unknown ones (Go sends `con`), null
-or nothing for what is optional, base64 without padding or of the URL alphabet, numbers as floats or
-text. What can't be read raises BodyError, which knows whom to tell when that much was readable.
-Writing is exact: the fields of rmb-peer 1.5, all of them, null where there is nothing.
+Reading is tolerant where programs differ: fields in any order, unknown fields (Go sends `con`),
+null or a missing field for what is optional, base64 without padding or in the URL alphabet, numbers
+as floats or text. An unreadable entry raises BodyError, which includes the program to notify if
+that much was readable. Writing is exact: all fields of rmb-peer 1.5, null where there is no value.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from proto.rmb.errors import CODE_OTHER, MAX_CODE, RmbError
 REPLY_QUEUE: Final = "msgbus.system.reply"
 MAX_SCHEMA_BYTES: Final = 256
 MAX_MESSAGE_BYTES: Final = 16 * 1024
-"""Text of an error."""
+"""Maximum size of an error text, in bytes."""
 MAX_SECONDS: Final = 2**53
-"""Times above are no times; doubles are exact up to here."""
+"""Maximum accepted time or duration, in seconds; doubles are exact up to here."""
 
 MAX_REST_BYTES: Final = 64 * 1024
-"""Of an entry that is too large: all but its payload."""
+"""Maximum size of an oversized entry without its payload, in bytes."""
 
 _PAYLOAD: Final = re.compile(rb'"dat"\s*:\s*"[^"\\]*"')
 _JSON_SPACE: Final = " \t\n\r"
@@ -46,12 +46,12 @@ _TO_STANDARD: Final = str.maketrans("-_", "+/")
 
 
 class BodyError(ValueError):
-    """An entry of a system list that can't be used.
+    """An entry of a system list that cannot be used.
 
     Attributes:
-        ret: list of the program that waits for answers; "" when it could not be read.
-        reference: the program's own, or of an answer the uid of the request.
-        destination: of an answer that could not be read otherwise: whom to tell.
+        ret: list of the program that waits for answers; "" if it could not be read.
+        reference: the program's own reference, or for an answer the uid of the request.
+        destination: for an otherwise unreadable answer: the twin to notify.
     """
 
     def __init__(
@@ -68,24 +68,24 @@ class BodyError(ValueError):
 
 
 class OutgoingRequest(NamedTuple):
-    """What a program wants to be sent."""
+    """A request that a program wants to send."""
 
     reference: str | None
-    """Its own; given back with each answer."""
+    """The program's own reference, returned with each answer."""
     command: str
     expiration_s: int
     payload: bytes
     tags: str | None
     destinations: tuple[int, ...]
-    """A twin that is named twice is asked twice, as by rmb-peer 1.5."""
+    """Ids of the receivers. A twin that is listed twice is asked twice, as by rmb-peer 1.5."""
     ret: str
-    """List for the answers; "" when none are wanted."""
+    """List for the answers; "" if none are wanted."""
     schema: str | None
     timestamp: int
 
 
 class Failure(NamedTuple):
-    """The `err` of an answer."""
+    """The `err` field of an answer."""
 
     code: int
     message: str
@@ -103,10 +103,10 @@ class OutgoingResponse(NamedTuple):
 
 
 def read_request(raw: bytes) -> OutgoingRequest:
-    """Reads an entry of `msgbus.system.local`.
+    """Parse an entry of `msgbus.system.local`.
 
     Raises:
-        BodyError: it can't be used.
+        BodyError: the entry cannot be used.
     """
     fields = _read_bounded(raw)
     ret: str | None = None
@@ -135,9 +135,10 @@ def read_request(raw: bytes) -> OutgoingRequest:
 
 
 def for_others(raw: bytes, destinations: Sequence[int], taken_at: int) -> bytes:
-    """An entry of `msgbus.system.local` that can be read, for other receivers.
+    """Return a copy of a readable entry of `msgbus.system.local` for other receivers.
 
-    Without a time of its own it gets the one when it was taken, so that it does not live longer.
+    An entry without a time of its own gets the time at which it was taken, so that it does not live
+    longer.
     """
     fields = _read_object(raw) | {"dst": list(destinations)}
     if not _seconds(fields, "now"):
@@ -146,10 +147,10 @@ def for_others(raw: bytes, destinations: Sequence[int], taken_at: int) -> bytes:
 
 
 def read_response(raw: bytes) -> OutgoingResponse:
-    """Reads an entry of `msgbus.system.reply`.
+    """Parse an entry of `msgbus.system.reply`.
 
     Raises:
-        BodyError: it can't be used.
+        BodyError: the entry cannot be used.
     """
     fields = _read_bounded(raw)
     uid: str | None = None
@@ -179,7 +180,7 @@ def incoming_request(
     timestamp: int,
     expiration_s: int,
 ) -> bytes:
-    """Writes an entry of a command's list."""
+    """Return the JSON of an entry for a command's list."""
     return (
         f'{{"ver":1,"ref":{_quote(uid)},"src":{_quote(str(source))},"cmd":{_quote(command)},'
         f'"exp":{expiration_s},"dat":"{_base64(payload)}","tag":{_optional(tags)},'
@@ -195,7 +196,7 @@ def incoming_response(
     timestamp: int,
     failure: Failure | None = None,
 ) -> bytes:
-    """Writes an entry of a `ret` list."""
+    """Return the JSON of an entry for a `ret` list."""
     err = "null"
     if failure is not None:
         err = f'{{"code":{failure.code},"message":{_quote(failure.message)}}}'
@@ -214,9 +215,10 @@ def _optional(text: str | None) -> str:
 
 
 def _read_bounded(raw: bytes) -> dict[str, Any]:
-    """The fields of an entry; of one that is too large those that say whom to tell of it.
+    """Return the fields of an entry, without the payload if the entry is too large.
 
-    Its payload is cut out, which takes no more than a look for the next quote.
+    The remaining fields say which program to notify. Cutting the payload out only needs a search
+    for the next quote.
     """
     if len(raw) > MAX_BODY_BYTES:
         rest = _PAYLOAD.sub(b'"dat":null', raw, count=1)
@@ -260,9 +262,9 @@ def _text(fields: dict[str, Any], name: str, bound_bytes: int) -> str | None:
 
 
 def _seconds(fields: dict[str, Any], name: str) -> int:
-    """A time or duration; the TypeScript client's durations can have a fraction.
+    """Return a time or duration; durations of the TypeScript client can have a fraction.
 
-    A duration is rounded up: half a second is not 0, which stands for the usual one.
+    A duration is rounded up: half a second must not become 0, which stands for the default.
     """
     value = fields.get(name)
     if type(value) is int and 0 <= value <= MAX_SECONDS:
@@ -279,7 +281,7 @@ def _number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        # Of the text forms of numbers, only what JSON would take without its quotes.
+        # As text, only numbers that JSON accepts without quotes.
         found = json.loads(value) if isinstance(value, str) else value
         finite = not isinstance(found, float) or math.isfinite(found)
     except (ValueError, RecursionError):
@@ -297,7 +299,7 @@ def _payload(fields: dict[str, Any]) -> bytes:
         raise BodyError("dat is not text")
     try:
         return a2b_base64(value, strict_mode=True)
-    except ValueError:  # Base64Error is one
+    except ValueError:  # also Base64Error
         pass
     text = "".join(value.split()).rstrip("=").translate(_TO_STANDARD)
     try:
@@ -335,7 +337,7 @@ def _address(value: object) -> Address:
 
 
 def _failure(value: object) -> Failure | None:
-    """The `err` of an answer: null, nothing, or a code and a text (Go 255, TypeScript 500)."""
+    """Return the `err` of an answer: null, missing, or a code (Go 255, TypeScript 500) and text."""
     if value is None:
         return None
     if not isinstance(value, dict):

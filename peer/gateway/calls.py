@@ -1,4 +1,4 @@
-"""Requests that modules of the gateway send, and their answers."""
+"""Requests that modules of the gateway send, and the answers to them."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _MIN_EXPIRATION_S: Final = 1
 
 
 Refused = Callable[[TooLargeError], None]
-"""Called with why all relays refuse a message."""
+"""Callback that receives the error when all relays refuse a message."""
 
 
 class Calls:
-    """Sends requests for modules; an answer goes to the one that waits in this process.
+    """Sends requests for modules, and passes answers to the callers that wait in this process.
 
     Args:
         sealer: signs and encrypts for the gateway.
-        twins: who can be asked.
-        send: sends a message that is kept nowhere; with its deadline.
+        twins: cache of the twins that can be asked.
+        send: sends a message that is not stored, given its deadline.
     """
 
     def __init__(
@@ -59,10 +59,12 @@ class Calls:
         tags: str | None,
         uid: str | None = None,
     ) -> Response:
-        """Asks a twin and waits for its first answer; `uid`: of no other request that waits.
+        """Send a request to a twin and wait for its first answer.
+
+        An explicit `uid` must not be that of another waiting request.
 
         Raises:
-            CallError: there is none that can be used.
+            CallError: no usable answer came.
         """
         destination = Address(twin) if isinstance(twin, int) else twin
         if len(self._waiting) >= MAX_PENDING_REQUESTS:
@@ -115,20 +117,20 @@ class Calls:
         schema: str | None,
         failure: Failure | None,
     ) -> bool:
-        """Takes an answer; False: no module waits for it.
+        """Process an answer; return False if no module waits for it.
 
         Args:
-            uid: of the request.
-            source: who answers; twin 0: a relay.
-            payload: decrypted.
-            schema: its content type.
-            failure: the error it is.
+            uid: uid of the request.
+            source: sender of the answer; twin 0: a relay.
+            payload: decrypted payload.
+            schema: content type of the payload.
+            failure: the error, if the answer is one.
         """
         asked, future = self._waiting.get(uid, (0, None))
         if future is None:
             return False
         if source.twin not in (asked, 0) or future.done():
-            return True  # of somebody who was not asked, or a second one
+            return True  # from a twin that was not asked, or a second answer
         if failure is None:
             future.set_result(Response(payload, schema))
         elif source.twin:

@@ -1,7 +1,7 @@
-"""`rmb-peer --check`: what the gateway stands on, tried one by one.
+"""`rmb-peer --check`: test one by one everything that the gateway depends on.
 
 Nothing is changed: the twin on the chain is only compared, relays are joined under another session
-id, no queue is touched. So it can be run beside a working gateway.
+id, no queue is touched. So the check can run beside a working gateway.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ Verdict = Literal["ok", "note", "FAIL"]
 
 
 class Finding(NamedTuple):
-    """One thing that was tried."""
+    """Result of one test."""
 
     name: str
     verdict: Verdict
-    """A note does not keep the gateway from working."""
+    """Outcome; a note does not keep the gateway from working."""
     text: str
 
 
 async def run(options: Options) -> int:
-    """Try everything and show it; returns the exit code."""
+    """Run all tests and print the results; return the exit code."""
     identity = options.identity
     assert identity is not None, "the options of a check have one"
     findings = []
@@ -61,13 +61,13 @@ async def tried(
     source: TwinSource | None = None,
     make_link: MakeLink = Link,
 ) -> AsyncIterator[Finding]:
-    """Try everything that a gateway stands on, in order.
+    """Test in order everything that a gateway depends on.
 
     Args:
-        options: of the gateway.
-        identity: its keys.
-        source: of twins, if the caller has opened one.
-        make_link: makes links to relays; a websocket of its own for each unless given.
+        options: options of the gateway.
+        identity: keys of the gateway.
+        source: source of twins, if the caller has opened one.
+        make_link: factory of links to relays; by default each has a websocket of its own.
     """
     kind = identity.key.key_type.name.lower()
     address = ss58.encode(identity.account)
@@ -134,7 +134,7 @@ async def _redis(url: str) -> Finding:
         server = await client.info("server")
         memory = await client.info("memory")
     except (RedisError, OSError, ValueError) as error:
-        # The address may hold a password; the error names host and port only.
+        # The URL may contain a password; the error names host and port only.
         return Finding("redis", "FAIL", str(error))
     finally:
         await client.aclose()

@@ -1,4 +1,4 @@
-"""The entry point of `rmb-peer`; nothing is imported before Ctrl-C may come."""
+"""The entry point of `rmb-peer`; it imports nothing before Ctrl-C is handled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from peer import interrupts
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the gateway, or what else the options say; returns the exit code."""
+    """Run the gateway, or the action that the options select; return the exit code."""
     with interrupts.quiet():
         from peer.gateway.actions import run
     return run(argv)

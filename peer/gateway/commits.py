@@ -1,26 +1,27 @@
-"""Everything the gateway writes to Redis: in batches that are applied once, and in order.
+"""All writes of the gateway to Redis, in batches that are applied exactly once, and in order.
 
-What one turn of the loop wants written becomes one MULTI/EXEC, and exactly one of them is
-unanswered at a time; the next fills meanwhile. Each sets `msgbus.committed` to its number. When a
-connection ends with a batch unanswered, that number tells on the next one whether it was applied,
-so that an answer is not pushed to a program twice, and nothing is left out. A batch that Redis
-refuses (it is out of memory, or loads its data) is tried again, without the messages in it that
-have expired meanwhile; half of those that are not sent yet go into the next one, so that a large
-one, for which there is no room, does not hold up what there is room for. One list alone that Redis
-refuses for good (its user may not write there) is left out of the batch, and so is a request when
-Redis has had no room for `ROOM_S`: what is behind them goes on.
+All writes of one turn of the event loop become one MULTI/EXEC. Exactly one of these is unanswered
+at a time; the next one fills meanwhile. Each sets `msgbus.committed` to its number. When a
+connection ends with a batch unanswered, that number shows on the next connection whether the batch
+was applied, so that an answer is neither pushed to a program twice nor lost. A batch that Redis
+refuses (it is out of memory, or loads its data) is retried, without the messages in it that have
+expired meanwhile. Half of those that are not sent yet move to the next batch, so that a large
+message for which there is no room does not block smaller ones. A single list that Redis refuses
+permanently (its user may not write there) is removed from the batch, and so is a request when Redis
+has had no room for `ROOM_S`: the writes behind them continue.
 
-A Redis that accepts and never answers is left after `ANSWER_S`. What was written to it may still be
-carried out, so every batch is bound to its connection: that watches `msgbus.committed`, a new one
-touches the key before it reads the number, and from then on Redis voids what comes by the old one.
+A Redis that accepts writes and never answers is disconnected after `ANSWER_S`. It may still carry
+out what was written to it, so every batch is bound to its connection: that watches
+`msgbus.committed`, a new connection touches the key before it reads the number, and from then on
+Redis discards what comes over the old one.
 
     add(command)  ->  MULTI ... SET msgbus.committed n, EXEC  ->  written()  ->  then()
 
-What is to happen only when something is on record need not wait for Redis to say so: once the
-kernel has a batch (`written`), the end of this process no longer keeps it from Redis. A large batch
-waits all the same: that Redis has no room for it is likely enough to be worth knowing first. So do
-those after one that was refused. What had happened by then is put on record by `lua/record.lua`,
-for which there is room, or a gateway that ends now would send it again as something new.
+An action that requires a record in Redis need not wait for Redis to confirm it: once the kernel has
+a batch (`written`), Redis receives it even if this process ends. A large batch waits nevertheless,
+because Redis may well have no room for it, and so do batches after one that was refused. Actions
+performed by then are recorded by `lua/record.lua`, for which there is room. Otherwise a gateway
+that ends at that point would send the messages again as new ones.
 """
 
 from __future__ import annotations
@@ -48,14 +49,15 @@ log = logging.getLogger(__name__)
 REFUSED_RETRY_S: Final = 0.5
 
 ANSWER_S: Final = 10.0
-"""How long Redis may take to answer; then the connection is given up. A disk that is slow to sync
-takes seconds, and half an hour is what the messages have at most."""
+"""Seconds that Redis may take to answer before the connection is given up.
+
+A disk that is slow to sync takes seconds, and messages live for half an hour at most."""
 
 ROOM_S: Final = 10.0
-"""How long a push that is not patient waits for a Redis that has no memory."""
+"""Seconds that a push that is not patient waits for a Redis that has no memory."""
 
 MAX_EARLY_BYTES: Final = 1024 * 1024
-"""Of a batch that counts as written before Redis has answered."""
+"""Maximum size of a batch that counts as written before Redis has answered, in bytes."""
 
 _MULTI: Final = command("MULTI")
 _EXEC: Final = command("EXEC")
@@ -66,37 +68,37 @@ _RECORD: Final = (
 
 
 class Commits:
-    """The writing half of the gateway's Redis.
+    """The writing half of the gateway's Redis connections.
 
     Args:
-        url: of Redis.
+        url: URL of Redis.
         on_room: called when there is room again after `full`.
     """
 
     def __init__(self, url: str, on_room: Then | None = None) -> None:
         self.pipe = RedisPipe.to(url, "rmb-peer-writes", self._came_up)
-        self.refused = 0  # batches Redis did not take
+        self.refused = 0  # number of batches that Redis refused
         self._on_room = on_room
-        self._loop = asyncio.get_running_loop()  # to ask for it each time is a call of the kernel
+        self._loop = asyncio.get_running_loop()  # looking it up each time costs a system call
         self._boot = uuid.uuid4().hex
         self._number = 0
         self._filling = Batch()
-        self._late: list[Then] = []  # add what they gathered just before a batch is closed
+        self._late: list[Then] = []  # called before a batch is closed, to add what they gathered
         self._gathered_bytes = 0  # of what they gathered
         self._unanswered: Batch | None = None
         self._was_full = False
         self._scheduled = False
         self._retry: asyncio.TimerHandle | None = None  # of a batch that was refused
-        self._limit: asyncio.TimerHandle | None = None  # looks at `_asked_at`
-        self._asked_at: float | None = None  # loop time; when Redis got the batch it has to answer
-        self._unread = False  # the last thing that was asked was refused
-        self._early = True  # the last batch was not refused
+        self._limit: asyncio.TimerHandle | None = None  # timer that checks `_asked_at`
+        self._asked_at: float | None = None  # loop time at which the unanswered batch was sent
+        self._unread = False  # whether the last read was refused
+        self._early = True  # whether the last batch was accepted
         self._idle = asyncio.Event()
         self._idle.set()
 
     @property
     def full(self) -> bool:
-        """Whether so much waits that nothing more should be taken in."""
+        """Whether so many writes wait that no more messages should be accepted."""
         waiting = self._gathered_bytes + self._filling.size_bytes
         if self._unanswered is not None:
             waiting += self._unanswered.size_bytes
@@ -104,11 +106,11 @@ class Commits:
         return waiting > PIPE_BYTES
 
     def start(self) -> None:
-        """Begins to connect."""
+        """Start to connect."""
         self.pipe.start()
 
     async def aclose(self, timeout_s: float) -> None:
-        """Waits for what is not written yet, and ends."""
+        """Wait up to `timeout_s` seconds for pending writes, and close the connection."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()
@@ -117,13 +119,13 @@ class Commits:
         await self.pipe.close()
 
     def add(self, payload: bytes, then: Then | None = None, *, written: Then | None = None) -> None:
-        """Has one encoded command written at the end of this turn.
+        """Write one encoded command at the end of this turn of the event loop.
 
         Args:
-            payload: the command; its reply is not looked at, except for an error, which is logged.
-            then: called when it is applied.
-            written: called when the kernel has it (see `MAX_EARLY_BYTES`), before or together with
-                `then`.
+            payload: the command; its reply is ignored, except for an error, which is logged.
+            then: called when the command is applied.
+            written: called when the kernel has the command (see `MAX_EARLY_BYTES`), before or
+                together with `then`.
         """
         batch = self._filling
         batch.commands.append(payload)
@@ -137,13 +139,14 @@ class Commits:
     def record_until(
         self, until: float, fields: list[str | bytes], written: Then, give_up: Then
     ) -> None:
-        """As `add`, for what is in hand: what Redis refuses until then is left out.
+        """Like `add`, for records of entries in hand: removed if Redis refuses them too long.
 
         Args:
-            until: unix seconds.
-            fields: of `msgbus.processing`, each with its value; the first is there already.
-            written: called when the kernel has it.
-            give_up: called instead when it is left out.
+            until: Unix time of the deadline, in seconds.
+            fields: fields of `msgbus.processing`, each followed by its value; the first exists
+                already.
+            written: called when the kernel has the record.
+            give_up: called instead when the record is removed.
         """
         payload = command("HSET", keys.PROCESSING, *fields)
         self._filling.limited.append(Limited(until, payload, written, give_up))
@@ -157,13 +160,13 @@ class Commits:
         *,
         patient: bool,
     ) -> None:
-        """As `add`, for a list that others have named: it is left out when it alone is refused.
+        """Like `add`, for a list whose name others chose: removed if Redis refuses only this list.
 
         Args:
             queue: the list.
-            commands: each encoded.
-            give_up: called when they are left out.
-            patient: whether they wait for as long as Redis has no room; others do for `ROOM_S`.
+            commands: the encoded commands.
+            give_up: called when the commands are removed.
+            patient: whether they wait as long as Redis has no room; others wait for `ROOM_S`.
         """
         push = Push(queue, tuple(commands), patient, give_up)
         self._filling.pushes.append(push)
@@ -171,24 +174,24 @@ class Commits:
             self.add(each)
 
     def flush(self) -> None:
-        """Writes what was added or gathered now instead of at the end of this turn, if it can."""
+        """Write pending commands now instead of at the end of this turn, if possible."""
         if self._scheduled and self._unanswered is None:
             self._flush()
 
     def gather(self, late: Then) -> None:
-        """Has `late` called just before the next batch is closed, to `add` what it gathered.
+        """Call `late` just before the next batch is closed, so that it can `add` what it gathered.
 
-        What it adds is in the same batch as all that was added before.
+        These commands are in the same batch as everything that was added before.
         """
         self._late.append(late)
         self._schedule()
 
     def gathered(self, size_bytes: int) -> None:
-        """Takes note that so much more waits to be added."""
+        """Count bytes that were gathered and will be added later."""
         self._gathered_bytes += size_bytes
 
     async def applied(self) -> None:
-        """Returns when all that was added or gathered so far is applied."""
+        """Wait until everything that was added or gathered so far is applied."""
         future: asyncio.Future[None] = self._loop.create_future()
 
         def then() -> None:
@@ -200,9 +203,9 @@ class Commits:
         await future
 
     async def ask(self, *arguments: Argument) -> Any:
-        """Reads something, as often as it takes: redis may be away, or refuse it for a while.
+        """Send a read command, repeatedly while Redis is unavailable or refuses it.
 
-        After a refusal it is asked on a new connection, which may lead to another server.
+        After a refusal the command is sent on a new connection, which may lead to another server.
         """
         while True:
             await self.pipe.wait_usable()
@@ -222,9 +225,9 @@ class Commits:
                 if not self._unread:
                     log.error("redis refused a read, it is tried again: %s", error)
                 self._unread = True
-            # Not in the handler: the compiled form must not wait there.
+            # Outside the exception handler: the compiled form must not await inside it.
             await asyncio.sleep(REFUSED_RETRY_S)
-            if self.pipe.connections == connection:  # once for all that were refused
+            if self.pipe.connections == connection:  # only once for all refused reads
                 self.pipe.drop()
 
     def _schedule(self) -> None:
@@ -236,7 +239,7 @@ class Commits:
     def _flush(self) -> None:
         if self._unanswered is not None:
             self._scheduled = False
-            return  # its answer writes the next
+            return  # the next batch is written when the answer comes
         late, self._late, self._gathered_bytes = self._late, [], 0
         for each in late:
             each()
@@ -251,10 +254,10 @@ class Commits:
             self._write()
 
     def _write(self, errors: dict[int, Exception] | None = None) -> None:
-        """Writes the batch.
+        """Write the unanswered batch.
 
         Args:
-            errors: for those of its commands, by their ids: asked for when one was refused.
+            errors: collects the errors of its commands, by their ids; passed after one was refused.
         """
         batch, loop = self._unanswered, self._loop
         assert batch is not None
@@ -262,7 +265,7 @@ class Commits:
             loop.call_soon(give_up)
         mark = command("SET", keys.COMMITTED, f"{self._boot} {self._number}")
         parts = (_MULTI, *batch.commands, mark)
-        # Each of them is answered before EXEC is.
+        # Redis answers each of the parts before EXEC.
         self._asked_at = loop.time()
         if self._limit is None:
             self._limit = loop.call_later(ANSWER_S, self._look_answered)
@@ -283,7 +286,7 @@ class Commits:
             _run(batch.written)
 
     def _look_answered(self) -> None:
-        """Gives up a connection whose answer is late; one timer for many batches."""
+        """Give up a connection whose answer is late; one timer serves many batches."""
         self._limit = None
         if self._asked_at is None:
             return
@@ -305,7 +308,7 @@ class Commits:
     def _answered(self, reply: Any, errors: dict[int, Exception] | None = None) -> None:
         self._asked_at = None
         if isinstance(reply, LinkLost):
-            return  # `_came_up` finds out
+            return  # `_came_up` checks whether the batch was applied
         if reply is None:
             log.error("another gateway has connected to the same redis")
             self.pipe.drop()
@@ -321,7 +324,7 @@ class Commits:
             if isinstance(each, hiredis.ReplyError)
         }
         if failed:
-            # The first puts the entries in: what the others would do can be missed.
+            # The first command of a push adds the entries: the others are dispensable.
             forbidden = [push for push in batch.pushes if id(push.commands[0]) in failed]
             self._forbid(forbidden, failed)
             for push in forbidden:
@@ -332,7 +335,7 @@ class Commits:
         self._settle()
 
     def _refused(self, error: Exception, errors: dict[int, Exception] | None) -> None:
-        """Redis took nothing of the batch; asked again for which commands, if it is for good."""
+        """Handle a refusal: retry the batch, command by command if the refusal is permanent."""
         batch = self._unanswered
         assert batch is not None
         self._early = False
@@ -365,13 +368,13 @@ class Commits:
         _leave_out(pushes, Why.FORBIDDEN)
 
     def _record(self) -> None:
-        """Puts on record what was sent before the batch with the record of it was refused."""
+        """Record messages that were sent before the batch with their record was refused."""
         batch = self._unanswered
         assert batch is not None
         sent = [] if batch.recorded else batch.written_early()
 
         def recorded(reply: Any) -> None:
-            batch.recorded = not isinstance(reply, Exception)  # else with the next refusal
+            batch.recorded = not isinstance(reply, Exception)  # else retried at the next refusal
 
         for payload in sent:
             reader = hiredis.Reader()
@@ -380,7 +383,7 @@ class Commits:
             self.pipe.submit(command("EVAL", _RECORD, 1, key, *fields), recorded)
 
     def _again(self) -> None:
-        """Writes a refused batch again, with less in it; without a connection the next one does."""
+        """Write a refused batch again with less in it; if disconnected, `_came_up` does."""
         batch = self._unanswered
         assert batch is not None
         self._filling.put(batch.halve())
@@ -393,7 +396,7 @@ class Commits:
         batch = self._unanswered
         if batch is None:
             return
-        if not batch.commands:  # what came meanwhile is tried together with it
+        if not batch.commands:  # all were removed: go on with the next batch
             self._filling.then[:0] = batch.then
             self._unanswered = None
             self._flush()
@@ -417,8 +420,8 @@ class Commits:
                 self._on_room()
 
     async def _came_up(self) -> None:
-        """On a new connection: was the batch that was unanswered applied?"""
-        # In this order: what an old connection still brings is applied before, or void.
+        """Check on a new connection whether the unanswered batch was applied."""
+        # In this order: what the old connection still delivers is applied before, or discarded.
         await self.pipe.call("APPEND", keys.COMMITTED, b"")
         await self.pipe.call("WATCH", keys.COMMITTED)
         if self._unanswered is None:
@@ -434,19 +437,19 @@ class Commits:
 
 
 def _run(callbacks: list[Then]) -> None:
-    """Calls each, and no one twice."""
+    """Call each callback once, and clear the list."""
     for each in callbacks:
         each()
     callbacks.clear()
 
 
 def _note(errors: dict[int, Exception], part: int, reply: Any) -> None:
-    """Takes the reply of one command of a batch."""
+    """Store the reply of one command of a batch if it is an error."""
     if isinstance(reply, hiredis.ReplyError):
         errors[part] = reply
 
 
 def _leave_out(pushes: list[Push], why: Why) -> None:
-    """Tells those who are waiting for pushes, at the end of this turn."""
+    """Call `give_up` of removed pushes at the end of this turn."""
     for each in pushes:
         asyncio.get_running_loop().call_soon(each.give_up, why)

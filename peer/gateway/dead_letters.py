@@ -1,7 +1,7 @@
-"""Entries of the system lists that can't be read and whose owner can't be told.
+"""Dead letters: unreadable entries of the system lists whose owner cannot be notified.
 
-They are kept in `msgbus.dead`, newest first, the last thousand of them; `rmb-peer --dead-letters`
-shows them, so that the program that wrote them can be found.
+The newest thousand are kept in `msgbus.dead`, newest first. `rmb-peer --dead-letters` shows them,
+so that the program that wrote them can be found.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from peer.gateway.bounds import MAX_DEAD, MAX_DEAD_BYTES
 from redispipe.resp import command
 
 TIMEOUT_S: Final = 5.0
-"""How long Redis may take to be read."""
+"""Time-out for reading from Redis, in seconds."""
 
 
 class DeadLetter(NamedTuple):
-    """An entry that could not be read."""
+    """An unreadable entry."""
 
     at: float
-    """Unix seconds."""
+    """Unix time in seconds."""
     queue: str
-    """The list it was taken from."""
+    """List from which the entry was taken."""
     reason: str
     body: bytes
-    """Its beginning; see MAX_DEAD_BYTES."""
+    """Beginning of the entry; see MAX_DEAD_BYTES."""
 
 
 def keep(letter: DeadLetter) -> list[bytes]:
-    """The commands that keep one, and drop the oldest above the bound."""
-    # Latin-1 gives each byte a character, and each character back its byte.
+    """Return the commands that keep a dead letter, and drop the oldest above the limit."""
+    # Latin-1 maps each byte to a character and back.
     shown = letter.body[:MAX_DEAD_BYTES].decode("latin-1")
     body = json.dumps([letter.at, letter.queue, letter.reason, shown])
     return [
@@ -41,12 +41,12 @@ def keep(letter: DeadLetter) -> list[bytes]:
 
 
 async def read(redis_url: str, limit: int = MAX_DEAD) -> list[DeadLetter]:
-    """What is kept, newest first.
+    """Read the dead letters, newest first.
 
     Raises:
-        redis.RedisError: Redis can't be read.
+        redis.RedisError: Redis cannot be read.
     """
-    # Not at the top: gateways write them another way, and it is half of what they would import.
+    # Imported here: gateways do not need this package, which would double their imports.
     from redis.asyncio import Redis
 
     client = Redis.from_url(redis_url, socket_timeout=TIMEOUT_S, retry=None)

@@ -1,4 +1,4 @@
-"""`rmb-peer --dead-letters`: requests that nobody could understand, and nobody could be told of."""
+"""`rmb-peer --dead-letters`: list unreadable entries whose owner could not be notified."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StoreAwayError(PeerError):
 
 
 async def run(options: Options) -> int:
-    """Show what is kept, the newest first; returns the exit code.
+    """Print the dead letters, newest first; return the exit code.
 
     Raises:
         StoreAwayError: Redis does not answer.
@@ -57,5 +57,5 @@ def _time(letter: DeadLetter) -> str:
 def _shown(body: bytes) -> str:
     text = body[:SHOWN_CHARACTERS].decode("utf-8", "replace")
     cut = " …" if len(body) > SHOWN_CHARACTERS else ""
-    # What some program wrote must not steer this terminal.
+    # Text written by a program must not control this terminal.
     return "".join(each if each.isprintable() else "?" for each in text) + cut

@@ -1,4 +1,4 @@
-"""Commands that modules of the gateway answer, and what the gateway does for its modules."""
+"""Handlers of the commands that the gateway's modules answer, and its services for modules."""
 
 from __future__ import annotations
 
@@ -45,25 +45,25 @@ _Asked = TypeVar("_Asked")
 _Send = Callable[[bytes, int, Refused | None], None]
 
 LATE: Final = CommandError(ExpiredError.code, "request has expired before it was carried out")
-"""For local programs; an asker elsewhere gives up by itself."""
+"""Error for local programs; a caller elsewhere stops waiting by itself."""
 
-# By this code who sends a file, too, knows that it may ask again.
+# This code also tells the sender of a file that it may retry.
 BUSY: Final = CommandError(FileCode.BUSY, "too many requests are in progress")
 ENDING: Final = CommandError(FileCode.BUSY, "the gateway ends: ask again")
 
 
 class Handlers:
-    """Runs the handlers of modules, each in a task, and sends what they answer.
+    """Runs the handlers of modules, each in a task, and sends their answers.
 
     Args:
-        modules: by the prefixes of their commands.
+        modules: modules by the prefixes of their commands.
         sealer: signs and encrypts for the gateway.
-        twins: who asks.
-        writes: gives answers to local programs.
-        room: returns when there is room for an answer.
-        send: sends a message that is kept nowhere; with its deadline.
-        send_error: the same for what is dropped when there is no room.
-        counters: what happened, by name.
+        twins: cache of the twins that send requests.
+        writes: passes answers to local programs.
+        room: waits until there is room for an answer.
+        send: sends a message that is not stored, given its deadline.
+        send_error: like `send`, for a message that is dropped when there is no room.
+        counters: counts of events, by name.
     """
 
     def __init__(
@@ -88,15 +88,15 @@ class Handlers:
         self._work = Work()
         self._numbers = itertools.count()
         self._unanswered: dict[int, Request] = {}
-        self._ended = False  # modules are being stopped: nothing more begins
+        self._ended = False  # whether modules are being stopped: no more handlers start
 
     async def idle(self) -> None:
-        """Returns when nothing is running."""
+        """Wait until no handler is running."""
         while self._work:
             await asyncio.wait(self._work.tasks)
 
     async def aclose(self) -> None:
-        """Ends what is running; who waits for it is told so, and who asks from now on."""
+        """Cancel running handlers; their callers, and later ones, get the error ENDING."""
         self._ended = True
         unanswered = list(self._unanswered.values())
         await self._work.aclose()
@@ -104,7 +104,7 @@ class Handlers:
             self.refuse(request.uid, request.source, ENDING)
 
     def serve(self, request: Request) -> bool:
-        """Starts the handler of a request; False: no module has the command."""
+        """Start the handler of a request; return False if no module has the command."""
         handler = self._modules.find(request.command)
         if handler is None:
             return False
@@ -120,10 +120,10 @@ class Handlers:
         return True
 
     def deliver(self, request: Request) -> bool:
-        """The same for a request of a module.
+        """Like `serve`, for a request of a module.
 
         Raises:
-            CommandError: the gateway ends; the request has to come again.
+            CommandError: the gateway is stopping; the request has to be sent again.
         """
         if self._ended and self._modules.find(request.command) is not None:
             raise CommandError(ENDING.code, ENDING.message)
@@ -132,9 +132,9 @@ class Handlers:
     def serve_local(
         self, request: OutgoingRequest, local: LocalRequest, done: Callable[[], None]
     ) -> bool:
-        """Starts the handler of a local program's request; False: there are too many."""
+        """Start the handler of a local program's request; return False if there are too many."""
         handler = self._modules.find_local(request.command)
-        # The entry it was read from, and for each destination a number, and its address.
+        # The request, and for each destination a number and its address.
         size_bytes = local.size_bytes + sum(map(sys.getsizeof, request))
         if handler is None or not self._has_room(size_bytes):
             return False
@@ -165,7 +165,7 @@ class Handlers:
         except TwinsAwayError:
             twin = None
         if twin is None:
-            return  # it was there a moment ago
+            return  # unlikely: it was known a moment ago
         try:
             async with asyncio.timeout(max(request.deadline - time.time(), 0)):
                 await self._room()
@@ -177,9 +177,9 @@ class Handlers:
             self._counters["handled"] += 1
 
     def refuse(self, uid: str, source: Address, error: CommandError) -> None:
-        """Tells the one who asked that its request, which was verified, is not carried out."""
+        """Send an error for a verified request that is not carried out."""
         twin = self._twins.peek(source.twin)
-        if twin is not None:  # it was there a moment ago
+        if twin is not None:  # as a rule: it was known a moment ago
             self._answer(uid, source, error, twin, self._send_error)
 
     def _answer(
@@ -190,7 +190,7 @@ class Handlers:
         twin: Twin,
         send: _Send,
     ) -> bool:
-        """Seals an answer and sends it; False: it can't be sealed."""
+        """Seal an answer and send it; return False if it cannot be sealed."""
         now, expiration_s = int(time.time()), stamp.response_expiration()
         try:
             if isinstance(found, CommandError):
@@ -240,7 +240,7 @@ class Handlers:
         deadline: int,
         late: CommandError | None = None,
     ) -> Response | CommandError | None:
-        """Runs a handler until nobody waits for its answer any more; then `late` is the answer."""
+        """Run a handler until the deadline; return its answer, or `late` after that."""
         try:
             async with asyncio.timeout(max(deadline - time.time(), 0)):
                 return await answer(asked, name, log)
@@ -256,36 +256,36 @@ class Handlers:
 
 
 async def _call(handler: Callable[[_Asked], Answer | Awaitable[Answer]], request: _Asked) -> Answer:
-    """Calls a handler, which may be a plain function, in the task that has its exceptions."""
+    """Call a handler, which may be a plain function, in the task that catches its exceptions."""
     found: Answer | Awaitable[Answer] = handler(request)
     return await found if inspect.isawaitable(found) else found
 
 
 class ModuleStore:
-    """What a module wants to know again: a hash in Redis."""
+    """Persistent values of a module: a hash in Redis."""
 
     def __init__(self, commits: Commits, prefix: str) -> None:
         self._commits = commits
         self._key = keys.module(prefix)
 
     async def put(self, name: str, value: bytes) -> None:
-        """Keep a value under a name."""
+        """Store a value under a name."""
         self._commits.add(command("HSET", self._key, name, value))
         await self._commits.applied()
 
     async def remove(self, name: str) -> None:
-        """Forget a value."""
+        """Remove a value."""
         self._commits.add(command("HDEL", self._key, name))
         await self._commits.applied()
 
     async def all(self) -> dict[str, bytes]:
-        """Everything that is kept."""
+        """Return all stored values by name."""
         found: list[bytes] = await self._commits.ask("HGETALL", self._key)
         return {name.decode(): value for name, value in zip(found[::2], found[1::2], strict=True)}
 
 
 class ModuleContext:
-    """What the gateway does for one of its modules."""
+    """Services of the gateway for one of its modules."""
 
     def __init__(
         self,
@@ -312,11 +312,11 @@ class ModuleContext:
         tags: str | None = None,
         uid: str | None = None,
     ) -> Response:
-        """Ask a twin and wait for its first answer."""
+        """Send a request to a twin and wait for its first answer."""
         return await self._calls.call(twin, command, payload, timeout_s, schema, tags, uid)
 
     async def deliver(self, request: Request) -> None:
-        """Pass a request to its module, or to the list of its command once Redis has it."""
+        """Pass a request to its module, or to its command's list; wait until Redis has it."""
         if self._serve(request):
             return
         if not keys.is_servable(request.command):

@@ -1,14 +1,14 @@
-"""From the relays to the lists.
+"""Processing of messages from the relays, up to the lists of local programs.
 
     bytes --parse, expiry--> twin looked up --signature, decrypt, repeat?--> request: its list
                                                                             answer: the `ret` list
 
-What can't be used is counted; the sender of a request is told, by a signed error with the codes of
-rmb-peer 1.5. Messages wait in an inbox (`peer.inbox`), so that a burst of them does not hold up the
-pings and Redis.
+Unusable messages are counted. The sender of an unusable request receives a signed error with the
+codes of rmb-peer 1.5. Messages wait in an inbox (`peer.inbox`), so that a burst of them does not
+delay pings and Redis.
 
-A twin whose message does not open may have changed its keys: it is looked up anew once before the
-message is refused.
+A twin whose message cannot be opened may have changed its keys: it is looked up again once before
+the message is rejected.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from proto.rmb.sealing import PublicKeys, Sealer
 log = logging.getLogger(__name__)
 
 STOP_S: Final = 5.0
-"""How long what has come may take at the end: a chain answers within seconds."""
+"""Seconds that received messages may take at shutdown: a chain answers within seconds."""
 
 _KEY_ERRORS = (SignatureError, CipherError, NoPublicKeyError)
 _KEY_CODES = frozenset(each.code for each in _KEY_ERRORS)
@@ -64,15 +64,15 @@ UNWRITTEN: Final = {
     Why.NO_ROOM: CommandError(FileCode.BUSY, "there is no room for the request: ask again later"),
     Why.FORBIDDEN: CommandError(CODE_OTHER, "the command cannot be served"),
 }
-"""What is told for a request that Redis does not take."""
+"""Errors for requests that Redis does not accept."""
 
 
 class UnusableError(EnvelopeError):
-    """A verified request that can't be passed on; has the code for all other reasons."""
+    """A verified request that cannot be passed on; it has the code for all other reasons."""
 
 
 class _Answer(NamedTuple):
-    """An answer on its way to the program that asked."""
+    """An answer on its way to the program that sent the request."""
 
     uid: str
     source: Address  # twin 0: a relay
@@ -83,28 +83,28 @@ class _Answer(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Memory it takes: its sender may make each text as large as the payload."""
+        """Memory used, in bytes: the sender may make each text as large as the payload."""
         return sum(map(getsizeof, (*self, *(self.failure or ()))))
 
 
 class Incoming:
-    """Takes what the relays bring.
+    """Processes the messages that relays deliver.
 
     Args:
-        own: the gateway's address.
-        sealer: verifies and decrypts for it.
-        twins: who may write to us.
+        own: address of the gateway.
+        sealer: verifies and decrypts for the gateway.
+        twins: cache of the twins that send messages.
         commits: the writing half of Redis.
-        writes: gives entries to programs.
-        backlogs: who waits for answers.
+        writes: passes entries to programs.
+        backlogs: programs that wait for answers.
         calls: requests of modules that wait for answers.
-        serve: takes a request for a module; False: no module has the command.
-        refuse: sends the error for a request that no list takes, by its uid, to its source.
-        send: sends an answer that is kept nowhere; with its deadline.
-        answered: told of each answer to a request: uid and twin.
-        pong: told the uid of each pong.
-        counters: what happened, by name.
-        on_flood: called with True when no more should be read, and with False when it can be.
+        serve: passes a request to a module; returns False if no module has the command.
+        refuse: sends the error for a request that no list accepts, given its uid and source.
+        send: sends an answer that is not stored, given its deadline.
+        answered: called with uid and twin of each answer to a request.
+        pong: called with the uid of each pong.
+        counters: counts of events, by name.
+        on_flood: called with True when reading should stop, and with False when it can continue.
     """
 
     def __init__(
@@ -141,15 +141,15 @@ class Incoming:
         self._senders = Senders(twins, self._found, self._dropped, self._inbox.resume)
         self._repeats = Repeats()
         self._restored: frozenset[bytes] = frozenset()
-        self._refreshed: dict[int, float] = {}  # when a twin was looked up anew, monotonic
+        self._refreshed: dict[int, float] = {}  # monotonic time of a twin's last repeated look-up
         self._work = Work(self._inbox.resume)
 
     def restore(self, signatures: frozenset[bytes]) -> None:
-        """Takes the signatures of what was taken before the gateway ended."""
+        """Set the signatures of messages that were accepted before the gateway ended."""
         self._restored = signatures
 
     async def aclose(self) -> None:
-        """Works on what has come, as no relay has it still; what takes too long is given up."""
+        """Process what was received, as no relay has it any more, up to a time limit."""
         try:
             async with asyncio.timeout(STOP_S):
                 await self.worked()
@@ -165,38 +165,38 @@ class Incoming:
         await self._work.aclose()
 
     async def worked(self) -> None:
-        """Returns when nothing waits any more: what has come is with its module, or in Redis."""
+        """Wait until every received message has reached its module, or Redis."""
         while True:
             await self._inbox.worked()
             under_way = self._senders.look_ups | self._work.tasks
             if under_way:
                 await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
             elif self._inbox:
-                await self._writes.applied()  # Redis takes nothing more now
+                await self._writes.applied()  # Redis accepts no more at the moment
             else:
                 return
 
     # The inbox.
 
     def receive(self, data: bytes) -> None:
-        """Takes one binary message of a relay."""
+        """Add one binary message of a relay."""
         self._inbox.receive(data)
 
     @property
     def waiting(self) -> int:
-        """Messages whose sender is being looked up."""
+        """Number of messages whose sender is being looked up."""
         return len(self._senders)
 
     def resume(self) -> None:
-        """Goes on with the inbox: Redis has done what was under way."""
+        """Continue with the inbox after Redis has completed pending writes."""
         self._inbox.resume()
 
     def _busy(self) -> bool:
-        """Whether so much is under way that the inbox has to wait."""
+        """Return whether so much is in progress that the inbox has to wait."""
         waiting = len(self._work) >= MAX_WAITING or self._work.size_bytes >= MAX_WAITING_BYTES
         return waiting or self._commits.full or self._senders.full
 
-    # One message.
+    # Processing one message.
 
     def _open(self, data: bytes) -> None:
         now = int(time.time())
@@ -222,7 +222,7 @@ class Incoming:
             self._take(envelope, twin, now)
 
     def _found(self, envelope: pb.Envelope, twin: Twin | None) -> None:
-        # Of what is expired the sender is told too, so its key was needed.
+        # The sender of an expired message gets an error too, which needs its key.
         self._take(envelope, twin, int(time.time()))
 
     def _dropped(self, envelope: pb.Envelope) -> None:
@@ -258,7 +258,7 @@ class Incoming:
         return True
 
     async def _open_anew(self, envelope: pb.Envelope, before: Twin, error: EnvelopeError) -> None:
-        """Looks a twin up again, and opens its message if its keys were changed."""
+        """Look a twin up again, and open its message if its keys have changed."""
         self._twins.forget(before.id)
         try:
             twin = await self._twins.get(before.id)
@@ -276,13 +276,13 @@ class Incoming:
     ) -> None:
         self._counters[f"rejected:{error.code}"] += 1
         if envelope.source.twin == self._own.twin and not isinstance(error, UnusableError):
-            return  # nobody but us can be told, and we know
+            return  # the only receiver of the error would be this twin
         answer = opening.rejection(envelope, error, asker, self._sealer, now)
         if answer is not None:
             expiration_s = stamp.request_expiration(envelope.expiration)
             self._send(answer, now + expiration_s)
 
-    # What is verified.
+    # Verified messages.
 
     def _dispatch(self, envelope: pb.Envelope, payload: bytes, now: int) -> None:
         kind = envelope.WhichOneof("message") or ""
@@ -306,7 +306,7 @@ class Incoming:
         if kind == "error":
             failure = Failure(envelope.error.code, envelope.error.message)
             if failure.code in _KEY_CODES and self._may_refresh(source.twin):
-                self._twins.forget(source.twin)  # perhaps we sealed for a key it has no more
+                self._twins.forget(source.twin)  # perhaps we sealed for a key that it has replaced
         self._take_answer(_Answer(uid, source, payload, schema, envelope.timestamp, failure))
 
     def _take_request(
@@ -318,7 +318,7 @@ class Incoming:
         deadline: int,
     ) -> None:
         name = envelope.request.command
-        # The list's name comes from outside: nobody writes into our own.
+        # Another twin chooses the list's name: it must not be a key of the gateway.
         if not keys.is_servable(name):
             raise UnusableError(f"unknown command: {name[:80]}")
         tags = envelope.tags if envelope.HasField("tags") else None
@@ -361,7 +361,7 @@ class Incoming:
             self._give(waiting, answer)
 
     async def _answer_later(self, answer: _Answer) -> None:
-        """Asks Redis who waits: the request was sent before this process began."""
+        """Look up in Redis who waits: the request was sent before this process started."""
         waiting = await self._backlogs.get(answer.uid)
         if waiting is None:
             self._counters["dropped:unmatched"] += 1

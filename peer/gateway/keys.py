@@ -1,15 +1,15 @@
 """Names of the gateway's Redis keys; the first five are those of rmb-peer 1.5.
 
-msgbus.system.local       list; programs ask for requests to be sent
-msgbus.system.reply       list; services answer
-msgbus.<command>          list; services take requests
-<ret>                     list; a program takes answers, under the name it chose
-msgbus.backlog.<uid>      protobuf Backlog with a time to live; whom to give the answers
-msgbus.processing         hash; what was taken from a system list and is not settled
+msgbus.system.local       list; programs push requests to be sent
+msgbus.system.reply       list; services push answers
+msgbus.<command>          list; services pop requests
+<ret>                     list; a program pops answers, under the name it chose
+msgbus.backlog.<uid>      protobuf Backlog with a time to live; the program that waits for answers
+msgbus.processing         hash; entries taken from a system list and not settled
 msgbus.committed          text; number of the last batch of writes that was applied; watched
-msgbus.dead               list; what could not be read, newest first
+msgbus.dead               list; unreadable entries, newest first
 msgbus.seen               list; signatures of the newest incoming messages
-msgbus.module.<prefix>    hash; what a module keeps
+msgbus.module.<prefix>    hash; stored values of a module
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _OWN: Final = frozenset({"system", "backlog", "processing", "committed", "dead",
 
 
 def command(name: str) -> bytes:
-    """The list of a command."""
+    """Return the key of a command's list."""
     return (_PREFIX + name).encode()
 
 
 def is_servable(name: str) -> bool:
-    """Whether there can be a list of a command: it has a name, and is no key of the gateway's own.
+    """Return whether a command can have a list: it has a name, and is not a key of the gateway.
 
     Another twin chooses the command: `system.local` would let it write requests in our name.
     """
@@ -43,7 +43,7 @@ def is_servable(name: str) -> bool:
 
 
 def is_own(queue: bytes) -> bool:
-    """Whether a list that a program names is a key of the gateway's own."""
+    """Return whether a list that a program names is a key of the gateway."""
     prefix = _PREFIX.encode()
     return queue.startswith(prefix) and not is_servable(
         queue.removeprefix(prefix).decode(errors="replace")
@@ -51,10 +51,10 @@ def is_own(queue: bytes) -> bool:
 
 
 def backlog(uid: str) -> bytes:
-    """The backlog entry of a request."""
+    """Return the key of a request's backlog entry."""
     return f"{_PREFIX}backlog.{uid}".encode()
 
 
 def module(prefix: str) -> bytes:
-    """What a module keeps."""
+    """Return the key of a module's stored values."""
     return f"{_PREFIX}module.{prefix}".encode()

@@ -1,7 +1,7 @@
-"""Log lines of the gateway: text for people, or one JSON object a line for machines.
+"""Log lines of the gateway: text for people, or one JSON object per line for machines.
 
-A record's own fields, given with `extra={...}`, become keys of the object; the text form leaves
-them out, as its message says what matters. No log line holds a secret, a token or a payload:
+A record's own fields, given with `extra={...}`, become keys of the object. The text form omits
+them, as its message contains what matters. No log line contains a secret, a token or a payload:
 libraries that print what goes over the wire are kept at warnings, whatever the level.
 """
 
@@ -14,11 +14,11 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 GATEWAY: Final[ContextVar[str | None]] = ContextVar("gateway", default=None)
-"""Name of the gateway that the current task works for, where a process has many."""
+"""Name of the gateway that the current task works for, if a process runs many."""
 
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
-# On debug they print frames, tokens or commands.
+# At debug level these libraries log frames, tokens or commands.
 _QUIET: Final = ("picows", "websockets", "websocket", "asyncio", "redis")
 
 _SECOND: Final = "%Y-%m-%dT%H:%M:%S"
@@ -26,10 +26,10 @@ _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asc
 
 
 class TextFormatter(logging.Formatter):
-    """A record as one line of text, and its traceback below.
+    """Formats a record as one line of text, followed by its traceback.
 
-    Others choose part of what is logged, such as uids: what is no printable character is escaped,
-    so that nobody can forge a line, or write to a terminal.
+    Others choose part of what is logged, such as uids. Non-printable characters are escaped, so
+    that they cannot forge a line or control a terminal.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:
@@ -42,7 +42,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as one line of JSON."""
+    """Formats a record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -60,7 +60,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def _name_gateway(record: logging.LogRecord) -> bool:
-    """Add the gateway that a record is about, where there are many."""
+    """Add the name of the gateway that a record is about, if a process runs many."""
     name = GATEWAY.get()
     if name is not None:
         record.gateway = name
@@ -77,9 +77,9 @@ def set_up(debug: int, log_format: str, level: int = logging.INFO) -> None:
     """Write log lines to standard error from now on.
 
     Args:
-        debug: 0 `level` and above, 1 debugging as well, 2 of the libraries too.
+        debug: 0 for `level` and above, 1 for debug lines as well, 2 also for those of libraries.
         log_format: `text` or `json`.
-        level: the least that is written.
+        level: lowest level that is written.
     """
     handler = logging.StreamHandler()
     if log_format == "json":

@@ -1,4 +1,4 @@
-"""Looking up the twins that one entry is for."""
+"""Look-up of the twins to which one entry is addressed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from peer.twins import Twin, TwinCache, TwinsAwayError
 log = logging.getLogger(__name__)
 
 LOOK_UP_PAUSE_S: Final = 1.0
-"""Before twins are asked for again when their source is away."""
+"""Seconds before twins are looked up again after their source was unavailable."""
 
 
 async def look_up(twins: TwinCache, twin_ids: Sequence[int]) -> dict[int, Twin | None]:
-    """Looks twins up, all at once; those that can't be now are left out, after a pause."""
+    """Look up twins concurrently; return those found, after a pause if no look-up succeeded."""
     found: dict[int, Twin | None] = {}
     away: TwinsAwayError | None = None
 

@@ -4,9 +4,9 @@
                       |    a stream each
                       +--------------------- Carrier -- one connection -- relay
 
-They share the connections to relays, the source of twins and what is known of them. What goes wrong
-with one twin is tried again, and harms no other. SIGHUP reads the file again: gateways of twins
-that are new begin, those of twins that are gone or have changed end.
+The gateways share the connections to relays, and the source and cache of twins. The failure of one
+twin's gateway is retried, and does not affect the others. SIGHUP reads the file again: gateways of
+new twins start, and those of removed or changed twins end.
 """
 
 from __future__ import annotations
@@ -39,22 +39,23 @@ from proto.limits.backoff import Backoff
 logger = logging.getLogger("rmb-peer")
 
 STARTING: Final = 64
-"""Gateways that begin at a time: each connects to Redis three times and looks its twin up."""
+"""Number of gateways that start at a time: each opens three connections to Redis and looks up its
+twin."""
 
 BEGIN_S: Final = 2.0
-"""How long one that begins holds up others at most, as its Redis is away."""
+"""Seconds for which a starting gateway delays others at most while its Redis is unavailable."""
 
 REPORT_S: Final = 2.0
-"""Between two lines of progress."""
+"""Seconds between progress reports."""
 
 NAMED: Final = 3
-"""Reasons why twins are not ready in a line, and twins that it names for each."""
+"""Maximum number of failure reasons in a progress line, and of twins named for each reason."""
 
 RETRY: Final = Backoff(first_s=10.0, longest_s=300.0, jitter=0.5)
-"""Waits before a gateway is started again that could not be."""
+"""Back-off between attempts to start a gateway."""
 
 MAX_TWINS: Final = 100_000
-"""In memory, of all that the gateways talk to."""
+"""Maximum number of twins in memory, including all that the gateways talk to."""
 
 FILES_PER_TWIN: Final = 3
 SPARE_FILES: Final = 100
@@ -66,7 +67,7 @@ MANY_GAUGES: Final = {
 
 
 async def run(options: Options) -> int:
-    """Serve all twins until the process is told to stop; returns the exit code.
+    """Serve all twins until the process is told to stop; return the exit code.
 
     Raises:
         UsageError: the file, or something that it names for all twins, cannot be used.
@@ -113,11 +114,11 @@ class _Running:
     """The gateway of one twin.
 
     Attributes:
-        entry: of the file.
-        gateway: while there is one.
-        problem: why it is missing.
-        stop: set to end it.
-        task: that keeps it.
+        entry: the twin's entry in the file.
+        gateway: the gateway, while it exists.
+        problem: why the gateway does not exist.
+        stop: event that ends the gateway.
+        task: task that keeps the gateway running.
     """
 
     def __init__(self, entry: TwinEntry) -> None:
@@ -129,7 +130,7 @@ class _Running:
 
     @property
     def why_not(self) -> str:
-        """Why it is not ready; empty: it is."""
+        """Why the gateway is not ready; empty if it is."""
         gateway = self.gateway
         if gateway is None:
             return self.problem
@@ -145,9 +146,9 @@ class Gateways:
     """The gateways of a process.
 
     Args:
-        options: of all of them.
-        file: what was read; `apply` begins with it.
-        twins: all twins.
+        options: options that all gateways share.
+        file: the file that was read; `apply` starts its gateways.
+        twins: cache of all twins.
     """
 
     def __init__(self, options: Options, file: ManyFile, twins: TwinCache) -> None:
@@ -158,10 +159,10 @@ class Gateways:
         self._ending: set[asyncio.Task[None]] = set()
         self._carriers: dict[str, Carrier] = {}
         self._starting = asyncio.Semaphore(STARTING)
-        self._former: Counter[str] = Counter()  # of gateways that have ended
+        self._former: Counter[str] = Counter()  # counters of gateways that have ended
 
     def apply(self, file: ManyFile) -> None:
-        """Begin and end gateways so that there are those of a file."""
+        """Start and end gateways to match a file."""
         self._file = file
         _raise_limit(len(file.entries))
         wanted = dict.fromkeys(file.entries)
@@ -175,13 +176,13 @@ class Gateways:
         for entry in file.entries:
             stays = self._running.get(entry)
             if stays is not None:
-                stays.entry = entry  # its name may be another one
+                stays.entry = entry  # its name may have changed
                 continue
             running = self._running[entry] = _Running(entry)
             running.task = asyncio.create_task(self._keep(running, others))
 
     async def reload(self) -> None:
-        """Read the file again; one that cannot be used changes nothing."""
+        """Read the file again; an unusable file changes nothing."""
         try:
             file = await asyncio.to_thread(many_file.read, self._file.path)
         except UsageError as error:
@@ -206,7 +207,7 @@ class Gateways:
         await asyncio.gather(*(carrier.aclose() for carrier in self._carriers.values()))
 
     async def report(self) -> None:
-        """Log how many twins are ready, whenever that has changed."""
+        """Log how many twins are ready whenever that has changed."""
         told: tuple[int, frozenset[str]] | None = None
         while True:
             whole = list(self._running.values())
@@ -228,7 +229,7 @@ class Gateways:
         logger.info("%s", text)
 
     def figures(self) -> metrics.Figures:
-        """Return what all of them count; called in the thread of the endpoint."""
+        """Return the figures of all gateways; called in the thread of the endpoint."""
         counters = Counter(self._former)
         gauges: Counter[str] = Counter(dict.fromkeys(GAUGES, 0))
         running = list(self._running.values())
@@ -249,14 +250,14 @@ class Gateways:
             ),
         )
 
-    # --- one of them ------------------------------------------------------------------------------
+    # --- one gateway ------------------------------------------------------------------------------
 
     async def _keep(self, running: _Running, others: list[asyncio.Task[None]]) -> None:
-        """Run a gateway, and begin again when it fails, until it is told to stop.
+        """Run a gateway, and restart it when it fails, until it is told to stop.
 
         Args:
-            running: what to run.
-            others: those that end now: one of them may have the same lists, or the same session.
+            running: the gateway to run.
+            others: tasks of gateways that are ending: one may have the same lists or session.
         """
         logs.GATEWAY.set(running.entry.name)
         await asyncio.gather(*others, return_exceptions=True)
@@ -322,7 +323,7 @@ def options_of(common: Options, entry: TwinEntry) -> Options:
 
 
 async def _either(stop: asyncio.Event, again: asyncio.Event) -> bool:
-    """Wait for one of them; returns whether it was not `stop`."""
+    """Wait for one of two events; return whether `stop` is still unset."""
     waits = [asyncio.create_task(each.wait()) for each in (stop, again)]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -333,7 +334,7 @@ async def _either(stop: asyncio.Event, again: asyncio.Event) -> bool:
 
 
 def _raise_limit(twins: int) -> None:
-    """Allow this process as many open files as the system lets it have."""
+    """Raise the limit of open files to the maximum if it is too low for the number of twins."""
     needed = FILES_PER_TWIN * twins + SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < needed:

@@ -1,7 +1,7 @@
-"""`rmb-peer --many twins.toml --check`: what the gateway of each twin stands on, tried.
+"""`rmb-peer --many twins.toml --check`: test what the gateway of each twin depends on.
 
-Only what is not well is shown, and how many twins are. Relays are tried over the connections that
-would carry the sessions.
+The text output shows only problems and the number of twins without failures; `--json` shows all
+results. Relays are tested over the connections that would carry the sessions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AT_ONCE: Final = 16
 
 
 async def run(options: Options) -> int:
-    """Try everything and show it; returns the exit code.
+    """Run all tests and print the results; return the exit code.
 
     Raises:
         UsageError: the file, or something that it names for all twins, cannot be used.

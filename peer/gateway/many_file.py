@@ -1,4 +1,4 @@
-"""The file of `rmb-peer --many`: the twins of one process, and what they have in common.
+"""The file of `rmb-peer --many`: the twins of one process, and the settings they share.
 
     relays = ["wss://relay.example.com"]    # of every twin that names none itself
     twins = "http://127.0.0.1:8081"         # or: substrate = [...]; the default is the chain
@@ -13,9 +13,9 @@
     secret_file = "secrets/bob"
     database = 2
 
-Programs find the lists of their twin under the usual names in the twin's own database of Redis, so
-that no two twins may have the same one. Names of files are relative to the file's folder. A mistake
-in the file refuses all of it; a secret that cannot be read is the problem of that twin alone.
+Programs find the lists of their twin under the usual names in the twin's own Redis database, so no
+two twins may have the same one. Names of files are relative to the file's folder. A mistake in the
+file invalidates all of it; a secret that cannot be read affects that twin alone.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from redispipe.address import RedisAddress, RedisAddressError
 DEFAULT_REDIS: Final = "redis://localhost:6379"
 MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 MAX_TWINS: Final = 20_000
-"""Each takes three connections to Redis and some 100 KiB."""
+"""Maximum number of twins. Each takes three connections to Redis and about 100 KiB."""
 MAX_DATABASE: Final = 999_999_999
 
 _OPTION: Final = re.compile(r"--[a-z-]+:? ")
@@ -55,19 +55,19 @@ _TWIN: Final[dict[str, type]] = {
 
 @dataclass(frozen=True, slots=True)
 class TwinEntry:
-    """One twin of the file; two are the same when the same gateway serves both.
+    """One twin of the file; two entries are equal if the same gateway serves both.
 
     Attributes:
-        name: in the log.
-        label: where it is in the file.
-        identity: the keys; None: they cannot be used.
-        problem: why not.
-        account: the public signing key.
-        sid: of its session; None: the one that is meant by the twin's id alone.
-        relays: URLs.
-        redis_url: of its lists.
-        uploads: where files of other twins go.
-        modules: answer commands in this process.
+        name: name in the log.
+        label: position in the file, for error messages.
+        identity: the keys; None if they cannot be used.
+        problem: why the keys cannot be used.
+        account: public signing key.
+        sid: id of the session; None: the session addressed by the twin's id alone.
+        relays: URLs of the relays.
+        redis_url: URL of the Redis database with the twin's lists.
+        uploads: folder for files from other twins.
+        modules: modules that answer commands in this process.
     """
 
     name: str = field(compare=False)
@@ -83,13 +83,13 @@ class TwinEntry:
 
 
 class ManyFile(NamedTuple):
-    """What the file says.
+    """Contents of the file.
 
     Attributes:
-        path: of it.
+        path: path of the file.
         twins: file or URL of all twins; None: the chain.
-        substrate: nodes of the chain.
-        update: twins on the chain may be changed to what the file says.
+        substrate: URLs of chain nodes.
+        update: whether twins on the chain may be changed to match the file.
         entries: the twins.
     """
 
@@ -104,8 +104,8 @@ def read(path: Path) -> ManyFile:
     """Read a file.
 
     Raises:
-        UsageError: it cannot be read, or something in it cannot be. The text names the file, the
-            twin and the field.
+        UsageError: the file cannot be read, or something in it is invalid. The text names the file,
+            the twin and the field.
     """
     try:
         table = _parsed(path)
@@ -186,7 +186,7 @@ def _entry(folder: Path, name: str, label: str, table: Mapping[str, Any]) -> Twi
 
 
 def _identity(folder: Path, table: Mapping[str, Any]) -> tuple[Identity | None, str]:
-    """Return the keys of a twin, or why they cannot be used."""
+    """Return the keys of a twin, or the reason why they cannot be used."""
     text, file = table.get("secret"), table.get("secret_file")
     if (text is None) == (file is None):
         raise UsageError("secret_file: is missing" if text is None else "secret, secret_file: "
@@ -259,7 +259,7 @@ def _path(folder: Path, text: str) -> str:
 
 
 def _renamed(name: str, check: Any) -> Any:
-    """Return what a check of an option gives; its error names the field instead of the option."""
+    """Return the result of checking an option; its error names the field instead of the option."""
     try:
         return check()
     except (UsageError, ValueError) as error:

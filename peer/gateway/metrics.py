@@ -1,7 +1,7 @@
 """The opt-in Prometheus endpoint: `--metrics-listen 127.0.0.1:9100`, path /metrics.
 
-The gateway counts in one loop; the endpoint answers in a thread of its own, and reads the counters
-when it is asked. A counter's name may have a reason behind a colon, which becomes a label:
+The gateway counts in its event loop; the endpoint answers in a thread of its own, and reads the
+counters at each scrape. A counter's name may have a reason after a colon, which becomes a label:
 `refused:expired` is `rmb_peer_refused_total{reason="expired"}`. `docs/operate/peer.md` lists all.
 """
 
@@ -21,16 +21,16 @@ PREFIX: Final = "rmb_peer"
 
 
 class RelayFigures(NamedTuple):
-    """What is told of the session at one relay."""
+    """Figures of the session at one relay."""
 
     relay: str
     connected: bool
     sessions: int
-    """How often it was opened."""
+    """Number of times the session was opened."""
 
 
 class Figures(NamedTuple):
-    """What the endpoint shows."""
+    """The figures that the endpoint shows."""
 
     counters: Mapping[str, int]
     gauges: Mapping[str, float]
@@ -38,11 +38,11 @@ class Figures(NamedTuple):
 
 
 class GatewayCollector(Collector):
-    """The figures of a gateway as metrics.
+    """Collector that exposes the figures of a gateway as metrics.
 
     Args:
-        read: called for each scrape, in the endpoint's thread.
-        help_texts: what a name means; of those that have none the name is shown.
+        read: returns the figures; called for each scrape, in the endpoint's thread.
+        help_texts: descriptions of names; the default is the name itself.
     """
 
     def __init__(self, read: Callable[[], Figures], help_texts: Mapping[str, str]) -> None:
@@ -85,10 +85,10 @@ class GatewayCollector(Collector):
 def serving(
     address: tuple[str, int], read: Callable[[], Figures], help_texts: Mapping[str, str]
 ) -> Iterator[str]:
-    """Serve metrics within the context; gives the address to scrape.
+    """Serve metrics within the context, which returns the URL to scrape.
 
     Raises:
-        UsageError: the address cannot be listened at.
+        UsageError: the address cannot be listened on.
     """
     registry = CollectorRegistry()
     registry.register(GatewayCollector(read, help_texts))

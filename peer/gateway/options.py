@@ -1,7 +1,7 @@
-"""The command line of `rmb-peer`: the reference gateway's options, and some more.
+"""The command line of `rmb-peer`: the reference gateway's options, and some additional ones.
 
-A start script of the reference gateway works unchanged. What is new is about secrets that need not
-stand in the list of processes, twins without a chain, and looking at what is wrong.
+A start script of the reference gateway works unchanged. The additional options keep secrets out of
+the process list, use twins without a chain, and help to diagnose problems.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _IN_FILE: Final = {
     "uploads": "uploads",
     "module": "modules",
 }
-"""Options, and what the file of --many has in their place."""
+"""Options, and the fields that replace them in the file of --many."""
 _NOT_WITH_MANY: Final = (*_IN_FILE, "dead_letters")
 
 EPILOG: Final = """\
@@ -76,7 +76,7 @@ a problem; 2 invalid option
 
 
 class Action(Enum):
-    """What a start is for."""
+    """The action that a command line selects."""
 
     RUN = "run"
     MANY = "many"
@@ -86,39 +86,39 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """A command line that makes sense."""
+    """The options of a valid command line."""
 
     action: Action
     identity: Identity | None
-    """None when the action needs none."""
+    """Keys; None if the action needs none."""
     relays: tuple[str, ...]
     substrate: tuple[str, ...]
     twins: str | None
     """File or URL of the twins; None: the chain."""
     redis_url: str
     uploads: Path | None
-    """Where files of other twins go; None: none are taken."""
+    """Folder for files from other twins; None: they are refused."""
     upload_limits: UploadLimits
     modules: tuple[str, ...]
     update: bool
-    """The own twin on the chain may be changed to what the options say."""
+    """Whether the own twin on the chain may be changed to match the options."""
     debug: int
     log_format: str
     metrics_listen: tuple[str, int] | None
     json: bool
     many: Path | None
-    """File of the twins, when there are many."""
+    """File with many twins, if given."""
     warnings: tuple[str, ...]
-    """To be logged at the start."""
+    """Warnings to be logged at the start."""
 
     @property
     def domains(self) -> tuple[str, ...]:
-        """The names that the own twin lists."""
+        """The relay domains that the own twin should list."""
         return tuple(dict.fromkeys(map(arguments.domain, self.relays)))
 
 
 def build_parser() -> Parser:
-    """The parser; `--help` is its text."""
+    """Return the parser, which also produces the text of `--help`."""
     parser = Parser(
         prog="rmb-peer",
         description="Connect the programs of this host to other twins, through Redis lists.",
@@ -135,10 +135,10 @@ def build_parser() -> Parser:
 
 
 def parse(argv: Sequence[str]) -> Options:
-    """Read a command line.
+    """Parse a command line.
 
     Raises:
-        UsageError: an unknown option, or a value that makes no sense.
+        UsageError: an option is unknown, or a value is invalid.
     """
     found = build_parser().parse(argv)
     action = _action(found)
@@ -263,7 +263,7 @@ def _action(found: argparse.Namespace) -> Action:
 
 
 def _check_many(found: argparse.Namespace) -> None:
-    """Refuse options that the file has in their place."""
+    """Reject options that are set in the file instead."""
     usual = build_parser().parse([])
     for name in _NOT_WITH_MANY:
         if getattr(found, name) != getattr(usual, name):

@@ -1,14 +1,15 @@
-"""From the system lists to the relays.
+"""Processing of entries of the system lists, up to the relays.
 
     entry --read, stamp--> twins looked up --seal, sign--> recorded in Redis --> sent --> settled
 
 An entry is in `msgbus.processing` from the moment it is taken. The sealed envelope replaces it
-there before it is sent, together with the backlog entry, so that a gateway that is killed sends
-again the very same bytes, which receivers know as a repeat. It leaves the hash when the relay has
-it, or its answer is here.
+there before it is sent, together with the backlog entry. So a gateway that was killed sends the
+same bytes again, which receivers recognise as a repeat. The entry is removed from the hash when the
+relay has it, or its answer has arrived.
 
-What can't be sent is answered at once: a request on its `ret` list, an answer of a service by an
-error envelope to the one that asked. Where even that can't be read the entry is a dead letter.
+An entry that cannot be sent is answered at once: a request on its `ret` list, an answer of a
+service by an error envelope to the twin that sent the request. If the recipient of that error
+cannot be read either, the entry becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -58,12 +59,12 @@ from redispipe.resp import command
 log = logging.getLogger(__name__)
 
 LOOK_UPS: Final = 100
-"""Twins of one request that are asked for together, and sent to as soon as all are known."""
+"""Number of twins of one request that are looked up together, and sent to once all are known."""
 
 EXPIRED_UNSENT: Final = Failure(ExpiredError.code, "response has expired before sending!")
-"""The words of rmb-peer 1.5, of a request as well."""
+"""Error for expired messages, in the words of rmb-peer 1.5, which uses them for requests too."""
 TOO_LARGE: Final = Failure(CODE_OTHER, "message is too large for the relay")
-"""A relay takes less than `MAX_MESSAGE_BYTES` if its operator says so."""
+"""A relay accepts less than `MAX_MESSAGE_BYTES` if its operator configures that."""
 
 _HEAD_BYTES: Final = 4  # length of the backlog in front of a sealed envelope
 
@@ -71,7 +72,7 @@ LocalCall = Callable[[OutgoingRequest, LocalRequest, Callable[[], None]], bool]
 
 
 class _Sent:
-    """A message on its way."""
+    """A message that is being sent."""
 
     __slots__ = ("answers", "destination", "uid", "waiting")
 
@@ -80,25 +81,25 @@ class _Sent:
     ) -> None:
         self.uid = uid
         self.destination = destination
-        self.waiting = waiting  # None: an answer, or nobody waits
-        self.answers = answers  # an answer with a payload
+        self.waiting = waiting  # None: an answer, or no program waits
+        self.answers = answers  # whether it is an answer with a payload
 
 
 class Outgoing:
-    """Sends what programs and services write.
+    """Sends the requests of programs and the answers of services.
 
     Args:
-        own: the gateway's address.
-        sealer: signs and encrypts for it.
-        twins: who can be written to.
+        own: address of the gateway.
+        sealer: signs and encrypts for the gateway.
+        twins: cache of the twins that receive messages.
         commits: the writing half of Redis.
-        writes: gives entries to programs.
-        backlogs: who waits for answers.
-        unconfirmed: sends.
-        modules: commands that are not sent but handled here, by `local`.
-        local: starts a handler; False: there are too many.
-        counters: what happened, by name.
-        on_room: called when there is less in hand.
+        writes: passes entries to programs.
+        backlogs: programs that wait for answers.
+        unconfirmed: sends messages to the relays.
+        modules: modules whose commands are not sent but handled by `local`.
+        local: starts a handler; returns False if there are too many.
+        counters: counts of events, by name.
+        on_room: called when fewer entries are in hand.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class Outgoing:
         self._local = local
         self._counters = counters
         self._on_room = on_room
-        self._held: set[str] = set()  # fields of `msgbus.processing` somebody here works on
+        self._held: set[str] = set()  # fields of `msgbus.processing` in progress here
         self._sent: dict[str, _Sent] = {}  # by field
         self._by_answer: dict[tuple[str, int], str] = {}  # field by uid and twin that was asked
         self._settled: list[str] = []  # to be removed from the hash
@@ -134,32 +135,32 @@ class Outgoing:
 
     @property
     def full(self) -> bool:
-        """Whether so much is in hand that nothing more should be taken."""
+        """Whether so much is in hand that no more entries should be taken."""
         return len(self._held) >= MAX_IN_HAND or self._work.size_bytes >= MAX_LOOK_UP_BYTES
 
     @property
     def in_hand(self) -> int:
-        """Entries taken and messages not settled."""
+        """Number of entries taken and messages not settled."""
         return len(self._held)
 
     def holds(self, field: str) -> bool:
-        """Whether somebody here works on a field, or it is about to be removed."""
+        """Return whether a field is in progress here, or about to be removed."""
         return field in self._held
 
     async def aclose(self) -> None:
-        """Gives up look-ups; what they are for is found again at the next start."""
+        """Cancel look-ups; the next start finds their entries again."""
         await self._work.aclose()
 
-    # What was taken from a list, or found in the hash.
+    # Entries taken from a list, or found in the hash.
 
     def take_request(self, field: str, raw: bytes, taken_before: int = MAX_SECONDS) -> None:
-        """Sends a request of a program.
+        """Send a request of a program.
 
         Args:
-            field: in the hash.
+            field: field of the entry in the hash.
             raw: the entry.
-            taken_before: unix seconds; a request without a time of its own lives from then on, or
-                from now on when that is later.
+            taken_before: Unix time in seconds at which the life of a request without its own time
+                begins, unless that is in the future: then it begins now.
         """
         self._held.add(field)
         try:
@@ -188,14 +189,14 @@ class Outgoing:
                 len(receivers) <= portion_of(request) and not self._commits.full
             )
             if not few or any(twin is None for _, twin in receivers):
-                # The entry is there twice, as it came and read.
+                # The entry is in memory twice: raw and parsed.
                 size_bytes = len(raw) + len(request.payload)
                 self._work.start(self._send_later(field, raw, request, deadline), size_bytes)
             else:
                 self._send_request(field, request, deadline, receivers)
 
     def take_response(self, field: str, raw: bytes) -> None:
-        """Sends a service's answer."""
+        """Send an answer of a service."""
         self._held.add(field)
         now = int(time.time())
         try:
@@ -221,7 +222,7 @@ class Outgoing:
             self._send_response(field, response, deadline, receiver)
 
     def adopt(self, field: str, value: bytes) -> None:
-        """Goes on with what a killed gateway, or a lost connection, left in the hash."""
+        """Resume an entry that a killed gateway, or a lost connection, left in the hash."""
         self._counters["resumed"] += 1
         kind, body = value[:1], value[1:]
         if kind == queues.REQUEST:
@@ -239,7 +240,7 @@ class Outgoing:
     # Called by `Unconfirmed`.
 
     def settled(self, token: Hashable) -> None:
-        """A relay has it, or its answer came."""
+        """Process that a relay has a message, or that its answer came."""
         field = str(token)
         sent = self._sent.pop(field, None)
         if sent is not None:
@@ -247,7 +248,7 @@ class Outgoing:
             self._settle(field)
 
     def expired(self, token: Hashable) -> None:
-        """No relay took it in time."""
+        """Process that no relay accepted a message in time."""
         field = str(token)
         sent = self._sent.get(field)
         self._counters["refused:unsent"] += 1
@@ -258,7 +259,7 @@ class Outgoing:
             self.settled(field)
 
     def refused(self, token: Hashable) -> None:
-        """It is too large for all relays."""
+        """Process that a message is too large for all relays."""
         field = str(token)
         sent = self._sent.get(field)
         self._counters["refused:unsendable"] += 1
@@ -266,7 +267,7 @@ class Outgoing:
             return
         uid, destination, waiting = sent.uid, sent.destination, sent.waiting
         twin = self._twins.peek(destination[0]) if sent.answers else None
-        if twin is not None:  # the one that asked is told instead
+        if twin is not None:  # the twin that sent the request gets the error
             now, left_s = int(time.time()), stamp.response_expiration()
             error = self._seals.error(uid, destination, TOO_LARGE, twin, now, left_s)
             self._record_and_send(field, uid, now + left_s, None, [(destination, error)])
@@ -277,7 +278,7 @@ class Outgoing:
         self.settled(field)
 
     def answered(self, uid: str, twin: int) -> None:
-        """An answer of a twin to a request is here: it need not be sent again."""
+        """Settle a request that a twin has answered: it need not be sent again."""
         field = self._by_answer.pop((uid, twin), None)
         if field is not None:
             self._unconfirmed.settle(field)
@@ -293,7 +294,7 @@ class Outgoing:
         others: Sequence[int] = (),
         rest: bytes = b"",
     ) -> None:
-        """Sends a request, or a part of it: then `rest` is the entry for the others."""
+        """Send a request, or a part of it: then `rest` is the entry for the other receivers."""
         now = int(time.time())
         uid = queues.uid_of(field)
         waiting = Waiting(request.ret, request.reference, deadline) if request.ret else None
@@ -339,13 +340,13 @@ class Outgoing:
         *,
         answers: bool = False,
     ) -> None:
-        """Replaces the entry by its rest and what is sent, and sends it when that is written."""
+        """Replace an entry by its rest and its messages; send these when that is written."""
         head = self._backlogs.add(uid, waiting) if waiting is not None else b""
         head = queues.SEALED + len(head).to_bytes(_HEAD_BYTES, "little") + head
         fields: list[str | bytes] = [field, queues.REQUEST + rest] if rest else []
         messages = []
         for number, (destination, data) in enumerate(sealed):
-            # By how many are left, so that no later part has the name of one that is under way.
+            # Numbered by the receivers left, so that no later part reuses a name in progress.
             each = f"{field}.{others + len(sealed) - number}" if fields else field
             self._held.add(each)
             self._sent[each] = _Sent(uid, destination, waiting, answers)
@@ -365,7 +366,7 @@ class Outgoing:
         self._commits.record_until(deadline, fields, send, give_up)
 
     def _resume(self, field: str, body: bytes) -> None:
-        """Sends again what was sealed, as it is."""
+        """Send a sealed message again, unchanged."""
         length = int.from_bytes(body[:_HEAD_BYTES], "little")
         head = body[_HEAD_BYTES : _HEAD_BYTES + length]
         data = body[_HEAD_BYTES + length :]
@@ -393,10 +394,10 @@ class Outgoing:
     async def _send_later(
         self, field: str, raw: bytes, request: OutgoingRequest, deadline: int
     ) -> None:
-        """Sends to those who are known at once, and to the others as they are looked up.
+        """Send to receivers that are known at once, and to the others as they are looked up.
 
-        Those of a large request get it in portions: the next one is written when Redis has the
-        last and the relays have room, so that neither has to take all of it together.
+        A large request is sent in portions: the next portion is written when Redis has the last and
+        the relays have room, so that neither has to accept all of it together.
         """
         now, portion = int(time.time()), portion_of(request)
         missing = list(request.destinations)
@@ -414,17 +415,17 @@ class Outgoing:
                 missing = others
                 if not missing:
                     return
-                if len(part) == portion:  # there may be more that are known
+                if len(part) == portion:  # more receivers may be known
                     await self._commits.applied()
                 continue
             asked = list(dict.fromkeys(missing))[:LOOK_UPS]
             found = await look_up(self._twins, asked)
-            # Who can't be looked up holds up nobody else.
+            # A twin whose look-up fails must not delay the others.
             missing.sort(key=set(asked).__contains__)
         self._refuse_expired(field, request)
 
     async def _room(self, deadline: int) -> None:
-        """Returns when Redis and the relays take more, or it is too late."""
+        """Wait until Redis and the relays accept more, or the deadline has passed."""
         while (self._commits.full or self._unconfirmed.full) and time.time() < deadline:
             await asyncio.sleep(ROOM_POLL_S)
 
@@ -443,7 +444,7 @@ class Outgoing:
         else:
             self._send_response(field, response, deadline, twin)
 
-    # What is not sent.
+    # Entries that are not sent.
 
     def _handle_here(self, field: str, request: OutgoingRequest, deadline: int) -> None:
         local = LocalRequest(
@@ -472,7 +473,7 @@ class Outgoing:
         self._settle(field)
 
     def _fail(self, ret: str, reference: str | None, source: str, failure: Failure) -> None:
-        """Tells a program what is wrong with its request."""
+        """Send a program the error for its request."""
         now = int(time.time())
         body = bodies.incoming_response(reference, source, b"", None, now, failure)
         self._writes.answer(ret, body)
@@ -484,7 +485,7 @@ class Outgoing:
             self._commits.add(each)
 
     def _settle(self, field: str) -> None:
-        """Lets go of an entry: it leaves the hash with the batch that is being gathered."""
+        """Release an entry: it is removed from the hash with the batch that is being gathered."""
         if not self._settled:
             self._commits.gather(self._remove)
         self._settled.append(field)

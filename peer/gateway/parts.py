@@ -1,4 +1,4 @@
-"""What the options name, opened: twins, modules, and tokens for the relays."""
+"""Parts that the options select: twins, modules, and tokens for the relays."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from proto.identity import tokens
 
 
 def open_twins(options: Options) -> TwinSource:
-    """Where twins are looked up; the caller closes it.
+    """Open the source of twins; the caller closes it.
 
     Raises:
-        UsageError: there is nothing there.
+        UsageError: the source does not exist or is invalid.
     """
     try:
         return open_source(options.twins, options.substrate)
@@ -30,7 +30,7 @@ def open_twins(options: Options) -> TwinSource:
 
 
 def token_maker(identity: Identity, twin: Twin, sid: str | None = None) -> Callable[[], str]:
-    """Makes tokens of the own twin's session, by default the one without an id."""
+    """Return a function that issues tokens of the own twin's session, by default without an id."""
 
     def make() -> str:
         return tokens.issue(identity.key, twin.id, sid, int(time.time()))
@@ -39,10 +39,10 @@ def token_maker(identity: Identity, twin: Twin, sid: str | None = None) -> Calla
 
 
 def load_modules(options: Options) -> list[Module]:
-    """The modules that answer commands in the gateway's process: its own, then those of users.
+    """Load the modules that answer commands in the gateway's process: its own, then those of users.
 
     Raises:
-        UsageError: one cannot be loaded, or has a prefix that another one has.
+        UsageError: a module cannot be loaded, or its prefix is taken.
     """
     own = [version_module(), Uploads(options.uploads, options.upload_limits)]
     try:

@@ -1,4 +1,4 @@
-"""The commands that put entries into the lists programs and services read."""
+"""Commands that add entries to the lists that programs and services read."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _KEEP: Final = resources.files("peer.gateway").joinpath("lua/keep.lua").read_tex
 
 
 class QueueWrites:
-    """Writes entries; the oldest above the bound are dropped, as clients expect.
+    """Adds entries to lists; the oldest above the limit are dropped, as clients expect.
 
-    All entries of a list that come before the next batch is closed are one command in it.
+    All entries of a list that arrive before the next batch is closed are one command in it.
 
     Args:
         commits: the writing half of Redis.
-        counters: what happened, by name.
+        counters: counts of events, by name.
     """
 
     def __init__(self, commits: Commits, counters: Counter[str]) -> None:
@@ -41,13 +41,13 @@ class QueueWrites:
     def request(
         self, request: Request, timestamp: int, expiration_s: int, give_up: GiveUp | None = None
     ) -> None:
-        """Gives a request to whoever serves its command.
+        """Add a request to the list of its command.
 
         Args:
-            request: verified.
-            timestamp: of its envelope.
-            expiration_s: likewise.
-            give_up: called when it is not written after all; without one it waits for room.
+            request: the verified request.
+            timestamp: timestamp of its envelope.
+            expiration_s: expiration of its envelope, in seconds.
+            give_up: called if it is not written after all; without it the request waits for room.
         """
         body = bodies.incoming_request(
             request.uid,
@@ -72,18 +72,18 @@ class QueueWrites:
         self._gather(len(body))
 
     def answer(self, ret: str, body: bytes) -> None:
-        """Gives an answer to the program that waits at a list; nobody waits at ""."""
+        """Add an answer to the list of the program that waits; discard it if the list is ""."""
         if ret:
             self._answers.setdefault(ret.encode(), []).append(body)
             self._gather(len(body))
 
     def seen(self, signature: bytes) -> None:
-        """Keeps the signature of a message whose entry is in the same batch."""
+        """Record the signature of a message whose entry is in the same batch."""
         self._seen.append(signature)
         self._gather(len(signature))
 
     async def applied(self) -> None:
-        """Returns when Redis has all that was given so far."""
+        """Wait until Redis has all entries added so far."""
         await self._commits.applied()
 
     def _gather(self, size_bytes: int) -> None:
@@ -119,13 +119,13 @@ class QueueWrites:
 
 
 class _Requests:
-    """For one list."""
+    """Requests for one list."""
 
     __slots__ = ("deadline", "entries", "give_ups", "patient")
 
     def __init__(self) -> None:
         self.entries: list[bytes] = []
-        self.deadline = 0  # of the one that lives longest, unix seconds
+        self.deadline = 0  # the latest deadline, in Unix seconds
         self.give_ups: list[GiveUp] = []
         self.patient = False
 
@@ -135,5 +135,5 @@ class _Requests:
 
 
 def _pushed(queue: bytes, entries: list[bytes], bound: int) -> list[bytes]:
-    """The commands that put entries into a list, and keep its newest."""
+    """Return the commands that add entries to a list and keep the newest."""
     return [command("LPUSH", queue, *entries), command("LTRIM", queue, 0, bound - 1)]

@@ -1,16 +1,17 @@
-"""Taking entries from a system list, so that a killed gateway finds them again.
+"""Taking entries from a system list, so that a gateway that was killed finds them again.
 
-Blocking commands take without a trace, and a script can't block. So each read is two commands in
-one write: one that blocks until the list is not empty and changes nothing (`BLMOVE` of its last
-entry to where it was), and `lua/take.lua`, which Redis runs as soon as the first is through. While
-the list holds more than one step takes, the blocking one is left out.
+Blocking commands remove entries without a trace, and a script cannot block. So each read is two
+commands in one write: one that blocks until the list is not empty and changes nothing (`BLMOVE` of
+its last entry to where it was), and `lua/take.lua`, which Redis runs as soon as the first is done.
+While the list holds more than one step takes, the blocking command is omitted.
 
-Redis moves entries into the hash `msgbus.processing`, each under a field of ours:
+Redis moves entries into the hash `msgbus.processing`, each under a field that the gateway chose:
 
-    <microseconds, 16 hex digits>-<uid>      sorts by age, and names the uid of what is sent
+    <microseconds, 16 hex digits>-<uid>      sorts by age, and contains the uid of the message
 
-A reply that was lost with its connection leaves entries there that nobody works on. `held` lists
-what is there: the app looks after each reconnect and at start, and goes on with what it finds.
+A reply that was lost with its connection leaves entries there that are not being processed. `held`
+lists the fields: the app checks them after each reconnect and at the start, and resumes what it
+finds.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ log = logging.getLogger(__name__)
 REQUEST: Final = b"r"
 RESPONSE: Final = b"a"
 SEALED: Final = b"s"
-"""Kinds of a value in `msgbus.processing`: what is not read yet, and what is ready to be sent."""
+"""Kinds of values in `msgbus.processing`: unread requests, unread answers, and sealed messages."""
 
 UID_AT: Final = 17  # in a field, after the time and a hyphen
 UID_CHARS: Final = 36
-_ANSWER_S: Final = 10.0  # beyond the wait; then the connection is given up
+_ANSWER_S: Final = 10.0  # time-out for the answer, in addition to the wait
 _SPARE_S: Final = 1.0
 MAX_FIELD_AGE_S: Final = math.ceil(WAIT_S + _ANSWER_S + _SPARE_S)
-"""From when a field is made until there is an entry under it: one read, at most."""
+"""Maximum time from the creation of a field until an entry is under it, in seconds: one read."""
 
 _REFUSED_PAUSE_S: Final = 0.5
 _SCRIPT: Final = (
@@ -53,23 +54,23 @@ _SCRIPT: Final = (
 
 Taken = Callable[[str, bytes], None]
 Ask = Callable[..., Awaitable[Any]]
-"""Sends one command, given as its arguments, and gives the reply."""
+"""Function that sends one command, given as its arguments, and returns the reply."""
 
 
 class Fields:
-    """Makes fields of `msgbus.processing`, each later in order than all before."""
+    """Generator of fields of `msgbus.processing`, each later in order than all before."""
 
     def __init__(self) -> None:
         self._last_us = 0
 
     def make(self) -> str:
-        """A new field, with a new uid in it."""
+        """Return a new field, with a new uid in it."""
         self._last_us = max(self._last_us + 1, time.time_ns() // 1000)
         return f"{self._last_us:016x}-{new_uid(random_bytes)}"
 
 
 def taken_before(field: str) -> int:
-    """The unix second before which the entry of a field was taken."""
+    """Return the Unix second before which the entry of a field was taken."""
     try:
         made_us = int(field[: UID_AT - 1], 16)
     except ValueError:
@@ -78,20 +79,20 @@ def taken_before(field: str) -> int:
 
 
 def uid_of(field: str) -> str:
-    """The uid in a field."""
+    """Return the uid in a field."""
     return field[UID_AT : UID_AT + UID_CHARS]
 
 
 class SystemQueue:
-    """Takes from one system list for as long as it runs.
+    """Takes entries from one system list while it runs.
 
     Args:
-        url: of Redis.
+        url: URL of Redis.
         queue: the list.
         kind: REQUEST or RESPONSE.
-        fields: shared by all queues.
+        fields: generator of fields, shared by all queues.
         on_taken: called with the field and the entry.
-        on_read: called after each read that gave entries, and had each of them taken.
+        on_read: called after each read that returned entries, and after `on_taken` for each.
         on_up: called on each new connection after the first.
     """
 
@@ -112,40 +113,40 @@ class SystemQueue:
         self._on_taken = on_taken
         self._on_read = on_read
         self._on_up = on_up
-        self._spare: list[str] = []  # fields that no entry got yet
-        self._spare_since = 0.0  # when the first of them was made, loop time
-        self._asked: list[str] = []  # fields of the read that is under way
-        self._asked_at = 0.0  # loop time; when it began
+        self._spare: list[str] = []  # fields that are not used by an entry yet
+        self._spare_since = 0.0  # loop time when the first of them was made
+        self._asked: list[str] = []  # fields of the read in progress
+        self._asked_at = 0.0  # loop time when it began
         self._loop = asyncio.get_running_loop()
-        self._reading: asyncio.Future[None]  # done when no read is under way
-        self._ask = TAKE_FIRST  # how many entries the next read takes at most
-        self._refused = False  # the last read was
+        self._reading: asyncio.Future[None]  # done when no read is in progress
+        self._ask = TAKE_FIRST  # maximum number of entries of the next read
+        self._refused = False  # whether the last read was refused
         self._open = asyncio.Event()
         self._open.set()
         self._sha: bytes = b""
         self._wait = command("BLMOVE", queue, queue, "RIGHT", "RIGHT", str(WAIT_S))
 
     def pause(self) -> None:
-        """Takes nothing more until `resume`; what a read under way gives still comes."""
+        """Take no more entries until `resume`; those of a read in progress still come."""
         self._open.clear()
 
     def resume(self) -> None:
-        """Takes again."""
+        """Continue to take entries."""
         self._open.set()
 
     @property
     def taking(self) -> bool:
-        """Whether it is not paused."""
+        """Whether the queue is not paused."""
         return self._open.is_set()
 
     def asks(self, field: str) -> bool:
-        """Whether an entry with this field may be in a reply that is still to come."""
+        """Return whether an entry with this field may be in an outstanding reply."""
         return field in self._asked
 
     async def run(self) -> None:
-        """Takes until it is cancelled; a read that was under way then is found again later."""
+        """Take entries until cancelled; those of a read in progress then are found again later."""
         self.pipe.start()
-        # Not `finally`: the compiled form must not wait there.
+        # Not `finally`: the compiled form must not await inside it.
         try:
             while True:
                 await self._open.wait()
@@ -162,10 +163,10 @@ class SystemQueue:
         raise ended
 
     async def _read_on(self) -> None:
-        """Returns when there is no read under way any more; each begins the next one.
+        """Wait until no read is in progress any more; each read starts the next one.
 
         Raises:
-            Exception: what the owner raised for an entry.
+            Exception: an exception that the owner raised for an entry.
         """
         reading = self._reading
         while not reading.done():
@@ -178,10 +179,10 @@ class SystemQueue:
         reading.result()
 
     def _read(self, *, blocking: bool) -> None:
-        """Begins one read."""
+        """Start one read."""
         now = self._asked_at = self._loop.time()
         if now - self._spare_since > _SPARE_S:
-            self._spare = []  # a field tells when its entry was taken
+            self._spare = []  # a field records when its entry was taken
         ask, fields = self._ask, self._spare
         if not fields:
             self._spare_since = now
@@ -202,10 +203,10 @@ class SystemQueue:
                 self._reading.set_result(None)
 
     def _take(self, reply: Any) -> bool:
-        """Takes what a read gave and begins the next one; False: not now."""
+        """Process the reply of a read and start the next one; return False if it did not start."""
         asked, self._asked = self._asked, []
         if isinstance(reply, Exception):
-            # The fields may be in use: entries under them are found by looking.
+            # The fields may be in use: the next sweep finds entries under them.
             self._spare = []
             refused = isinstance(reply, hiredis.ReplyError)
             if refused and not self._refused:
@@ -232,12 +233,12 @@ class SystemQueue:
 
 
 async def held(ask: Ask) -> list[str]:
-    """The fields of everything in hand, oldest first."""
+    """Return the fields of everything in hand, oldest first."""
     found: list[bytes] = await ask("HKEYS", keys.PROCESSING)
     return sorted(field.decode() for field in found)
 
 
 async def value(ask: Ask, field: str) -> bytes | None:
-    """What is in hand under a field; None: it was settled meanwhile."""
+    """Return the value in hand under a field; None if it was settled meanwhile."""
     found: Any = await ask("HGET", keys.PROCESSING, field)
     return found if found is None else bytes(found)

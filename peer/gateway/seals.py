@@ -1,4 +1,4 @@
-"""What programs and services write, sealed for its receivers."""
+"""Sealing of the messages of programs and services for their receivers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from proto.rmb.errors import CODE_OTHER, UnknownTwinError
 from proto.rmb.sealing import Sealer
 
 ENVELOPE_BYTES: Final = 512
-"""Of a message beside its payload, about."""
+"""Approximate size of a message without its payload, in bytes."""
 
 
 class Seals:
-    """Makes messages of entries.
+    """Converts entries to sealed messages.
 
     Args:
         sealer: signs and encrypts for the gateway.
@@ -38,21 +38,21 @@ class Seals:
         now: int,
         expiration_s: int,
     ) -> Iterator[tuple[int, bytes | Failure]]:
-        """One for each of some receivers, with its twin.
+        """Yield a twin and its sealed message, or the error, for each of some receivers.
 
         Args:
-            uid: of the request.
-            request: what is asked for.
-            receivers: twins, and what is known of them; None: there is no such twin.
-            others: receivers that get it later.
-            now: unix seconds.
-            expiration_s: time to live.
+            uid: uid of the request.
+            request: the request.
+            receivers: ids of twins, each with the twin; None if it does not exist.
+            others: ids of receivers that get the request later.
+            now: Unix time in seconds.
+            expiration_s: time to live, in seconds.
         """
         left: dict[int, int] = {}
         for twin_id in (*others, *[twin_id for twin_id, _ in receivers]):
             left[twin_id] = left.get(twin_id, 0) + 1
         for twin_id, twin in receivers:
-            # Made earlier, with the same deadline: no copy for a twin is a repeat of another.
+            # Copies for one twin get different timestamps and the same deadline: none is a repeat.
             age_s = left[twin_id] = left[twin_id] - 1
             yield (
                 twin_id,
@@ -88,10 +88,10 @@ class Seals:
         return _checked(data)
 
     def response(self, response: OutgoingResponse, twin: Twin, expiration_s: int) -> bytes:
-        """A service's answer, or an error that takes its place.
+        """Return a service's answer, or the error that replaces it.
 
         Raises:
-            AgreementError: the twin has a public key that is none.
+            AgreementError: the public key of the twin is invalid.
         """
         now, failure = int(time.time()), response.failure
         uid, destination = response.uid, response.destination
@@ -120,12 +120,12 @@ class Seals:
         now: int,
         expiration_s: int,
     ) -> bytes:
-        """An error for the one that asked."""
+        """Return an error for the twin that sent the request."""
         return self._sealer.error(uid, destination, *failure, twin, now, expiration_s)
 
 
 def _checked(data: bytes) -> bytes | Failure:
-    """A message, if a relay takes one of its size."""
+    """Return a message, or a failure if it is larger than relays accept."""
     if len(data) <= MAX_MESSAGE_BYTES:
         return data
     too_large = f"message has {len(data)} bytes, at most {MAX_MESSAGE_BYTES} can be sent"
@@ -133,12 +133,12 @@ def _checked(data: bytes) -> bytes | Failure:
 
 
 def portion_of(request: OutgoingRequest) -> int:
-    """How many receivers of a request are written to in one step."""
+    """Return the number of receivers of a request that are sent to in one step."""
     return max(PORTION_BYTES // (len(request.payload) + ENVELOPE_BYTES), 1)
 
 
 def split(missing: Iterable[int], found: Container[int], most: int) -> tuple[list[int], list[int]]:
-    """The first receivers that are known, so many at most, and all others."""
+    """Return the first known receivers, `most` at the maximum, and all others."""
     part: list[int] = []
     others: list[int] = []
     for twin_id in missing:

@@ -1,9 +1,9 @@
-"""A running gateway: everything is opened here, in order, and closed in the reverse one.
+"""A running gateway: everything is opened here in order, and closed in reverse order.
 
     twins -> own twin (`startup`) -> modules -> Gateway (queues, links) -> metrics
 
-SIGTERM and SIGINT end it, also in the middle of the start. What was taken from a queue and not yet
-sent is in Redis, and taken up by the next start.
+SIGTERM and SIGINT end it, also during the start. Entries that were taken from a queue and not sent
+yet are in Redis, and the next start resumes them.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ logger = logging.getLogger("rmb-peer")
 _T = TypeVar("_T")
 
 GC_THRESHOLDS: Final = (50_000, 20, 50)
-"""Objects made between two collections, and collections of the younger generations before an older
-one. What a message leaves behind has no cycles; Python's own 700 is a few dozen messages."""
+"""Objects allocated between two collections, and collections of younger generations before an older
+one. The objects of a message have no cycles; Python's default of 700 is a few dozen messages."""
 
 STOP_S: Final = 15.0
-"""How long the gateway may take to end. What is in hand is in Redis anyhow."""
+"""Seconds that the gateway may take to end. Entries in hand are in Redis anyway."""
 
 STOP_AWAY_S: Final = 1.0
-"""The same while Redis is away: there is nothing to be waited for."""
+"""The same while Redis is unavailable: waiting would not help."""
 
 
 async def run(options: Options) -> int:
-    """Start, and serve until the process is told to stop; returns the exit code.
+    """Start, and serve until the process is told to stop; return the exit code.
 
     Raises:
-        UsageError: something the options name cannot be used.
-        StartError: it cannot start.
+        UsageError: something that the options name cannot be used.
+        StartError: the gateway cannot start.
     """
     stop = stopped()
     identity = options.identity
@@ -70,7 +70,7 @@ async def run(options: Options) -> int:
 
 
 def stopped() -> asyncio.Event:
-    """Return what is set when the process is told to stop."""
+    """Return an event that is set when the process is told to stop."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -78,7 +78,7 @@ def stopped() -> asyncio.Event:
 
 
 def collect_rarely() -> None:
-    """Spare the collector what was imported: that stays."""
+    """Collect garbage rarely, and exclude what was imported: it is permanent."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
@@ -87,16 +87,16 @@ def collect_rarely() -> None:
 async def own_twin(
     options: Options, identity: Identity, source: TwinSource, level: int = logging.INFO
 ) -> Twin:
-    """Return the own twin, updated on the chain where the options say so.
+    """Return the own twin, updated on the chain if the options say so.
 
     Args:
-        options: of the gateway.
-        identity: its keys.
-        source: where the twin is looked up.
-        level: of the log line that says which it is.
+        options: options of the gateway.
+        identity: keys of the gateway.
+        source: source in which the twin is looked up.
+        level: level of the log line that names the twin.
 
     Raises:
-        StartError: it does not exist, or could not be changed.
+        StartError: the twin does not exist, or could not be changed.
     """
     twin = await startup.own_twin(identity, source)
     wrong = startup.differences(twin, identity, options.domains)
@@ -123,12 +123,12 @@ def make_gateway(
     """Return a gateway of a twin.
 
     Args:
-        options: of it.
-        identity: its keys.
+        options: options of the gateway.
+        identity: keys of the gateway.
         twin: the own twin.
-        twins: all twins.
-        sid: of its session; None: the one that is meant by the twin's id alone.
-        make_link: makes links to relays; a websocket of its own for each unless given.
+        twins: cache of all twins.
+        sid: id of the session; None: the session addressed by the twin's id alone.
+        make_link: factory of links to relays; by default each has a websocket of its own.
 
     Raises:
         UsageError: a module cannot be loaded.
@@ -154,7 +154,7 @@ def _metrics(address: tuple[str, int], gateway: Gateway) -> contextlib.AbstractC
 
 
 async def serve(gateway: Gateway, stop: asyncio.Event) -> None:
-    """Run it; one that does not end in time after the signal, as its Redis is away, is left."""
+    """Run a gateway; abandon it if it does not end in time after the signal."""
     running, stopping = asyncio.create_task(gateway.run(stop)), asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -171,7 +171,7 @@ async def serve(gateway: Gateway, stop: asyncio.Event) -> None:
 
 
 async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T | None:
-    """What some work gives; None when the process was told to stop before."""
+    """Return the result of some work; None if the process was told to stop before."""
     doing, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({doing, stopping}, return_when=asyncio.FIRST_COMPLETED)

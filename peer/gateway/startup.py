@@ -1,14 +1,14 @@
-"""The start of the gateway: who it is, and whether others can find it.
+"""The start of the gateway: identify its twin, and check whether others can reach it.
 
-    keys -> own twin, by the account -> what the twin says of itself, compared with the options
+    keys -> own twin, by the account -> the twin's published data, compared with the options
                                           | differs
                                           v
                                         update_twin, signed by the own account, until it is final
 
-Others read from the own twin which relays to use and which key to encrypt with, so a gateway whose
-twin says something else would be reached by nobody. Without a chain (`--twins`), or with
-`--no-update`, the difference is only told. No twin is ever created: that costs money and needs
-accepted terms.
+Other twins read from the own twin which relays to use and which key to encrypt with, so a gateway
+whose twin publishes other data could not be reached. Without a chain (`--twins`), or with
+`--no-update`, the difference is only reported. A twin is never created: that costs money and
+requires accepted terms.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class StartError(PeerError):
 
 
 async def own_twin(identity: Identity, source: TwinSource) -> Twin:
-    """The twin of the own account.
+    """Return the twin of the own account.
 
     Raises:
-        StartError: there is none, or it cannot be said now.
+        StartError: the twin does not exist, or the source is unavailable.
     """
     try:
         twin = await source.by_account(identity.account)
@@ -54,9 +54,9 @@ async def own_twin(identity: Identity, source: TwinSource) -> Twin:
 
 
 def differences(twin: Twin, identity: Identity, domains: Sequence[str]) -> list[str]:
-    """What a twin says of itself that is not so; nothing when all is well."""
+    """Return how a twin's published data differs from the correct data; empty if it agrees."""
     found = []
-    # The order means nothing, and clients write it in any.
+    # The order has no meaning, and differs between clients.
     if set(twin.relays) != set(domains):
         listed = ", ".join(sorted(twin.relays)) or "none"
         found.append(f"relays: {listed}; they should be {', '.join(sorted(domains))}")
@@ -73,12 +73,12 @@ async def update(
     source: TwinSource,
     substrate: Sequence[str],
 ) -> Twin:
-    """Make the twin on the chain say what is so; returns it as it is then.
+    """Update the published data of a twin on the chain; return the twin with the new data.
 
     Raises:
-        StartError: it could not be changed.
+        StartError: the twin could not be changed.
     """
-    # Only who writes needs these.
+    # Imported here: only writing needs these.
     from chain.writes import Receipt, Writer
 
     relay = relay_texts.join(domains)
@@ -90,7 +90,7 @@ async def update(
     try:
         receipt = await _in_thread(write)
     except OutcomeUnknownError as error:
-        # The node was lost, or slow. The chain itself is what counts.
+        # The node was lost, or slow: check the state of the chain itself.
         changed = await own_twin(identity, source)
         if differences(changed, identity, domains):
             raise StartError(f"failed to update twin information: {error}") from None
@@ -106,7 +106,7 @@ async def update(
 
 
 async def _in_thread(function: Callable[[], _T]) -> _T:
-    """Call a function in a thread that nobody waits for when the process is told to stop."""
+    """Call a function in a daemon thread, which does not delay the end of the process."""
     outcome: Future[_T] = Future()
     outcome.set_running_or_notify_cancel()
 

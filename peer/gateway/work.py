@@ -1,4 +1,4 @@
-"""Tasks that work on messages: counted, with the bytes they hold, and ended together."""
+"""Tasks that process messages: counted, with the bytes they hold, and ended together."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 
 class Work:
-    """What is under way.
+    """A set of tasks in progress.
 
     Args:
-        on_done: called after each that has ended.
+        on_done: called after each task that has ended.
 
     Attributes:
-        size_bytes: of the messages that are worked on.
+        size_bytes: size of the messages being processed.
     """
 
     def __init__(self, on_done: Callable[[], None] | None = None) -> None:
@@ -28,11 +28,11 @@ class Work:
 
     @property
     def tasks(self) -> frozenset[asyncio.Task[None]]:
-        """All of them."""
+        """All tasks in progress."""
         return frozenset(self._tasks)
 
     def start(self, work: Coroutine[Any, Any, None], size_bytes: int) -> None:
-        """Begins with one more."""
+        """Start one more task."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         self.size_bytes += size_bytes
@@ -46,7 +46,7 @@ class Work:
         task.add_done_callback(done)
 
     async def aclose(self) -> None:
-        """Ends what is running."""
+        """Cancel all tasks."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

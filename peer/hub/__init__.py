@@ -4,8 +4,8 @@
     StreamLink (twin 8) --+-- Carrier -- one websocket -- relay
     StreamLink (twin 9) --+
 
-A `StreamLink` is a `Link`, so what works on links works on it. The `Carrier` opens the websocket
-again when it is lost, and paces the sign-ins that follow.
+A `StreamLink` is a `Link`, and is used like any other. The `Carrier` reopens the websocket when it
+is lost, and paces the sign-ins that follow.
 """
 
 from __future__ import annotations

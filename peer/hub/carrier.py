@@ -1,9 +1,10 @@
 """One connection to a relay that carries many sessions.
 
-It is opened when a session wants it, and again when it was lost and one still does, with a growing
-wait. All sessions sign in again then: at most `MAX_SIGN_INS` at a time, and none for a while after
-the relay has said that its limit for this address is reached. When the relay's worker is going to
-restart, sessions move to a new connection; the relay ends the former one when it carries none.
+It is opened when a session needs it, and reopened with a growing back-off when it was lost and is
+still needed. Then all sessions sign in again: at most `MAX_SIGN_INS` at a time, and none for a
+while after the relay has reported that its limit for this address is reached. When the relay's
+worker is about to restart, sessions move to a new connection; the relay ends the former one when it
+carries no sessions any more.
 """
 
 from __future__ import annotations
@@ -27,43 +28,45 @@ from proto.rmb.reasons import SESSIONS, SessionReason
 logger = logging.getLogger(__name__)
 
 PATH: Final = "/streams"
-"""Of a relay's listener, unless the URL has one."""
+"""Path of a relay's listener for streams, unless the URL has a path."""
 
 SUBPROTOCOL: Final = "rmb-streams.v1"
 
 MAX_SIGN_INS: Final = 256
-"""At a time, so that the first ones are answered before their time-out."""
+"""Maximum number of sign-ins at a time, so that the first are answered before their time-out."""
 
 BOUNDS: Final = MuxBounds(
     stream_bytes=64 * 1024, ping_interval_ms=20_000, ping_timeout_ms=40_000, max_streams=0
 )
-"""A session that does not read holds as much; the relay keeps the rest."""
+"""Limits of the connection. A session that does not read holds up to `stream_bytes`; the relay
+keeps the rest.
+"""
 
 BACKOFF: Final = Backoff(first_s=1.0, longest_s=5.0, factor=1.5, jitter=0.5)
-"""Waits between attempts to connect: shorter than those of a session, as many wait for it."""
+"""Back-off between attempts to connect: shorter than a session's, as many sessions wait for it."""
 
 NO_STREAMS: Final = (400, 401, 404, 405, 426)
-"""Statuses with which a relay may answer that does not know streams."""
+"""HTTP statuses with which a relay that does not support streams may answer."""
 
 SLOWER: Final = Backoff(first_s=0.5, longest_s=10.0, factor=1.5, jitter=0.5)
-"""Waits of all sign-ins when the relay has said that there were too many from this address."""
+"""Back-off of all sign-ins after the relay has reported too many from this address."""
 
 
 class Carrier:
     """The connection to one relay.
 
     Args:
-        url: of the relay, ws:// or wss://.
-        tls: for wss; verifies certificates and the host name by default.
-        backoff: the waits between attempts to connect.
-        slower: the waits of sign-ins when there were too many.
-        bounds: of the connection.
+        url: URL of the relay, ws:// or wss://.
+        tls: TLS context for wss; verifies certificates and the host name by default.
+        backoff: back-off between attempts to connect.
+        slower: back-off of sign-ins after there were too many.
+        bounds: limits of the connection.
 
     Attributes:
-        url: of the relay, as sessions show it.
-        connections: how many there were, the present one included.
-        reports: what happens to sessions, for the log.
-        last_error: why it is not connected, or was not before; empty for never.
+        url: URL of the relay, as sessions show it.
+        connections: number of connections so far, the present one included.
+        reports: reports of events of sessions, for the log.
+        last_error: why it is not connected; empty if it is, or never failed.
     """
 
     def __init__(
@@ -85,18 +88,18 @@ class Carrier:
         self._bounds = bounds
         self._loop = asyncio.get_running_loop()
         self._session: MuxSession | None = None
-        self._left = asyncio.Event()  # nothing more signs in on that one
-        self._endings: set[asyncio.Task[None]] = set()  # each closes a connection after its end
-        self._outcome: asyncio.Future[None] | None = None  # of the attempt that is awaited
+        self._left = asyncio.Event()  # set when sign-ins on `_session` have ended
+        self._endings: set[asyncio.Task[None]] = set()  # tasks that close ended connections
+        self._outcome: asyncio.Future[None] | None = None  # outcome of the awaited attempt
         self._wanted = asyncio.Event()  # a session waits for the outcome
         self._task: asyncio.Task[None] | None = None
         self._places = asyncio.Semaphore(MAX_SIGN_INS)
-        self._refusals = 0  # in a row, as there were too many sign-ins
+        self._refusals = 0  # successive refusals because of too many sign-ins
         self._next_sign_in = 0.0  # loop time
 
     @property
     def session(self) -> MuxSession | None:
-        """The present connection."""
+        """The present connection; None if it is not open."""
         session = self._session
         return None if session is None or session.mux.is_closed else session
 
@@ -104,10 +107,10 @@ class Carrier:
         """Return the connection; wait for the next attempt if it is not open.
 
         Raises:
-            ConnectionError: that failed.
+            ConnectionError: the attempt failed.
         """
         if self._task is None:
-            # In no session's context: log lines are about all of them.
+            # In an empty context, not that of a session: log lines are about all sessions.
             self._task = self._loop.create_task(
                 self._run(), name=f"carrier to {self.url}", context=contextvars.Context()
             )
@@ -126,7 +129,7 @@ class Carrier:
         """Wait for a turn to sign in, which lasts as long as the block.
 
         Raises:
-            ConnectionError: there is no connection, or it came to an end.
+            ConnectionError: the connection could not be opened, or has ended.
         """
         await self.connected()
         async with self._places:
@@ -148,13 +151,13 @@ class Carrier:
             self._refusals = 0
 
     def retire(self, session: MuxSession) -> None:
-        """Let nothing more sign in on a connection: the relay's worker is going to restart."""
+        """Allow no more sign-ins on a connection whose relay worker is about to restart."""
         if session is self._session:
             logger.info("%s: the relay restarts; sessions move", self.url)
             self._leave("the relay restarts")
 
     async def aclose(self) -> None:
-        """End; sessions do so before."""
+        """End the connection; sessions must end before."""
         tasks = [*self._endings, *([] if self._task is None else [self._task])]
         for task in tasks:
             task.cancel()
@@ -233,7 +236,7 @@ class Carrier:
             outcome.set_result(None)
 
     def _slow_down(self) -> None:
-        """Let no session sign in for a while; those under way are refused for the same reason."""
+        """Allow no sign-ins for a while; those in progress are refused for the same reason."""
         now = self._loop.time()
         if now < self._next_sign_in:
             return
@@ -242,7 +245,7 @@ class Carrier:
 
 
 def is_refused_for(error: BaseException, reason: SessionReason) -> bool:
-    """Whether a relay has refused a session for a reason."""
+    """Return whether a relay has refused a session for a reason."""
     end = SESSIONS[reason]
     return (
         isinstance(error, RefusedError)
@@ -252,13 +255,13 @@ def is_refused_for(error: BaseException, reason: SessionReason) -> bool:
 
 
 def stream_url(url: str) -> str:
-    """Return where a relay takes streams: at its path for them, unless the URL names another."""
+    """Return the URL at which a relay accepts streams: the default path is added if it has none."""
     parts = urlsplit(url)
     return url if parts.path.strip("/") else parts._replace(path=PATH).geturl()
 
 
 async def _why(session: MuxSession) -> str:
-    """Return why a connection has ended."""
+    """Return the reason for which a connection has ended."""
     try:
         await session.open_stream()
     except ConnectionEndedError as error:

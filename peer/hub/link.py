@@ -1,4 +1,4 @@
-"""A link whose session is a stream of a connection that others share."""
+"""A link whose session is a stream of a shared connection."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _DRAINED: Final = SESSIONS[SessionReason.DRAINED].close_code
 class StreamLink(Link):
     """One session at the relay of a carrier.
 
-    The carrier paces what concerns all its sessions; the backoff is that of this one, such as when
-    its twin is refused.
+    The carrier delays attempts that failed because of the connection. The back-off of this link
+    applies to failures of its own session, such as when its twin is refused.
 
     Args:
         carrier: the connection.
-        name: of the session, in the log.
+        name: name of the session in the log.
         token, on_message, on_change, backoff: as for `Link`.
     """
 
@@ -45,14 +45,14 @@ class StreamLink(Link):
         super().__init__(carrier.url, token, on_message, on_change, backoff=backoff)
         self._carrier = carrier
         self._name = name
-        self._is_alone = False  # what was last is about this session, not about the connection
+        self._is_alone = False  # whether the last event concerns only this session
         self._last: StreamSession | None = None
 
     async def connect(self) -> Session:
-        """Open a session, which reads from the next turn of the event loop on.
+        """Open a session, which is read from the next turn of the event loop on.
 
         Raises:
-            OSError: it could not be opened.
+            OSError: the session could not be opened.
         """
         self._is_alone, self._last = False, None
         async with self._carrier.sign_in() as mux:
@@ -71,14 +71,14 @@ class StreamLink(Link):
         return self._last
 
     async def wait(self, failures: int) -> None:
-        """Wait before the next attempt; where that is about the connection, the carrier waits."""
+        """Wait before the next attempt; if the connection is the cause, the carrier waits."""
         if self._is_drained and self._last is not None:
             self._carrier.retire(self._last.mux)
         elif self._is_alone and self._carrier.session is not None:
             await super().wait(failures)
 
     def log(self, level: int, text: str) -> None:
-        """Log what happened to the session alone: the carrier logs the rest once for all."""
+        """Log events of this session only: the carrier logs the others once for all sessions."""
         is_own = self._is_alone and self._carrier.session is not None and not self._is_drained
         if level >= logging.WARNING and is_own:
             self._carrier.reports.add(self._name, text)

@@ -1,4 +1,4 @@
-"""What happens to many sessions, in few log lines.
+"""Reports of the events of many sessions, in few log lines.
 
 The first session with a reason is logged at once; those that follow within `GATHER_S` are counted
 and named together.
@@ -15,18 +15,18 @@ logger = logging.getLogger(__name__)
 
 GATHER_S: Final = 10.0
 NAMED: Final = 5
-"""Sessions that a line names."""
+"""Maximum number of sessions named in a line."""
 
 
 class Reports:
-    """For the sessions of one relay."""
+    """Reports of the sessions at one relay."""
 
     def __init__(self) -> None:
         self._gathered: dict[str, list[str]] = {}  # names of sessions, by what happened
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, name: str, text: str) -> None:
-        """Note what happened to a session."""
+        """Record an event of a session."""
         gathered = self._gathered.get(text)
         if gathered is not None:
             gathered.append(name)
@@ -39,7 +39,7 @@ class Reports:
             )
 
     def close(self) -> None:
-        """Log what was gathered."""
+        """Log the events gathered so far."""
         if self._timer is not None:
             self._timer.cancel()
             self._tell()

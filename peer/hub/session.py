@@ -1,11 +1,11 @@
 """One session on a stream, from its sign-in to its end.
 
-    token -->                     each with its length in front: `proto.mux.messages`
+    token -->                     each preceded by its length: `proto.mux.messages`
           <-- 101
     envelopes <-> envelopes
 
-The relay takes an envelope as delivered when its bytes have been read here, so a session that is
-paused reads nothing more, and what comes for it waits at the relay.
+The relay considers an envelope delivered when its bytes have been read here. So a paused session
+stops reading, and further envelopes wait at the relay.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from proto.rmb.bounds import MAX_MESSAGE_BYTES
 from proto.rmb.reasons import SESSIONS
 
 HIGH_WATER_BYTES: Final = 64 * 1024
-"""With more than this unsent on its stream a session takes nothing more. A message may be larger by
-itself. There are thousands of sessions."""
+"""Unsent bytes on its stream above which a session accepts no more messages. A single message may
+be larger. The value is small because there are thousands of sessions.
+"""
 
 SIGNED_IN: Final = 101
-"""Status of the answer to a sign-in that succeeded."""
+"""Status of the answer to a successful sign-in."""
 
 _TEXTS: Final = {end.close_code: end.text for end in SESSIONS.values() if end.close_code}
 
@@ -39,8 +40,8 @@ class StreamSession:
     """A signed-in session: a `peer.link.Session`.
 
     Attributes:
-        ended, full, reason, close_code, date: as there.
-        mux: the connection that carries it.
+        ended, full, reason, close_code, date: as in `peer.link.Session`.
+        mux: the connection that carries the session.
     """
 
     def __init__(
@@ -61,11 +62,11 @@ class StreamSession:
         self._on_writable = on_writable
         self._loop = asyncio.get_running_loop()
         self._full_since_s = 0.0
-        self._unsent: list[bytes] = []  # messages of this turn
+        self._unsent: list[bytes] = []  # messages of this turn of the event loop
         self._unsent_bytes = 0
         self._messages = MessageReader(MAX_MESSAGE_BYTES)
-        self._early: deque[bytes] = deque()  # that came together with the answer to the sign-in
-        self._resumed: asyncio.Event | None = None  # while nothing is read
+        self._early: deque[bytes] = deque()  # received together with the answer to the sign-in
+        self._resumed: asyncio.Event | None = None  # exists while reading is paused
         self._leaving = False
         self._reading: asyncio.Task[None] | None = None
         self._draining: asyncio.Task[None] | None = None
@@ -81,8 +82,8 @@ class StreamSession:
         """Open a stream and sign in on it.
 
         Raises:
-            RefusedError: the relay does not want the session.
-            ConnectionError: the stream, or the connection, came to an end.
+            RefusedError: the relay refused the session.
+            ConnectionError: the stream, or the connection, has ended.
             StreamFailedError: the relay accepted no stream.
         """
         stream = await mux.open_stream()
@@ -98,11 +99,11 @@ class StreamSession:
 
     @property
     def busy_s(self) -> float:
-        """For how long it has been full."""
+        """Seconds for which the session has been full."""
         return self._loop.time() - self._full_since_s if self.full else 0.0
 
     def try_send(self, data: bytes) -> bool:
-        """Send a message; False: too much is unsent."""
+        """Send a message; return False if too much data is unsent."""
         if self.full:
             return False
         if not self._unsent:
@@ -114,18 +115,18 @@ class StreamSession:
         return True
 
     def pause_reading(self) -> None:
-        """Read nothing more for a while."""
+        """Stop reading until `resume_reading` is called."""
         if self._resumed is None and not self._leaving:
             self._resumed = asyncio.Event()
 
     def resume_reading(self) -> None:
-        """Read again."""
+        """Continue to read."""
         if self._resumed is not None:
             self._resumed.set()
             self._resumed = None
 
     def leave(self) -> None:
-        """Write what is left and end in good order: what the relay has written before is read."""
+        """Write what is unsent and end cleanly: what the relay has written before is read."""
         self._flush()
         self.full = self._leaving = True
         self.resume_reading()
@@ -134,7 +135,7 @@ class StreamSession:
         self.mux.flush_soon()
 
     def drop(self) -> None:
-        """End at once; the second time nothing happens."""
+        """End the session at once; further calls have no effect."""
         for task in (self._reading, self._draining):
             if task is not None:
                 task.cancel()
@@ -153,7 +154,7 @@ class StreamSession:
         mux, stream_id = self.mux.mux, self._stream.id
         try:
             mux.write(stream_id, framed(messages))
-        except StreamStateError:  # the relay reads no more, and says why in a moment
+        except StreamStateError:  # the relay has stopped reading; its reason follows
             self._fill()
             self._loop.call_later(CLOSE_S, self.drop)
             return
@@ -209,7 +210,7 @@ class StreamSession:
                 return
 
     async def _pause(self, resumed: asyncio.Event) -> None:
-        """Return when it is to be read again, or nothing more can come."""
+        """Wait until reading is resumed, or the stream has failed."""
         waits = [self._loop.create_task(each) for each in (resumed.wait(), self._stream.failed())]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -1,1 +1,1 @@
-"""Commands that a peer answers by itself, in its own process: see `api.py`."""
+"""Modules: commands that a peer answers in its own process, see `api.py`."""

@@ -1,7 +1,7 @@
-"""How commands are answered in a peer's own process: the interface for modules of your own.
+"""The interface of modules, which answer commands in a peer's own process.
 
-A module owns a prefix: `Module("calc")` answers every command that begins with `calc.`, and no
-queue of Redis sees them. Its handlers are coroutine functions, each for one command:
+A module owns a prefix: `Module("calc")` answers every command that begins with `calc.`, and these
+commands do not reach the Redis queues. Its handlers are coroutine functions, one for each command:
 
     calc = Module("calc")
 
@@ -9,17 +9,18 @@ queue of Redis sees them. Its handlers are coroutine functions, each for one com
     async def add(request: Request) -> bytes:
         return json.dumps(sum(json.loads(request.payload))).encode()
 
-A handler returns what the asker gets, or raises CommandError for an error with a code and a text.
-The peer runs handlers side by side, each in a task of its own that ends at the request's deadline;
-one that waits for long must not hold anything the others need. Requests are verified and decrypted
-before: `request.source` signed this.
+A handler returns the answer for the caller, or raises CommandError for an error with a code and a
+text. The peer runs handlers concurrently, each in a task of its own that ends at the request's
+deadline; a handler that waits long must not hold resources that others need. Requests are verified
+and decrypted before: `request.source` is the address that signed the request.
 
-Commands of local programs (`msgbus.system.local`) pass by the modules too: `Module.local` takes one
-before it is sent. `Module.on_start` is called with the Context, by which a module sends requests
-itself; `Module.on_stop` when the peer ends and no handler runs any more.
+Commands of local programs (`msgbus.system.local`) pass by the modules too: a handler of
+`Module.local` gets a command before it is sent. `Module.on_start` is called with the Context, which
+a module uses to send requests itself; `Module.on_stop` is called when the peer ends and no handler
+runs any more.
 
 The gateway finds modules by the entry-point group `rmb.peer.modules`, and by `--module`; see
-`loading.py`. The same Request, Response and CommandError are those of `peer.client`'s handlers.
+`loading.py`. The handlers of `peer.client` use the same Request, Response and CommandError.
 """
 
 from __future__ import annotations
@@ -37,42 +38,42 @@ from proto.rmb.bounds import DEFAULT_EXPIRATION_S, MAX_MESSAGE_BYTES
 from proto.rmb.errors import CODE_OTHER, MAX_CODE
 
 MAX_LOGGED_CHARACTERS: Final = 80
-"""Of a command that somebody else chose."""
+"""Maximum number of logged characters of a command that a remote caller chose."""
 
 MAX_BODY_BYTES: Final = MAX_MESSAGE_BYTES - 64 * 1024
-"""A payload is in one message, with its addresses, command and signature around it."""
+"""Maximum size of a payload, in bytes; its message also has addresses, command and signature."""
 
 MAX_ERROR_CHARACTERS: Final = 4096
-"""Of the text of an error; what is beyond is not sent."""
+"""Maximum number of characters of an error text; the rest is not sent."""
 
 JSON_SCHEMA: Final = "application/json"
 """Content type of a payload that is JSON."""
 
 
 class Request(NamedTuple):
-    """What another twin asks for; signed by it, and decrypted."""
+    """A verified and decrypted request of another twin."""
 
     uid: str
     source: Address
-    """The session an answer goes to."""
+    """Address of the session that gets the answer."""
     command: str
     payload: bytes
     schema: str | None
     """Content type of the payload."""
     tags: str | None
     deadline: int
-    """Unix second from which on an answer is of no use."""
+    """Unix second from which on an answer is useless."""
 
     @property
     def size_bytes(self) -> int:
-        """Memory it takes: its sender may make each text as large as the payload."""
+        """Memory used, in bytes: the sender may make each text as large as the payload."""
         return sum(map(getsizeof, self)) + getsizeof(self.source.connection)
 
     def json(self) -> Any:
-        """The value of a payload that is JSON; None for an empty one.
+        """Return the value of a JSON payload; None for an empty payload.
 
         Raises:
-            CommandError: it is none; a handler may let this pass to the asker.
+            CommandError: the payload is not JSON; a handler may pass the error on to the caller.
         """
         if not self.payload:
             return None
@@ -84,10 +85,10 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LocalRequest:
-    """What a program of this host asks its peer for; it is trusted like the peer itself."""
+    """A request of a program on this host, which is trusted like the peer itself."""
 
     destinations: tuple[Address, ...]
-    """Whom the request was for."""
+    """Addresses to which the program addressed the request."""
     command: str
     payload: bytes
     schema: str | None
@@ -96,20 +97,20 @@ class LocalRequest:
 
     @property
     def size_bytes(self) -> int:
-        """Memory it takes."""
+        """Memory used, in bytes."""
         parts = (self.command, self.payload, self.schema, self.tags, self.destinations)
         return sum(map(getsizeof, parts)) + sum(map(getsizeof, self.destinations))
 
 
 class Response(NamedTuple):
-    """A good answer."""
+    """A successful answer."""
 
     payload: bytes = b""
     schema: str | None = None
 
 
 class CommandError(Exception):
-    """Raised by a handler: the asker gets an error with this code and text."""
+    """Raised by a handler: the caller gets an error with this code and text."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -122,10 +123,10 @@ class _NoAnswer:
 
 
 NO_ANSWER: Final = _NoAnswer()
-"""Returned by a handler whose command is never answered; the asker waits until it expires."""
+"""Return value of a handler whose command is never answered; the caller waits until it expires."""
 
 Answer: TypeAlias = "Response | bytes | _NoAnswer | None"
-"""What a handler returns: bytes are the payload of a response, None is an empty one."""
+"""Return value of a handler: bytes are the payload of a response, None is an empty response."""
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Answer]]
 LocalHandler: TypeAlias = Callable[[LocalRequest], Awaitable[Answer]]
@@ -133,28 +134,28 @@ _Kind = TypeVar("_Kind", Handler, LocalHandler)
 
 
 class Store(Protocol):
-    """What a module wants to know again after the peer was killed; small values, a few hundred."""
+    """Storage for values that a module needs after a restart; for a few hundred small values."""
 
     async def put(self, name: str, value: bytes) -> None:
-        """Keep a value under a name, in place of the one before."""
+        """Store a value under a name, replacing the former one."""
 
     async def remove(self, name: str) -> None:
-        """Forget a value; a name that is not there is no error."""
+        """Remove a value; an unknown name is no error."""
 
     async def all(self) -> dict[str, bytes]:
-        """Everything that is kept."""
+        """Return all stored values by name."""
 
 
 class Context(Protocol):
-    """What a peer does for its modules."""
+    """Services of a peer for its modules."""
 
     @property
     def twin(self) -> int:
-        """The peer's own twin."""
+        """Id of the peer's own twin."""
 
     @property
     def store(self) -> Store:
-        """Of this module alone."""
+        """Store of this module alone."""
 
     async def call(
         self,
@@ -167,27 +168,27 @@ class Context(Protocol):
         tags: str | None = None,
         uid: str | None = None,
     ) -> Response:
-        """Ask a twin and wait for its first answer.
+        """Send a request to a twin and wait for its first answer.
 
         Args:
-            twin: whom.
-            command: what for.
-            payload: as it is.
-            timeout_s: how long to wait; the request expires then.
+            twin: the receiver.
+            command: command to call.
+            payload: payload, sent unchanged.
+            timeout_s: seconds to wait; the request expires then.
             schema: content type of the payload.
-            tags: of the request.
-            uid: of the request, and of no other that waits; None: a new one.
+            tags: tags of the request.
+            uid: uid of the request, not that of another waiting one; None: a new one.
 
         Raises:
-            peer.errors.CallError: there is none that can be used.
+            peer.errors.CallError: no usable answer came.
         """
 
     async def deliver(self, request: Request) -> None:
-        """Pass a request to whoever serves its command here, as if its source had sent it."""
+        """Pass a request to the service of its command here, as if its source had sent it."""
 
 
 class Module:
-    """Handlers for the commands of one prefix.
+    """Handlers of the commands with one prefix.
 
     Args:
         prefix: the part of the commands before their first dot.
@@ -205,7 +206,7 @@ class Module:
         self._local: dict[str, LocalHandler] = {}
 
     def command(self, name: str) -> Callable[[Handler], Handler]:
-        """Decorates the handler of `<prefix>.<name>`.
+        """Decorate the handler of `<prefix>.<name>`.
 
         Raises:
             ValueError: the command has a handler already.
@@ -218,7 +219,7 @@ class Module:
         return add
 
     def local(self, name: str) -> Callable[[LocalHandler], LocalHandler]:
-        """Decorates the handler of `<prefix>.<name>` as local programs ask for it.
+        """Decorate the handler of `<prefix>.<name>` for requests of local programs.
 
         Local requests that have no handler are sent to their destination like any other.
 
@@ -233,18 +234,18 @@ class Module:
         return add
 
     def find(self, command: str) -> Handler:
-        """Returns who answers a command of this prefix."""
+        """Return the handler of a command with this prefix."""
         return self._commands.get(command, self._unknown)
 
     def find_local(self, command: str) -> LocalHandler | None:
-        """Returns who takes a command of a local program; None: it is sent."""
+        """Return the handler of a local program's command; None if the command is to be sent."""
         return self._local.get(command)
 
     async def on_start(self, context: Context) -> None:
-        """Called once, before the first request; for subclasses."""
+        """Start the module, before the first request; called once, for subclasses."""
 
     async def on_stop(self) -> None:
-        """Called once, after the last request; for subclasses."""
+        """Stop the module, after the last request; called once, for subclasses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,10 +256,10 @@ class Modules:
 
     @classmethod
     def of(cls, *modules: Module) -> Modules:
-        """Collects modules.
+        """Collect modules.
 
         Raises:
-            ValueError: two have one prefix.
+            ValueError: two modules have the same prefix.
         """
         found: dict[str, Module] = {}
         for module in modules:
@@ -268,12 +269,12 @@ class Modules:
         return cls(found)
 
     def find(self, command: str) -> Handler | None:
-        """Returns who answers a command; None: no module does."""
+        """Return the handler of a command; None if no module answers it."""
         module = self.by_prefix.get(command.partition(".")[0])
         return module.find(command) if module is not None and "." in command else None
 
     def find_local(self, command: str) -> LocalHandler | None:
-        """Returns who takes a command of a local program; None: it is sent."""
+        """Return the handler of a local program's command; None if the command is to be sent."""
         module = self.by_prefix.get(command.partition(".")[0])
         return module.find_local(command) if module is not None else None
 
@@ -281,12 +282,12 @@ class Modules:
 async def answer(
     asked: Awaitable[Answer], command: str, log: logging.Logger
 ) -> Response | CommandError | None:
-    """Runs a handler to its end and says what is to be sent; None: nothing.
+    """Run a handler to its end, and return what is to be sent; None for nothing.
 
     Args:
         asked: the handler, called with its request.
-        command: for the log.
-        log: told of what the handler did not expect; the asker learns no details.
+        command: command for the log.
+        log: logger for unexpected exceptions; the caller gets no details.
     """
     try:
         found = await asked
@@ -298,13 +299,13 @@ async def answer(
     except BaseException as error:
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-            raise  # not the handler's own idea
+            raise  # the task is being cancelled
         log.exception("handler of %s failed", command[:MAX_LOGGED_CHARACTERS])
         return CommandError(CODE_OTHER, "the service failed")
 
 
 async def stop_module(module: Module, log: logging.Logger) -> None:
-    """Ends a module; one that fails must not keep the others, or its peer, from ending."""
+    """Stop a module; a failure does not keep the other modules, or the peer, from ending."""
     try:
         await module.on_stop()
     except Exception:
@@ -312,7 +313,7 @@ async def stop_module(module: Module, log: logging.Logger) -> None:
 
 
 def _response(found: object) -> Response:
-    """What a handler returned, as it can be sent."""
+    """Convert the return value of a handler to a response."""
     payload, schema = found if isinstance(found, Response) else (found, None)
     if payload is None:
         payload = b""
@@ -328,7 +329,7 @@ def _response(found: object) -> Response:
 
 
 def _error(error: CommandError) -> CommandError:
-    """What a handler raised, as it can be sent."""
+    """Convert an exception of a handler to an error that can be sent."""
     code, text = error.code, error.message
     if not isinstance(code, int) or not 0 <= code <= MAX_CODE:
         code = CODE_OTHER

@@ -3,7 +3,7 @@
     remote twin    file.negotiate, file.write, file.close  -->  Receiver  -->  upload folder
     local program  file.upload, file.status, file.cancel   -->  Jobs      -->  another peer
 
-A peer without an upload folder takes no uploads, and still sends them. From Python:
+A peer without an upload folder refuses uploads, and can still send them. From Python:
 
     uploads = Uploads(None)
     async with Client(secret, relays, twins, modules=[uploads]) as client:
@@ -27,11 +27,11 @@ from proto.files.names import check_command, check_name
 
 
 class Uploads(Module):
-    """The module.
+    """The module `file`.
 
     Args:
-        folder: where uploads go; None: this peer takes none.
-        limits: what is taken.
+        folder: folder for received uploads; None: this peer refuses uploads.
+        limits: limits on received uploads.
     """
 
     def __init__(self, folder: Path | None, limits: UploadLimits | None = None) -> None:
@@ -49,10 +49,10 @@ class Uploads(Module):
         self.local("cancel")(self._cancel)
 
     async def on_start(self, context: Context) -> None:
-        """Takes up what was there when the peer ended.
+        """Resume the uploads that were in progress when the peer ended.
 
         Raises:
-            FolderError: the upload folder can't be used.
+            FolderError: the upload folder cannot be used.
         """
         self._context = context
         try:
@@ -67,7 +67,7 @@ class Uploads(Module):
             raise
 
     async def on_stop(self) -> None:
-        """Leaves everything as it is."""
+        """Stop, and keep the state of all uploads."""
         try:
             if self._jobs is not None:
                 await self._jobs.stop()
@@ -87,20 +87,20 @@ class Uploads(Module):
         stall_s: float = STALL_S,
         on_progress: OnProgress | None = None,
     ) -> Uploaded:
-        """Sends a file and waits until it has arrived; what is there already is not sent again.
+        """Send a file and wait until it has arrived; chunks that the receiver has are not resent.
 
         Args:
-            twin: the receiver.
-            path: of a regular file, which must not change meanwhile.
-            name: of the file there; None: that of the path.
-            cmd: a command that is called there when the file has arrived.
+            twin: id of the receiver.
+            path: path of a regular file, which must not change meanwhile.
+            name: name of the file at the receiver; None: that of the path.
+            cmd: command that the receiver calls when the file has arrived.
             replace: whether a file of this name is replaced.
-            window: chunks of 512 KiB that are under way, and in memory, at most.
-            stall_s: time without any progress after which it fails.
-            on_progress: told how far it is.
+            window: maximum number of chunks of 512 KiB in transit, and in memory.
+            stall_s: seconds without any progress after which the upload fails.
+            on_progress: called with the progress.
 
         Raises:
-            UploadError: it did not arrive.
+            UploadError: the file did not arrive.
         """
         assert self._context is not None, "the module was not started"
         name = path.name if name is None else name

@@ -1,7 +1,7 @@
-"""Uploads that have ended: their command on arrival, and answers to senders that ask again.
+"""Uploads that have ended: their commands on arrival, and answers to senders that ask again.
 
-The command is called at least once: what was not taken down as called before a kill is called
-again, as is what could not be delivered, for an hour.
+The command is called at least once: if the peer was killed before the call was recorded, it is
+called again. A call that cannot be delivered is retried for an hour.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from proto.files.records import Record, Stage
 from proto.rmb.bounds import DEFAULT_EXPIRATION_S
 
 KEEP_S: Final = 3600.0
-"""How long the end of an upload can be asked for again, and its command is tried."""
+"""Seconds for which the end of an upload can be queried, and its command is retried."""
 MAX_ENDED: Final = 1000
-"""Ended uploads that are kept for that; the oldest go first."""
+"""Maximum number of ended uploads that are kept for that; the oldest are dropped first."""
 
 Deliver = Callable[[Request], Awaitable[None]]
 
@@ -32,10 +32,10 @@ class Ended:
     """The ended uploads of one folder.
 
     Args:
-        folder: where they are.
-        deliver: passes the command on arrival to whoever serves it.
-        log: of the module.
-        clock: unix seconds.
+        folder: folder of the uploads.
+        deliver: passes the command on arrival to its service.
+        log: logger of the module.
+        clock: returns the Unix time in seconds.
     """
 
     def __init__(
@@ -56,28 +56,28 @@ class Ended:
         return key in self._records
 
     def add(self, key: str, record: Record) -> None:
-        """Take an upload that has its place, and call its command if that was not done."""
+        """Add an upload whose file is in place, and call its command if that was not done."""
         self._records[key] = record
         if record.stage is Stage.MOVED:
             self._call(key)
 
     async def stop(self) -> None:
-        """Leave what is not called for the next start."""
+        """Stop; the next start calls the commands that were not called."""
         calls = list(self._calls.values())
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
 
     def status(self, key: str) -> Status:
-        """The answer to whoever asks for it."""
+        """Return the status of an ended upload for its sender."""
         record = self._records[key]
         return Status(record.id, State.DONE, record.offer.chunks, name=record.name)
 
     async def answers(self, key: str, offer: Offer) -> bool:
-        """Whether an offer is answered with what was uploaded before; forgets it otherwise.
+        """Return whether a former upload answers an offer; forget the former one otherwise.
 
-        The same attempt asks once more because it did not get the answer. Another one wants the
-        file to be there: if it is, and nobody asked for it to be replaced, nothing is to do.
+        The same attempt is repeated if its sender did not get the answer. Another attempt wants the
+        file to exist: if it does, and is not to be replaced, there is nothing to do.
         """
         record = self._records[key]
         if offer.nonce is not None and offer.nonce == record.offer.nonce:
@@ -90,7 +90,7 @@ class Ended:
         return False
 
     async def sweep(self) -> None:
-        """Call again what could not be called, and forget the old ones."""
+        """Retry calls that failed, and forget old uploads."""
         now = self._clock()
         for key, record in list(self._records.items()):
             if key not in self._records:  # forgotten meanwhile
@@ -102,11 +102,11 @@ class Ended:
 
     async def _forget(self, key: str) -> None:
         if self._records.pop(key, None) is None:
-            return  # somebody else does it
+            return  # another task forgets it
         call = self._calls.get(key)
         if call is not None:
             call.cancel()
-            await asyncio.wait([call])  # a cancellation of ours still ends us
+            await asyncio.wait([call])  # a cancellation of this task still works
         await asyncio.to_thread(self._folder.remove, key)
 
     def _call(self, key: str) -> None:
@@ -119,7 +119,7 @@ class Ended:
         if record.offer.cmd is not None:
             try:
                 await self._deliver(self._request(record))
-            except Exception as error:  # whatever it is, an upload that has arrived stays
+            except Exception as error:  # in any case, an upload that has arrived stays
                 self._log.warning("upload %s: can't call its command: %s", key, error)
                 return
         record = record.at_stage(Stage.DONE, self._clock())
@@ -131,7 +131,7 @@ class Ended:
             self._records[key] = record
 
     def _request(self, record: Record) -> Request:
-        """What the service of the command gets."""
+        """Return the request for the service of the command."""
         facts = {
             "id": record.id,
             "path": str(self._folder.path_of(record.source.twin, record.name)),

@@ -1,13 +1,13 @@
 """The folder of uploads on disk. Nothing outside of it is ever opened, written or deleted.
 
-    <folder>/.incoming/lock          held as long as a peer uses the folder
+    <folder>/.incoming/lock          held while a peer uses the folder
     <folder>/.incoming/<key>.json    record of an upload
-    <folder>/.incoming/<key>.part    its content so far, and behind it the number of whole chunks
+    <folder>/.incoming/<key>.part    its content so far, followed by the number of complete chunks
     <folder>/<twin>/<name>           finished files of a twin
 
 Every file is opened relative to the descriptor of its folder, by a name of one component and
-without following symbolic links: whatever stands in a path, there is no way up or out. A finished
-file gets its name in one step, so that a reader sees all of it or nothing.
+without following symbolic links: no name can lead out of the folder. A finished file gets its name
+in one step, so that a reader sees all of it or nothing.
 
 Everything here blocks: call it from a thread.
 """
@@ -30,7 +30,7 @@ from proto.files.records import Record, RecordError, encode_record, parse_record
 
 INCOMING: Final = ".incoming"
 MAX_RECORD_BYTES: Final = 64 * 1024
-"""Larger ones are not ours."""
+"""Maximum size of a record; larger files are not records."""
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -41,11 +41,11 @@ _FOLDER_MODE: Final = 0o750
 
 
 class FolderError(PeerError):
-    """The folder can't be used; the text says why."""
+    """The folder cannot be used; the text gives the reason."""
 
 
 class Finished(NamedTuple):
-    """The finished files of a twin."""
+    """Number and total size of a twin's finished files."""
 
     files: int
     size_bytes: int
@@ -55,7 +55,7 @@ class UploadFolder:
     """The folder, locked for this process.
 
     Raises:
-        FolderError: it is not there, not writable, or another peer uses it.
+        FolderError: the folder does not exist, is not writable, or is used by another peer.
     """
 
     def __init__(self, path: Path) -> None:
@@ -74,13 +74,13 @@ class UploadFolder:
             raise FolderError(f"upload folder {path}: {error.strerror}") from None
 
     def close(self) -> None:
-        """Unlock it."""
+        """Unlock the folder."""
         self._closing.close()
 
     # Unfinished uploads.
 
     def records(self) -> Iterator[tuple[str, Record | None]]:
-        """Every record with its key; None: it can't be read, and `load` says why."""
+        """Yield every record with its key; None for an unreadable one, for which `load` raises."""
         for name in os.listdir(self._incoming):
             found = _RECORD_NAME.fullmatch(name)
             if found is None:
@@ -94,14 +94,14 @@ class UploadFolder:
         """Read a record.
 
         Raises:
-            RecordError: it is damaged.
-            FolderError: it is not a regular file.
+            RecordError: the record is damaged.
+            FolderError: the record is not a regular file.
         """
         with open(self._open(f"{key}.json", _FILE | os.O_RDONLY), "rb") as file:
             return parse_record(file.read(MAX_RECORD_BYTES))
 
     def save(self, key: str, record: Record) -> None:
-        """Write a record in place of the one before."""
+        """Write a record, replacing the former one."""
         name = f"{key}.json"
         flags = _FILE | os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         fd = os.open(f"{name}.new", flags, 0o600, dir_fd=self._incoming)
@@ -113,13 +113,13 @@ class UploadFolder:
         os.rename(f"{name}.new", name, src_dir_fd=self._incoming, dst_dir_fd=self._incoming)
 
     def remove(self, key: str) -> None:
-        """Delete an upload: its record last, so that a part is never left alone."""
+        """Delete an upload; its record is deleted last, so that no part is left without one."""
         for name in (f"{key}.json.new", f"{key}.part", f"{key}.json"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=self._incoming)
 
     def remove_strays(self) -> None:
-        """Delete parts without a record, and records that were not finished."""
+        """Delete parts without a record, and records that were not written completely."""
         names = set(os.listdir(self._incoming))
         for name in names:
             stem, _, suffix = name.partition(".")
@@ -127,14 +127,14 @@ class UploadFolder:
                 os.unlink(name, dir_fd=self._incoming)
 
     def written_at(self, key: str) -> float:
-        """When something of an upload was written last, in unix seconds; 0.0: never."""
+        """Return the Unix time of the last write to an upload's part; 0.0 if it has no part."""
         try:
             return os.stat(f"{key}.part", dir_fd=self._incoming, follow_symlinks=False).st_mtime
         except FileNotFoundError:
             return 0.0
 
     def open_part(self, key: str, size_bytes: int) -> int:
-        """Open the content of an upload, made when it is not there; the caller closes."""
+        """Open the part of an upload, creating it if needed; the caller closes it."""
         flags = _FILE | os.O_RDWR | os.O_CREAT
         fd = self._open(f"{key}.part", flags)
         try:
@@ -152,14 +152,14 @@ class UploadFolder:
     # Finished files.
 
     def place(self, key: str, twin: int, name: str, replace: bool) -> tuple[int, int, int]:
-        """Give a finished part its name; done again after a crash it changes nothing.
+        """Give a finished part its name; repeating this after a crash changes nothing.
 
         Returns:
-            What tells the file from a later one of that name.
+            Mark that distinguishes the file from a later one with the same name.
 
         Raises:
-            FileExistsError: there is one of that name, and it is not to be replaced.
-            FolderError: neither the part is there nor a file of that name.
+            FileExistsError: a file has this name, and is not to be replaced.
+            FolderError: neither the part nor a file with this name exists.
         """
         part = f"{key}.part"
         folder = _folder(str(twin), self._root)
@@ -181,13 +181,13 @@ class UploadFolder:
             os.close(folder)
 
     def find(self, twin: int, name: str) -> tuple[int, int, int] | None:
-        """What tells the file of this name from others; None: there is none."""
+        """Return the mark that distinguishes a file from others; None if no file has this name."""
         with contextlib.suppress(FileNotFoundError), self._of(twin) as folder:
             return _mark(name, folder)
         return None
 
     def finished(self, twin: int) -> Finished:
-        """How many files a twin has, and their size."""
+        """Return the number and the total size of a twin's files."""
         files = size_bytes = 0
         with (
             contextlib.suppress(FileNotFoundError),
@@ -196,30 +196,30 @@ class UploadFolder:
         ):
             for entry in entries:
                 files += 1
-                with contextlib.suppress(FileNotFoundError):  # taken away meanwhile
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                     size_bytes += entry.stat(follow_symlinks=False).st_size
         return Finished(files, size_bytes)
 
     def free_bytes(self) -> int:
-        """Space left on the disk."""
+        """Return the free space on the disk, in bytes."""
         found = os.fstatvfs(self._root)
         return found.f_bavail * found.f_frsize
 
     def path_of(self, twin: int, name: str) -> Path:
-        """The path of a finished file, for people and services."""
+        """Return the path of a finished file, for users and services."""
         return self.path / str(twin) / name
 
     def _open(self, name: str, flags: int) -> int:
-        """Opens a file of an unfinished upload."""
+        """Open a file of an unfinished upload."""
         try:
             return os.open(name, flags, _FILE_MODE, dir_fd=self._incoming)
         except OSError as error:
-            if error.errno == errno.ELOOP:  # a symbolic link is none of ours
+            if error.errno == errno.ELOOP:  # a symbolic link, which the peer never creates
                 raise FolderError(f"{name} is not a regular file") from None
             raise
 
     def _link(self, part: str, name: str, folder: int) -> None:
-        # A rename would replace what is there; a link can't.
+        # A rename would replace an existing file; a link cannot.
         try:
             os.link(part, name, src_dir_fd=self._incoming, dst_dir_fd=folder, follow_symlinks=False)
         except FileExistsError:
@@ -231,7 +231,7 @@ class UploadFolder:
 
     @contextlib.contextmanager
     def _of(self, twin: int) -> Iterator[int]:
-        """The folder of a twin, when it is there."""
+        """Open the folder of a twin for the block, if it exists."""
         folder = os.open(str(twin), _FOLDER, dir_fd=self._root)
         try:
             yield folder
@@ -244,7 +244,7 @@ class UploadFolder:
 
 
 def read_footer(fd: int, size_bytes: int) -> int | None:
-    """How many chunks of a part are whole; None: it has no footer any more, it is complete."""
+    """Return the number of complete chunks; None if the part is complete and has no footer."""
     data = os.pread(fd, _FOOTER.size, size_bytes)
     if not data:
         return None
@@ -252,23 +252,23 @@ def read_footer(fd: int, size_bytes: int) -> int | None:
 
 
 def write_footer(fd: int, size_bytes: int, chunks: int) -> None:
-    """Take down how many chunks of a part are whole."""
+    """Record the number of complete chunks of a part."""
     _write(fd, _FOOTER.pack(chunks), size_bytes)
 
 
 def write_chunk(fd: int, data: bytes, offset: int) -> None:
-    """Write a chunk of a part."""
+    """Write a chunk of a part at an offset."""
     _write(fd, data, offset)
 
 
 def seal(fd: int, size_bytes: int) -> None:
-    """Cut the footer off a part that is complete, and have it on disk."""
+    """Cut the footer off a complete part, and flush the part to disk."""
     os.ftruncate(fd, size_bytes)
     os.fsync(fd)
 
 
 def _folder(name: str, parent: int) -> int:
-    """Opens a folder, made when it is not there; never through a symbolic link."""
+    """Open a folder, creating it if needed; never follow a symbolic link."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, _FOLDER_MODE, dir_fd=parent)
     return os.open(name, _FOLDER, dir_fd=parent)
@@ -282,7 +282,7 @@ def _write(fd: int, data: bytes, offset: int) -> None:
 
 
 def _mark(name: str, folder: int) -> tuple[int, int, int] | None:
-    """What tells a file from others, whatever its name; None: it is not there."""
+    """Return a mark that distinguishes a file from others, whatever its name; None if missing."""
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:

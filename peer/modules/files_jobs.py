@@ -1,9 +1,9 @@
-"""Uploads that local programs ask their peer for: `file.upload`, `file.status`, `file.cancel`.
+"""Uploads that local programs request from their peer: `file.upload`, `file.status`, `file.cancel`.
 
 A program pushes `file.upload` with `{"path", "cmd"?, "name"?, "replace"?}` and one destination. It
 is answered with the id of the upload once the receiver has accepted the file; from then on the
-upload is the peer's job. It is kept in the module's store, and goes on after a kill of the peer.
-`file.status` tells how far it is.
+peer is responsible for the upload. The upload is kept in the module's store, and continues after
+the peer was killed. `file.status` reports its progress.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from proto.files.messages import Offer
 from proto.files.names import check_command, check_name
 
 MAX_RUNNING: Final = 4
-"""Uploads that are sent at a time; the others wait for their turn."""
+"""Maximum number of uploads that are sent at a time; others wait for their turn."""
 MAX_JOBS: Final = 256
-"""Uploads that are under way or wait; more are refused."""
+"""Maximum number of uploads in progress or waiting; more are refused."""
 MAX_ENDED: Final = 100
-"""Ended ones that can be asked for; the oldest are forgotten."""
+"""Maximum number of ended uploads that can be queried; the oldest are forgotten."""
 
 
 class JobState(Enum):
-    """How far a job is."""
+    """State of a job."""
 
     SENDING = "sending"
     DONE = "done"
@@ -45,7 +45,7 @@ class JobState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be sent; kept in the store."""
+    """The upload to send; kept in the store."""
 
     twin: int
     path: str
@@ -55,28 +55,28 @@ class Order:
     nonce: str
     size_bytes: int = 0
     sha256: str | None = None
-    """What was accepted, for the next start: no other content is sent for it."""
+    """Checksum that was accepted; after a restart no other content is sent under this order."""
 
 
 @dataclass(slots=True)
 class Job:
-    """An order and what became of it."""
+    """An order and its progress."""
 
     order: Order
     kept: bool
-    """Whether it was accepted already before the peer was started."""
+    """Whether it was accepted before the peer was started."""
     id: str = ""
-    """Empty until it is accepted."""
+    """Id of the upload; empty until it is accepted."""
     state: JobState = JobState.SENDING
     size_bytes: int = 0
     done_bytes: int = 0
     error: UploadError | None = None
     accepted: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the receiver has accepted the file, and when the job has failed."""
+    """Event that is set when the receiver has accepted the file, or when the job has failed."""
     task: asyncio.Task[None] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """What `file.status` answers."""
+        """Return the fields of the answer to `file.status`."""
         fields: dict[str, Any] = {
             "id": self.id,
             "state": self.state.value,
@@ -94,9 +94,9 @@ class Jobs:
     """All jobs of a peer.
 
     Args:
-        context: of the module.
-        log: of the module.
-        clock: unix seconds, as in deadlines.
+        context: context of the module.
+        log: logger of the module.
+        clock: returns the Unix time in seconds, as in deadlines.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Jobs:
         self._jobs: dict[str, Job] = {}  # by nonce, the oldest first
 
     async def start(self) -> None:
-        """Go on with what was kept."""
+        """Resume the jobs in the store."""
         for nonce, value in (await self._context.store.all()).items():
             try:
                 fields = json.loads(value)
@@ -121,16 +121,16 @@ class Jobs:
                 self._begin(order, id)
 
     async def stop(self) -> None:
-        """End; what is not done stays in the store."""
+        """Stop; unfinished jobs stay in the store."""
         tasks = [job.task for job in self._jobs.values() if job.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # What local programs ask.
+    # Requests of local programs.
 
     async def upload(self, request: LocalRequest) -> Response:
-        """Answers `file.upload` with the id, once the file is accepted."""
+        """Answer `file.upload` with the id, once the file is accepted."""
         order = _order(request)
         if sum(job.state is JobState.SENDING for job in self._jobs.values()) >= MAX_JOBS:
             raise CommandError(FileCode.BUSY, f"{MAX_JOBS} uploads are under way")
@@ -150,19 +150,19 @@ class Jobs:
         return _json(job.id)
 
     async def status(self, request: LocalRequest) -> Response:
-        """Answers `file.status`: one job for `{"id"}`, else all."""
+        """Answer `file.status`: one job for `{"id"}`, else all."""
         fields = _fields(request.payload) if request.payload else {}
         if "id" in fields:
             return _json(self._find(request, fields).to_json())
         return _json([job.to_json() for job in self._jobs.values()])
 
     async def cancel(self, request: LocalRequest) -> Response:
-        """Answers `file.cancel`: ends the job of `{"id"}`."""
+        """Answer `file.cancel`: end the job of `{"id"}`."""
         job = self._find(request, _fields(request.payload))
         await self._cancel(job)
         return _json(job.to_json())
 
-    # How a job goes.
+    # Life of a job.
 
     def _begin(self, order: Order, id: str = "") -> Job:
         job = Job(order, kept=bool(id), id=id, size_bytes=order.size_bytes)
@@ -202,7 +202,7 @@ class Jobs:
 
             async def accepted(id: str) -> None:
                 job.id = id
-                # Kept before anybody is told: an id that was given must lead somewhere.
+                # Stored before the id is returned: an id that was returned must stay valid.
                 kept = replace(order, size_bytes=source.size_bytes, sha256=sha256)
                 value = json.dumps(asdict(kept) | {"id": id}).encode()
                 await self._context.store.put(order.nonce, value)
@@ -234,7 +234,7 @@ class Jobs:
         self._forget_old()
 
     def _find(self, request: LocalRequest, fields: dict[str, Any]) -> Job:
-        # The id is the receiver's, made of the file: other twins may have given the same one.
+        # The receiver derives the id from the file: other twins may return the same one.
         id, twins = fields.get("id"), {each.twin for each in request.destinations}
         for job in reversed(self._jobs.values()):
             if job.id and job.id == id and job.order.twin in twins:
@@ -248,7 +248,7 @@ class Jobs:
 
 
 def _order(request: LocalRequest) -> Order:
-    """Reads `file.upload`; texts of the reference where it has one."""
+    """Parse `file.upload`; errors have the reference's texts where it has one."""
     if request.schema != JSON_SCHEMA:
         raise CommandError(FileCode.BAD_REQUEST, "expected content schema to be application/json")
     if len(request.destinations) != 1:

@@ -1,4 +1,4 @@
-"""The options for uploads, of `rmb-peer` and `rmb serve`, and what is made of them."""
+"""The upload options of `rmb-peer` and `rmb serve`, and their conversion to limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNITS: Final = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 def add_upload_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the limits of uploads; the folder itself is `--uploads`."""
+    """Add the options for upload limits; the folder itself is `--uploads`."""
     usual = UploadLimits()
     group = parser.add_argument_group("uploads", "limits of the folder that --uploads names")
     group.add_argument(
@@ -50,10 +50,10 @@ def add_upload_options(parser: argparse.ArgumentParser) -> None:
 
 
 def limits_of(options: argparse.Namespace) -> UploadLimits:
-    """Returns what the options say.
+    """Return the upload limits that the options specify.
 
     Raises:
-        ValueError: they do not fit together; the text names the option and the bound.
+        ValueError: a value is out of range; the text names the option and the bound.
     """
     if not 0 < options.upload_max <= MAX_SIZE_BYTES:
         raise ValueError(f"--upload-max: must be from 1 to {MAX_SIZE_BYTES} bytes")
@@ -68,14 +68,14 @@ def limits_of(options: argparse.Namespace) -> UploadLimits:
 
 
 def upload_folder(text: str) -> Path:
-    """Returns the folder that `--uploads` names.
+    """Return the folder that `--uploads` names.
 
     Raises:
-        ValueError: it is none, or can't be written to.
+        ValueError: it is not a folder, or is not writable.
     """
     if not text:
         raise ValueError("--uploads: is empty; use the path of a folder")
-    folder = Path(os.path.expanduser(text))  # a `~name` that is none stays as it is
+    folder = Path(os.path.expanduser(text))  # a `~name` of no known user is kept
     if not folder.is_dir():
         raise ValueError(f"--uploads {text}: not a folder")
     if not os.access(folder, os.W_OK | os.X_OK):
@@ -84,7 +84,7 @@ def upload_folder(text: str) -> Path:
 
 
 def size(text: str) -> int:
-    """Reads a number of bytes: `1048576`, `1M`, `1MiB` and `1 MB` are the same."""
+    """Parse a number of bytes: `1048576`, `1M`, `1MiB` and `1 MB` are the same."""
     found = _SIZE.fullmatch(text.replace(" ", ""))
     size_bytes = int(found[1]) * _UNITS[found[2].lower()] if found else -1
     if not 0 <= size_bytes <= MAX_SIZE_BYTES * 1024:

@@ -1,8 +1,9 @@
 """The sending end of an upload to a receiver that answers as the reference gateway does.
 
-Such a receiver knows neither ids nor numbers of chunks: it appends what comes with the uid of the
-offer, in order, and answers nothing but errors. Behind each request goes a `rmb.version`: a gateway
-looks at its messages one after another, so the answer to it says that the request was carried out.
+Such a receiver knows neither ids nor numbers of chunks: it appends chunks with the uid of the
+offer, in order, and answers only with errors. Each request is followed by a `rmb.version`: a
+gateway processes its messages one after another, so the answer to that shows that the request was
+carried out.
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ async def send_plain(
     """Send the chunks of a file one after another, and close it.
 
     Args:
-        context: asks the receiver.
-        twin: the receiver.
+        context: sends the requests.
+        twin: id of the receiver.
         source: the file.
-        chunks: how many it has.
-        uid: of the offer.
-        timeout_s: how long to wait for the receiver after each request.
-        on_chunk: told how many chunks the receiver has.
+        chunks: number of its chunks.
+        uid: uid of the offer.
+        timeout_s: seconds to wait for the receiver after each request.
+        on_chunk: called with the number of chunks that the receiver has.
 
     Raises:
-        PeerError: the receiver refuses one, or does not answer.
-        UploadError: the file can't be read.
+        PeerError: the receiver refuses a request, or does not answer.
+        UploadError: the file cannot be read.
     """
     for index in range(chunks):
         await _carried_out(context, twin, WRITE, await source.chunk(index), uid, timeout_s)
@@ -56,7 +57,7 @@ async def send_plain(
 async def _carried_out(
     context: Context, twin: int, command: str, payload: bytes, uid: str, timeout_s: float
 ) -> None:
-    """Send a request, and return when it is answered or the receiver has gone on."""
+    """Send a request, and wait until it is answered or the receiver has processed it."""
     request = asyncio.create_task(
         context.call(twin, command, payload, timeout_s=timeout_s, uid=uid)
     )
@@ -66,7 +67,7 @@ async def _carried_out(
         if request.done():
             request.result()
         else:
-            with contextlib.suppress(RemoteError):  # without the command, but there
+            with contextlib.suppress(RemoteError):  # it lacks the command, but it answers
                 probe.result()
     finally:
         request.cancel()

@@ -1,9 +1,10 @@
 """The receiving end of uploads: answers `file.negotiate`, `file.write` and `file.close`.
 
-Everything that must survive a kill is on disk before it is answered for: the record of an upload
-before its offer is accepted, a chunk before it is acknowledged, and the stages of the end one by
-one. At start the records are read and each upload goes on from its stage, so the command on
-arrival is called at least once. One that the disk does not let go on waits until it does.
+Everything that must survive a kill is on disk before it is acknowledged: the record of an upload
+before its offer is accepted, a chunk before its write is answered, and each stage of the end. At
+the start the records are read and each upload resumes at its stage, so the command on arrival is
+called at least once. An upload that cannot resume because of a disk error waits until the disk
+works.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ from proto.files.records import Record, RecordError, Stage
 from proto.rmb.address import Address
 
 THREADS: Final = 4
-"""That write to disk and read for checksums."""
+"""Number of threads that write to disk and compute checksums."""
 MAX_PENDING_WRITES: Final = 64
-"""Chunks of all uploads that wait for the disk; more are refused for the moment."""
+"""Maximum number of chunks of all uploads that wait for the disk; more are refused at the time."""
 MAX_PENDING_OFFERS: Final = 32
-"""Offers that wait to be looked at; more are refused for the moment."""
+"""Maximum number of offers that wait to be processed; more are refused at the time."""
 SWEEP_S: Final = 30.0
-"""Between two looks for uploads that were left, and commands that could not be called."""
+"""Seconds between searches for abandoned uploads, and for commands that could not be called."""
 
 _Result = TypeVar("_Result")
 
@@ -55,11 +56,11 @@ class Receiver:
     """All uploads to one folder.
 
     Args:
-        folder: where they go.
-        limits: what is taken.
-        deliver: passes the command on arrival to whoever serves it.
-        log: of the module.
-        clock: unix seconds.
+        folder: folder for the uploads.
+        limits: limits on uploads.
+        deliver: passes the command on arrival to its service.
+        log: logger of the module.
+        clock: returns the Unix time in seconds.
     """
 
     def __init__(
@@ -77,27 +78,27 @@ class Receiver:
         self._executor = ThreadPoolExecutor(THREADS, "upload")
         self._uploads: dict[str, Upload] = {}
         self._ended = Ended(folder, deliver, log, clock)
-        # From before the start, and the disk does not let them go on; None: not even its record.
+        # Former uploads that a disk error keeps from resuming; None: the record is unreadable too.
         self._waiting: dict[str, Record | None] = {}
-        self._turns = asyncio.Lock()  # limits hold only when offers are looked at one by one
-        self._turn: asyncio.Task[Any] | None = None  # whose turn it is
+        self._turns = asyncio.Lock()  # limits hold only if offers are processed one by one
+        self._turn: asyncio.Task[Any] | None = None  # task whose turn it is
         self._pending_offers = 0
         self._pending_writes = 0
         self._sweeper: asyncio.Task[None] | None = None
         self._stopping = False
 
     async def start(self) -> None:
-        """Take up what was there when the peer ended."""
+        """Resume the uploads that were in progress when the peer ended."""
         await self._in_thread(self._folder.remove_strays)
         found = await self._in_thread(lambda: list(self._folder.records()))
-        # The oldest first: it was taken when there was room for it.
+        # The oldest first: it was accepted when there was room for it.
         found.sort(key=lambda each: each[1].at if each[1] is not None else 0.0)
         for key, record in found:
             await self._take_up(key, record)
         self._sweeper = asyncio.create_task(self._sweep_for_ever())
 
     async def stop(self) -> None:
-        """Leave everything as it is on disk."""
+        """Stop, and keep everything on disk."""
         self._stopping = True
         tasks: list[asyncio.Task[Any]] = [
             upload.finishing for upload in self._uploads.values() if upload.finishing is not None
@@ -113,14 +114,14 @@ class Receiver:
             await self._ended.stop()
             for upload in self._uploads.values():
                 await upload.close()
-        finally:  # also when this is cancelled: the next one needs the folder
+        finally:  # also when cancelled: the next receiver needs the folder
             self._executor.shutdown()
             self._folder.close()
 
-    # What senders ask.
+    # Requests of senders.
 
     async def negotiate(self, request: Request) -> Response:
-        """Answers `file.negotiate`."""
+        """Answer `file.negotiate`."""
         with _refusals():
             offer = parse_offer(request.payload)
             admission.check_sender(request.source.twin, self._limits)
@@ -131,7 +132,7 @@ class Receiver:
         return Response(encode_status(status), JSON_SCHEMA)
 
     async def write(self, request: Request) -> Response:
-        """Answers `file.write`."""
+        """Answer `file.write`."""
         with _refusals():
             self._check_runs()
             numbered = parse_chunk_tags(request.tags)
@@ -158,7 +159,7 @@ class Receiver:
         return Response()
 
     async def close(self, request: Request) -> Response:
-        """Answers `file.close`."""
+        """Answer `file.close`."""
         with _refusals():
             self._check_runs()
             close = parse_close(request.payload)
@@ -181,7 +182,7 @@ class Receiver:
         return Response(encode_status(status), JSON_SCHEMA)
 
     def _check_runs(self) -> None:
-        if self._stopping:  # nobody looks after what would be begun now
+        if self._stopping:  # new work would not be completed
             raise RefusedError(FileCode.BUSY, "the peer ends")
 
     def _unknown(self, key: str) -> RefusedError:
@@ -192,7 +193,7 @@ class Receiver:
     # Offers.
 
     async def _one_offer(self, source: Address, id: str, offer: Offer) -> Status:
-        """Looks at an offer when those before it are done with."""
+        """Process an offer after those before it."""
         if self._pending_offers >= MAX_PENDING_OFFERS:
             raise RefusedError(FileCode.BUSY, "too many offers at a time")
         self._pending_offers += 1
@@ -202,11 +203,11 @@ class Receiver:
             self._pending_offers -= 1
 
     async def _in_turn(self, work: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
-        """Does what adds to the uploads, one at a time.
+        """Run work that adds to the uploads, one at a time.
 
-        In a task of its own, which has the lock: when nobody waits for it any more, as when a
-        request has expired, what was begun on disk is still there to be counted, and the next one
-        waits for it.
+        The work runs in a task of its own, which holds the lock. If the caller stops waiting, as
+        when a request has expired, the work begun on disk is still counted, and the next work waits
+        for it.
         """
         await self._turns.acquire()
         turn = self._turn = asyncio.create_task(work())
@@ -245,7 +246,7 @@ class Receiver:
             await self._in_thread(lambda: self._folder.save(key, record))
             upload = await self._open(key, record, now)
         except BaseException:
-            # What is on disk and not among the uploads would count in no limit.
+            # An upload on disk that is not in `_uploads` would not count in the limits.
             await self._in_thread(lambda: self._folder.remove(key))
             raise
         self._log.info("twin %s uploads %r, %d bytes", source, record.name, offer.size_bytes)
@@ -255,10 +256,11 @@ class Receiver:
         return self._usage(twin), self._folder.find(twin, name) is not None
 
     def _look_again(self, key: str, record: Record) -> float:
-        """Refuses an upload from before the start that is beyond the limits as they are now.
+        """Refuse a former upload that exceeds the present limits.
 
         Returns:
-            When it was heard of last: its record tells of the offer only, its part of the chunks.
+            Time of the last message about it: its record has that of the offer, its part that of
+            the last chunk.
         """
         twin = record.source.twin
         last_heard = min(max(record.at, self._folder.written_at(key)), self._clock())
@@ -267,7 +269,7 @@ class Receiver:
         return last_heard
 
     def _usage(self, twin: int, but: str = "") -> admission.Usage:
-        # Before the finished ones: one that ends meanwhile counts twice rather than never.
+        # Counted before the finished files: an upload that ends meanwhile counts twice, not never.
         uploads = [
             admission.Open(
                 each.key,
@@ -290,7 +292,7 @@ class Receiver:
     # The end of an upload.
 
     async def _finished(self, upload: Upload, sha256: str | None) -> None:
-        """Waits until an upload has ended, whoever began to end it."""
+        """Wait until an upload has ended; start to end it if no other request did."""
         if sha256 is not None and upload.offer.sha256 not in (None, sha256):
             raise RefusedError(FileCode.BAD_REQUEST, "sha256 is not the one that was offered")
         if upload.finishing is None:
@@ -328,7 +330,7 @@ class Receiver:
         return self._place(key, record)
 
     def _place(self, key: str, record: Record) -> Record:
-        """Gives the file its name, in a thread."""
+        """Give the file its name; runs in a thread."""
         twin, offer = record.source.twin, record.offer
         try:
             target = self._folder.place(key, twin, record.name, offer.replace)
@@ -340,11 +342,11 @@ class Receiver:
         try:
             self._folder.save(key, record)
         except OSError as error:
-            # The file has arrived all the same; the record before it leads here after a kill.
+            # The file has arrived nevertheless; after a kill the former record leads here again.
             self._log.warning("upload %s: can't save that it has its name: %s", key, error)
         return record
 
-    # Keeping order.
+    # Housekeeping.
 
     async def _open(self, key: str, record: Record, last_heard: float) -> Upload:
         upload = await self._in_thread(
@@ -354,7 +356,7 @@ class Receiver:
         return upload
 
     async def _take_up(self, key: str, record: Record | None = None) -> None:
-        """Goes on with an upload from before the start, or leaves it until the disk works."""
+        """Resume a former upload, or keep it waiting until the disk works."""
         try:
             try:
                 if record is None:
@@ -412,7 +414,7 @@ class Receiver:
 
 @contextlib.contextmanager
 def _refusals() -> Iterator[None]:
-    """Turns what is refused, and what the disk says, into the error answer."""
+    """Convert refusals and disk errors to the error answer."""
     try:
         yield
     except RefusedError as error:
@@ -426,7 +428,7 @@ def _refusals() -> Iterator[None]:
 
 
 def _key(twin: int, id: str) -> str:
-    """The name of an upload's files: of any id only what can be part of a path."""
+    """Return the name of an upload's files, which is a valid file name for any id."""
     return hashlib.sha256(f"{twin} {id}".encode(errors="surrogatepass")).hexdigest()[:32]
 
 
@@ -439,6 +441,6 @@ def _bounded(id: str) -> str:
 
 
 def _retrieved(task: asyncio.Task[Any]) -> None:
-    """Whoever asked for it is told; when nobody waits any more the log has it."""
+    """Mark a task's exception as retrieved: its callers got it, if any still waited."""
     if not task.cancelled():
         task.exception()

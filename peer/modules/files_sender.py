@@ -1,7 +1,7 @@
-"""The sending end of an upload: reads the file, and asks what `proto.files.sending` says.
+"""The sending end of an upload: reads the file, and sends the requests of `proto.files.sending`.
 
-The file is read once for its checksum, by which the receiver knows it again, and once more to be
-sent: no more of it is in memory than the chunks under way. It must not change meanwhile.
+The file is read once for its checksum, by which the receiver recognises it, and once more to be
+sent: only the chunks in transit are in memory. The file must not change meanwhile.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from proto.rmb.errors import UnknownTwinError
 from proto.rmb.sealing import new_uid
 
 HASH_BYTES: Final = 4 * 1024 * 1024
-"""Read at a time for the checksum."""
+"""Bytes read at a time for the checksum."""
 
 
 class UploadError(PeerError):
     """An upload did not succeed.
 
     Attributes:
-        code: of the receiver's error; 400 when the file can't be sent, 103 when there is no such
-            twin; None: of nothing that has one.
+        code: code of the receiver's error; 400 if the file cannot be sent, 103 if the twin does
+            not exist; None for errors without a code.
     """
 
     def __init__(self, message: str, code: int | None = None) -> None:
@@ -47,7 +47,7 @@ class UploadError(PeerError):
 
 
 class Step(Enum):
-    """What takes its time."""
+    """Step of an upload that takes time."""
 
     READING = "reading"
     SENDING = "sending"
@@ -55,7 +55,7 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an upload is."""
+    """Progress of an upload."""
 
     step: Step
     done_bytes: int
@@ -68,15 +68,15 @@ class Uploaded:
 
     id: str
     name: str
-    """At the receiver."""
+    """Name at the receiver."""
     size_bytes: int
     sha256: str
     resumed_bytes: int
-    """So much of it the receiver had before."""
+    """Bytes that the receiver had before."""
     repeated_chunks: int
-    """Sent more than once."""
+    """Number of chunks sent more than once."""
     seconds: float
-    """Sending took."""
+    """Duration of sending."""
 
 
 OnProgress = Callable[[Progress], None]
@@ -84,19 +84,19 @@ OnAccepted = Callable[[str], Awaitable[None]]
 
 
 class SourceFile:
-    """The file to send, open; closed with the block.
+    """The open file to send; closed with the block.
 
     Args:
-        path: of a regular file.
+        path: path of a regular file.
 
     Raises:
-        UploadError: it can't be read.
+        UploadError: the file cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            # Opening a pipe would wait for its other end.
+            # Non-blocking: opening a pipe would wait for its other end.
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
@@ -119,7 +119,7 @@ class SourceFile:
         os.close(self._fd)
 
     async def sha256(self, on_progress: OnProgress | None = None) -> str:
-        """Read all of it."""
+        """Read the whole file and return its checksum."""
         found = hashlib.sha256()
         for offset in range(0, self.size_bytes, HASH_BYTES):
             found.update(await asyncio.to_thread(self._read, offset, HASH_BYTES))
@@ -133,7 +133,7 @@ class SourceFile:
         return await asyncio.to_thread(self._read, index * CHUNK_BYTES, CHUNK_BYTES)
 
     def check_unchanged(self) -> None:
-        """Raises an UploadError when somebody wrote to it."""
+        """Raise an UploadError if the file was changed."""
         now = os.fstat(self._fd)
         if (now.st_size, now.st_mtime_ns) != (self._state.st_size, self._state.st_mtime_ns):
             raise UploadError(f"{self.path} was changed while it was sent")
@@ -162,22 +162,22 @@ async def upload(
     on_progress: OnProgress | None = None,
     on_accepted: OnAccepted | None = None,
 ) -> Uploaded:
-    """Sends a file, from where an earlier attempt ended, and waits until it has arrived.
+    """Send a file, resuming an earlier attempt, and wait until it has arrived.
 
     Args:
-        context: asks the receiver.
-        twin: the receiver.
+        context: sends the requests.
+        twin: id of the receiver.
         source: the file.
-        offer: of this file, with its checksum and a name.
-        window: chunks of 512 KiB that are under way, and in memory, at most.
-        stall_s: time without any progress after which it fails.
-        accepted: id under which it was accepted before, if it was: a relay that refuses the very
-            first request does not end it then.
-        on_progress: told whenever something was acknowledged.
-        on_accepted: told the id once the receiver takes it, before anything is sent.
+        offer: offer of this file, with its checksum and a name.
+        window: maximum number of chunks of 512 KiB in transit, and in memory.
+        stall_s: seconds without any progress after which the upload fails.
+        accepted: id under which it was accepted before, if it was: then a relay that refuses the
+            very first request does not end the upload.
+        on_progress: called whenever something was acknowledged.
+        on_accepted: called with the id once the receiver accepts it, before chunks are sent.
 
     Raises:
-        UploadError: it did not arrive.
+        UploadError: the file did not arrive.
     """
     begin = time.monotonic()
     sender = Sender(offer, begin, window, stall_s)
@@ -202,10 +202,10 @@ async def upload(
 
 
 class _Run:
-    """Carries out what a Sender asks for.
+    """Carries out the requests of a Sender.
 
     Attributes:
-        offer_uid: of the newest offer.
+        offer_uid: uid of the newest offer.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class _Run:
         self.offer_uid = ""
 
     async def finish(self) -> None:
-        """Goes on until the sender is done or has failed."""
+        """Run until the sender is done or has failed."""
         try:
             while not self._sender.over:
                 now = time.monotonic()
@@ -254,10 +254,10 @@ class _Run:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def finish_plain(self, timeout_s: float) -> None:
-        """Sends all of it to a receiver that answers as the reference does.
+        """Send the whole file to a receiver that answers as the reference does.
 
         Raises:
-            UploadError: it did not arrive.
+            UploadError: the file did not arrive.
         """
         offer = self._sender.offer
 
@@ -293,7 +293,7 @@ class _Run:
             payload = encode_close(Close(self._sender.id))
         else:
             payload = encode_offer(self._sender.offer)
-            # A receiver without ids of its own knows the upload by it.
+            # A receiver without ids of its own identifies the upload by it.
             uid = self.offer_uid = self._accepted or new_uid(random_bytes)
         response = await call(
             twin,
@@ -306,7 +306,7 @@ class _Run:
         return response.payload
 
     def _report(self, task: asyncio.Task[bytes], request: Next) -> None:
-        """Tells the sender how a request ended."""
+        """Report to the sender how a request ended."""
         patient = bool(self._accepted or self._sender.id)
         now = time.monotonic()
         try:
@@ -317,7 +317,7 @@ class _Run:
             self._sender.failed(request, Failure(error.message, error.code), now)
         except PeerError as error:
             missing = isinstance(error, TwinNotFoundError)
-            # What a relay says before anything was accepted tells of a wrong twin, not of weather.
+            # A relay's error before the file is accepted means a wrong twin, not a passing fault.
             final = (
                 missing
                 or isinstance(error, TooLargeError)

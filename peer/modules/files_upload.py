@@ -1,8 +1,8 @@
 """One upload at its receiver: its chunks on disk, its checksum, and its end.
 
-Chunks are written by threads, one at a time for each upload, and the checksum follows behind: it
-takes a chunk from memory when it comes in order, and reads it again where it did not. So almost
-nothing is left to do when the last chunk has come.
+Threads write the chunks, one at a time for each upload. The checksum is updated behind them: a
+chunk that comes in order is hashed from memory, others are read again. So little is left to do when
+the last chunk has arrived.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from proto.files.receiving import Receiving, Verdict
 from proto.files.records import Record
 
 CATCH_UP_CHUNKS: Final = 32
-"""Read again for the checksum with one chunk at most: what came before a restart is read bit by
-bit, and holds nothing up."""
+"""Maximum number of chunks that are read again for the checksum with each new chunk: those written
+before a restart are read little by little, without delaying others."""
 
 _Result = TypeVar("_Result")
 
 
 class Upload:
-    """An unfinished upload whose files are open.
+    """An unfinished upload whose file is open.
 
     Args:
-        key: of its files.
-        record: what was offered, and by whom.
-        folder: where it is.
+        key: key of its files.
+        record: record of the offer and its sender.
+        folder: folder of the upload.
         executor: threads that write.
-        last_heard: when the last message about it came.
+        last_heard: time of the last message about it.
 
     Attributes:
-        record: the newest one; saved by the owner.
-        last_heard: when the last message about it came.
-        finishing: the task that ends it, once everything is there.
+        record: newest record; saved by the owner.
+        last_heard: time of the last message about it.
+        finishing: task that ends it, once all chunks are there.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class Upload:
         self.last_heard = last_heard
         self.finishing: asyncio.Task[None] | None = None
         self._executor = executor
-        self._lock = asyncio.Lock()  # one thread at a time
-        self._turns = asyncio.Lock()  # of chunks without a number
+        self._lock = asyncio.Lock()  # for the file: one thread at a time
+        self._turns = asyncio.Lock()  # order of chunks without a number
         self._came = 0  # of them
         self._in_line = 0  # of them
-        self._gap = math.inf  # the one that was not written: none behind it may take its place
+        self._gap = math.inf  # first one that was not written: later ones must not take its place
         self._hash = hashlib.sha256()
         self._hashed = 0  # chunks in the checksum
         size_bytes = record.offer.size_bytes
@@ -78,24 +78,24 @@ class Upload:
 
     @property
     def offer(self) -> Offer:
-        """What was offered."""
+        """The offer."""
         return self.record.offer
 
     @property
     def twin(self) -> int:
-        """Whose it is."""
+        """Id of the sender."""
         return self.record.source.twin
 
     @property
     def status(self) -> Status:
-        """What is there."""
+        """Chunks that have arrived."""
         return Status(self.record.id, State.OPEN, self.account.prefix, self.account.beyond)
 
     async def write(self, index: int, payload: bytes) -> None:
-        """Put a chunk on disk; one that is there already changes nothing.
+        """Write a chunk to disk; one that was written before changes nothing.
 
         Raises:
-            RefusedError: it can't be written, or not now.
+            RefusedError: the chunk cannot be written, or not now.
         """
         if self.account.expect(index, len(payload)) is Verdict.HAD_ALREADY:
             return
@@ -105,14 +105,14 @@ class Upload:
             self.account.dropped(index)
             raise
         if self.account.wrote(index) and self._fd is not None:
-            # Behind the data: a crash in between forgets a chunk, and never invents one.
+            # After the data: a crash in between loses a chunk, but never counts a missing one.
             files_folder.write_footer(self._fd, self.offer.size_bytes, self.account.prefix)
 
     async def append(self, payload: bytes) -> None:
-        """Put a chunk without a number on disk, behind those that came before it.
+        """Write a chunk without a number to disk, behind those that came before it.
 
         Raises:
-            RefusedError: it can't be written, or not now.
+            RefusedError: the chunk cannot be written, or not now.
         """
         self._in_line += 1
         self._came += 1
@@ -131,33 +131,33 @@ class Upload:
                 self._gap = math.inf
 
     def skipped(self) -> None:
-        """Take note that there was no room for a chunk without a number."""
+        """Record that there was no room for a chunk without a number."""
         if self._in_line:
             self._came += 1
             self._gap = min(self._gap, self._came)
 
     async def settled(self) -> None:
-        """Return when the chunks that came before are written or refused."""
+        """Wait until the chunks that came before are written or refused."""
         async with self._turns, self._lock:
             pass
 
     async def check(self) -> str:
-        """Have all of it on disk, and return its checksum.
+        """Flush the upload to disk, and return its checksum.
 
         Raises:
-            RefusedError: it is not what was offered.
+            RefusedError: the content is not what was offered.
         """
         return await self._run(self._check)
 
     async def close(self) -> None:
-        """Close its file; what is being written ends before."""
+        """Close its file, after writes in progress."""
         async with self._lock:
             if self._fd is not None:
                 os.close(self._fd)
                 self._fd = None
 
     async def _run(self, work: Callable[[int], _Result]) -> _Result:
-        """Calls something with the open file, in a thread."""
+        """Call a function with the open file, in a thread."""
         async with self._lock:
             if self._fd is None:
                 raise RefusedError(FileCode.UNKNOWN, "the upload was given up")
@@ -165,7 +165,7 @@ class Upload:
             try:
                 return await asyncio.shield(running)
             except asyncio.CancelledError:
-                # The thread goes on and still uses the file.
+                # The thread continues and still uses the file.
                 await asyncio.wait([running])
                 raise
 
@@ -192,7 +192,7 @@ class Upload:
         return found
 
     def _catch_up(self, fd: int, chunks: int) -> None:
-        """Takes chunks into the checksum that were written out of order, or before a restart."""
+        """Hash chunks that were written out of order, or before a restart."""
         for index in range(self._hashed, min(self._hashed + chunks, self.account.prefix)):
             self._hash.update(os.pread(fd, self.offer.chunk_size(index), index * CHUNK_BYTES))
             self._hashed += 1

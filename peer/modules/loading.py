@@ -1,13 +1,13 @@
-"""Finds the modules of users: installed ones by their entry points, others by name.
+"""Loading of users' modules: installed ones by their entry points, others by name.
 
-An installed package names its modules in its `pyproject.toml`, and every gateway on the host has
+An installed package names its modules in its `pyproject.toml`, and every gateway on the host loads
 them:
 
     [project.entry-points."rmb.peer.modules"]
     calc = "my_package.calc:module"
 
-`rmb-peer --module my_package.calc:module` adds one that is only importable. Either names a Module,
-or a function without arguments that makes one.
+`rmb-peer --module my_package.calc:module` adds a module that is importable but has no entry point.
+Each reference is to a Module, or to a function without arguments that returns one.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from typing import Final
 from peer.modules.api import Module
 
 GROUP: Final = "rmb.peer.modules"
-"""Entry-point group that packages name their modules in."""
+"""Entry-point group in which packages name their modules."""
 
 
 class ModuleError(Exception):
-    """A module can't be used; the text names it and says why."""
+    """A module cannot be used; the text names it and gives the reason."""
 
 
 def load(names: Sequence[str], installed: Iterable[EntryPoint] | None = None) -> list[Module]:
-    """Imports the modules of all entry points, and those that are named.
+    """Import the modules of all entry points, and those that are named.
 
     Args:
-        names: `package.module:attribute` of each.
+        names: references of the form `package.module:attribute`.
         installed: entry points; None: those of the environment.
 
     Raises:
-        ModuleError: one can't be imported, is no Module, or two have one prefix.
+        ModuleError: one cannot be imported or is not a Module, or two have the same prefix.
     """
     if installed is None:
         installed = _installed()
@@ -58,7 +58,7 @@ def load(names: Sequence[str], installed: Iterable[EntryPoint] | None = None) ->
 
 @functools.cache
 def _installed() -> EntryPoints:
-    """Return the entry points of the environment: to find them takes some 20 ms."""
+    """Return the entry points of the environment; cached, as the search takes about 20 ms."""
     return entry_points(group=GROUP)
 
 

@@ -1,4 +1,4 @@
-"""The module `rmb`: `rmb.version` answers the version of this peer, a JSON string.
+"""The module `rmb`: `rmb.version` returns the version of this peer, a JSON string.
 
 Other commands of the prefix are not answered, as by rmb-peer 1.5.
 """
@@ -17,7 +17,7 @@ PACKAGE: Final = "rmb-relay-platform"
 
 @functools.cache
 def package_version() -> str:
-    """The version of the installed package; of sources that are not installed nobody knows it."""
+    """Return the version of the installed package; "unknown" for sources that are not installed."""
     try:
         return version(PACKAGE)
     except PackageNotFoundError:
@@ -25,7 +25,7 @@ def package_version() -> str:
 
 
 def version_module() -> Module:
-    """A new module `rmb`."""
+    """Return a new module `rmb`."""
     module = Module("rmb", unknown=_unanswered)
     payload = json.dumps(package_version()).encode()
 

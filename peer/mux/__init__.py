@@ -30,7 +30,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the client when it is asked for: servers do not need its websocket library."""
+    """Import the client at its first use: servers do not need its websocket library."""
     if name != "connect":
         raise AttributeError(name)
     from peer.mux.client import connect

@@ -1,4 +1,4 @@
-"""The websocket of a client: picows reads and masks, all of one turn goes out in one write."""
+"""The websocket of a client: picows reads, and all messages of one turn go out in one write."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ CLOSE_S: Final = 2.0
 HIGH_WATER_BYTES: Final = 256 * 1024
 MAX_FRAGMENTS: Final = 4096
 GATHERED_BYTES: Final = 4096
-"""Messages up to this size are masked here, and go out together."""
+"""Maximum size of messages that are masked here, and sent in one write, in bytes."""
 
 _picows_logger: Final = logging.getLogger("peer.mux.picows")
-_picows_logger.setLevel(logging.WARNING)  # a line for each connection is for debugging
+_picows_logger.setLevel(logging.WARNING)  # it logs a line for each connection
 
 
 class _Wire(WSListener):
-    """The websocket, which tells the session what comes."""
+    """The websocket, which reports events to the session."""
 
     def __init__(self, handler: Handler | None, bounds: MuxBounds) -> None:
         self.is_full = False
@@ -40,7 +40,7 @@ class _Wire(WSListener):
         self._handler = handler
         self._bounds = bounds
         self._websocket: WSTransport | None = None
-        self._messages: list[bytes | str] = []  # of the read that is being parsed
+        self._messages: list[bytes | str] = []  # messages of the read being parsed
         self._fragments: list[bytes] = []
         self._fragments_bytes = 0
         self._is_text = False
@@ -49,11 +49,11 @@ class _Wire(WSListener):
 
     @property
     def has_begun(self) -> bool:
-        """Whether the handshake was answered."""
+        """Whether the handshake has succeeded."""
         return self._websocket is not None
 
     def abandon(self) -> None:
-        """End at once, or as soon as there is a connection: nobody waits for it any more."""
+        """End the connection now, or once it is established: the caller no longer waits for it."""
         self._is_abandoned = True
         if self._websocket is not None:
             self._websocket.underlying_transport.abort()
@@ -73,7 +73,7 @@ class _Wire(WSListener):
         self._send_small(small)
 
     def _send_small(self, messages: list[bytes]) -> None:
-        """Send in one write: picows makes a system call of each message."""
+        """Send messages in one write: picows makes one system call for each message."""
         assert self._websocket is not None
         if len(messages) > 1:
             masks = os.urandom(4 * len(messages))
@@ -128,7 +128,7 @@ class _Wire(WSListener):
             self._deliver()
 
     def _deliver(self) -> None:
-        """Hand the messages of one read over, together."""
+        """Pass the messages of one read to the session together."""
         if self._messages:
             messages, self._messages = self._messages, []
             self.session.messages_received(messages)
@@ -172,20 +172,20 @@ async def connect(
     bounds: MuxBounds | None = None,
     open_timeout_s: float = OPEN_S,
 ) -> AsyncIterator[MuxSession]:
-    """Connect for the length of the block.
+    """Connect for the duration of the block.
 
     Args:
         url: `ws://host:port/path` or `wss://host/path`.
-        handler: of streams that the other side opens; without one they are refused.
-        tls: for `wss`; verifies certificates and the host name by default. Client certificates
-            and other roots are set in it.
-        headers: more of the handshake.
-        bounds: of the connection.
-        open_timeout_s: for the handshake.
+        handler: handles streams that the other side opens; without it they are refused.
+        tls: TLS context for `wss`; verifies certificates and the host name by default. It may also
+            have client certificates and other roots.
+        headers: additional headers of the handshake.
+        bounds: limits of the connection.
+        open_timeout_s: time-out for the handshake, in seconds.
 
     Raises:
-        ValueError: the URL is not one.
-        ConnectionEndedError: the connection could not be made.
+        ValueError: the URL is invalid.
+        ConnectionEndedError: the connection could not be established.
     """
     where = _check(url)
     bounds = bounds or MuxBounds()
@@ -207,7 +207,7 @@ async def connect(
                 use_aiofastnet=False,  # see `peer.link`
                 logger_name=_picows_logger,
             )
-        if not wire.has_begun:  # picows returns all the same when it is cut off before
+        if not wire.has_begun:  # picows also returns if the connection is lost early
             hint = "; the server may require a client certificate" if is_tls else ""
             raise ConnectionEndedError(f"{where}: closed before the connection was open{hint}")
     except TimeoutError:
@@ -226,15 +226,15 @@ async def connect(
 
 
 def _abort_later(websocket: WSTransport) -> None:
-    """Give up, after a while, what the other side does not take."""
+    """Abort the connection after a while if the other side does not read the remaining data."""
     asyncio.get_running_loop().call_later(CLOSE_S, websocket.underlying_transport.abort)
 
 
 def _check(url: str) -> str:
-    """Return a URL as errors show it, without what may be secret.
+    """Check a URL, and return it as errors show it, without secret parts.
 
     Raises:
-        ValueError: it is no URL of a websocket.
+        ValueError: the URL is not valid for a websocket.
     """
     where = shown(url)
     try:

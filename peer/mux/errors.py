@@ -1,4 +1,4 @@
-"""What goes wrong with streams and their connection."""
+"""Errors of streams and their connection."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from proto.mux.frames import Half
 
 
 class ConnectionEndedError(MuxError):
-    """The connection has ended, or could not be made."""
+    """The connection has ended, or could not be established."""
 
 
 class StreamFailedError(MuxError):
-    """A half of a stream ended before its end.
+    """A half of a stream failed before its end.
 
     Attributes:
-        code: of the other side; 0 for other reasons.
-        reason: why.
+        code: code that the other side sent; 0 for other reasons.
+        reason: reason of the failure.
     """
 
     def __init__(self, half: Half, code: int, reason: FailReason) -> None:

@@ -1,7 +1,7 @@
-"""A connection of streams on an event loop, over any websocket.
+"""A connection with streams on an event loop, over any websocket.
 
-What comes in one turn of the loop is answered in one write at its end: fewer packets, and the
-machine wants to see all of a read before it accepts streams.
+Answers to the messages of one turn of the loop are sent in one write at the end of the turn: this
+needs fewer packets, and the state machine must see all of a read before it accepts streams.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ from proto.mux.stream import Stream
 logger = logging.getLogger(__name__)
 
 TAKE_BYTES: Final = 128 * 1024
-"""Of streams that are handed to the websocket at once, between looks at whether it is full."""
+"""Bytes of streams that are passed to the websocket between checks whether it is full."""
 
 MAX_WAITING_FRAMES: Final = 100_000
-"""That answer the other side while it takes none of them."""
+"""Maximum number of waiting answer frames while the other side accepts none of them."""
 
 DRAIN_S: Final = 10.0
-"""For the other side to end a stream of which nothing more is wanted."""
+"""Seconds that the other side may take to end a stream whose data is no longer needed."""
 
 Handler = Callable[[MuxStream], Coroutine[Any, Any, None]]
 
 
 class Wire(Protocol):
-    """A websocket, as far as a session needs it."""
+    """The part of a websocket's interface that a session needs."""
 
     @property
     def is_full(self) -> bool:
-        """Whether so much is unsent that nothing more is to be handed over."""
+        """Whether so much is unsent that no more data should be passed on."""
 
     def send(self, messages: list[bytes]) -> None:
         """Send binary messages in one write."""
@@ -64,11 +64,11 @@ class Wire(Protocol):
         """Send a ping."""
 
     def close(self, code: int, text: str) -> None:
-        """Close it."""
+        """Close the websocket."""
 
 
 class _Opening:
-    """A stream for the length of a block."""
+    """A stream for the duration of a block."""
 
     def __init__(self, session: MuxSession) -> None:
         self._session = session
@@ -85,7 +85,7 @@ class MuxSession:
     """One side of a connection.
 
     Attributes:
-        mux: the machine.
+        mux: the state machine of the connection.
     """
 
     def __init__(
@@ -97,11 +97,11 @@ class MuxSession:
     ) -> None:
         """
         Args:
-            is_client: whether this side dialled.
+            is_client: whether this side opened the connection.
             wire: an open websocket.
-            handler: is run in a task for each stream of the other side, which ends with it;
-                without one they are refused.
-            bounds: of the connection.
+            handler: runs in a task for each stream that the other side opens; the stream ends with
+                it. Without a handler these streams are refused.
+            bounds: limits of the connection.
         """
         self.mux = MuxConnection(is_client, self.now_ns(), bounds)
         self._wire = wire
@@ -110,11 +110,11 @@ class MuxSession:
         self._streams: dict[int, MuxStream] = {}
         self._opening: dict[int, asyncio.Future[None]] = {}
         self._serving: dict[asyncio.Task[None], MuxStream] = {}
-        self._served = self._ended  # one for all streams
+        self._served = self._ended  # one bound method for all streams
         self._is_flushing = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0
-        self._draining: deque[tuple[float, MuxStream]] = deque()  # and until when
+        self._draining: deque[tuple[float, MuxStream]] = deque()  # with the deadline of each
         self._drain_timer: asyncio.TimerHandle | None = None
         self._why = "the connection has ended"
         self.ended = asyncio.Event()
@@ -122,11 +122,11 @@ class MuxSession:
 
     @staticmethod
     def now_ns() -> int:
-        """The clock of the machine."""
+        """Return the time of the clock that the state machine uses, in nanoseconds."""
         return time.monotonic_ns()
 
     def open(self) -> AbstractAsyncContextManager[MuxStream]:
-        """Open a stream for the length of the block.
+        """Open a stream for the duration of the block.
 
         Raises:
             StreamFailedError: the other side refused it, or did not accept it in time.
@@ -135,7 +135,7 @@ class MuxSession:
         return _Opening(self)
 
     async def open_stream(self) -> MuxStream:
-        """Open a stream, and return it when the other side has accepted it.
+        """Open a stream; return it once the other side has accepted it.
 
         Raises:
             StreamFailedError: the other side refused it, or did not accept it in time.
@@ -158,7 +158,7 @@ class MuxSession:
         return stream
 
     def drain_later(self, stream: MuxStream) -> None:
-        """Read what still comes on a stream, so that it can end, for `DRAIN_S` at most."""
+        """Discard what still arrives on a stream, so that it can end, for up to `DRAIN_S`."""
         stream.discard()
         draining, streams = self._draining, self._streams
         while draining and draining[0][1].id not in streams:
@@ -173,12 +173,12 @@ class MuxSession:
         return self._loop.create_future()
 
     def settle(self, core: Stream) -> None:
-        """Hear of the end of a stream that was read."""
+        """Process that a stream was read to its end."""
         self.mux.settle(core)
         self.flush_soon()
 
     async def close(self, code: int = NORMAL_CLOSURE, text: str = "") -> None:
-        """End the connection, and return when it has; handlers are cancelled."""
+        """End the connection, and wait until it has ended; handlers are cancelled."""
         self.mux.close(code, text)
         self._hear()
         tasks = list(self._serving)
@@ -188,37 +188,37 @@ class MuxSession:
         await self.ended.wait()
 
     def flush_soon(self) -> None:
-        """Hand over what may be sent at the end of this turn of the loop."""
+        """Pass on the data that may be sent at the end of this turn of the loop."""
         if not self._is_flushing:
             self._is_flushing = True
             self._loop.call_soon(self._flush)
 
-    # --- told by the wire -------------------------------------------------------------------------
+    # --- frames from the wire ---------------------------------------------------------------------
 
     def message_received(self, message: bytes | str) -> None:
-        """A message came."""
+        """Process one message."""
         self.messages_received((message,))
 
     def messages_received(self, messages: Iterable[bytes | str]) -> None:
-        """The messages of one read came."""
+        """Process the messages of one read."""
         self.mux.receive_messages(messages, self.now_ns())
         self._hear()
         self.flush_soon()
 
     def ping_received(self) -> None:
-        """A ping came; the wire answers it."""
+        """Process a ping, which the wire answers."""
         self.mux.receive_ping(self.now_ns())
 
     def pong_received(self) -> None:
-        """A pong came."""
+        """Process a pong."""
         self.mux.receive_pong(self.now_ns())
 
     def writable(self) -> None:
-        """The wire is not full any more."""
+        """Process that the wire is no longer full."""
         self.flush_soon()
 
     def wire_ended(self, why: str) -> None:
-        """The websocket has ended."""
+        """Process that the websocket has ended."""
         if not self.mux.is_closed:
             self._why = why
         self.mux.connection_lost()
@@ -244,7 +244,7 @@ class MuxSession:
         self._arm()
 
     def _arm(self) -> None:
-        """Wake up when something is due; too early does no harm, and is armed again then."""
+        """Set a timer for the next event; a timer that fires early is harmless, and set again."""
         due_ns = self.mux.next_timer()
         if due_ns is None or (self._timer is not None and self._timer_ns <= due_ns):
             return
@@ -269,7 +269,7 @@ class MuxSession:
             elif kind is StreamOpened:
                 self._begin(event.stream_id)  # type: ignore[union-attr]
             elif (stream := streams.get(event.stream_id)) is None:  # type: ignore[union-attr]
-                pass  # it ended in the same read as it was opened
+                pass  # it was opened and ended in the same read
             elif kind is Readable or kind is ReadEnded:
                 stream.told_news()
             elif kind is Drained:
@@ -302,7 +302,7 @@ class MuxSession:
         try:
             machine = self.mux.stream(stream_id)
         except StreamStateError:
-            return  # it ended with what came in the same read
+            return  # it has ended in the same read
         stream = self._streams[stream_id] = MuxStream(self, machine)
         if self._handler is None:
             self.mux.refuse(stream_id)
@@ -312,7 +312,11 @@ class MuxSession:
         task.add_done_callback(self._served)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """End a stream whose handler is done; no coroutine waits for that, as streams are many."""
+        """End a stream whose handler is done.
+
+        This is a callback: a coroutine that waits for each handler would be too costly for many
+        streams.
+        """
         stream = self._serving.pop(task)
         error = None if task.cancelled() else task.exception()
         with contextlib.suppress(StreamFailedError):
@@ -323,7 +327,7 @@ class MuxSession:
             logger.error("the handler of stream %d failed", stream.id, exc_info=error)
 
     def _drain_ended(self) -> None:
-        """Give up reading streams that did not end in time."""
+        """Cancel reading of streams that did not end in time."""
         self._drain_timer = None
         now = self._loop.time()
         while self._draining:

@@ -1,4 +1,4 @@
-"""One stream, as an application uses it."""
+"""One stream, as applications use it."""
 
 from __future__ import annotations
 
@@ -15,48 +15,48 @@ if TYPE_CHECKING:
     from peer.mux.session import MuxSession
 
 HIGH_WATER_BYTES: Final = 256 * 1024
-"""With more than this unsent `write` waits."""
+"""Unsent bytes above which `write` waits."""
 READ_BYTES: Final = 64 * 1024
 
 
 class MuxStream:
-    """A stream of a session. Not to be made by applications.
+    """A stream of a session. Applications do not create it themselves.
 
-    As a context manager it ends the writing after its block, and gives the reading up if that has
-    no end yet; after an exception it gives both up.
+    As a context manager it ends writing after its block, and cancels reading if that has not ended
+    yet; after an exception it gives up both.
 
     Attributes:
-        session: of it.
+        session: session of the stream.
     """
 
-    # What somebody waits for is made when somebody does: an idle stream is small.
+    # Futures and events are created when a task waits for them: an idle stream is small.
     __slots__ = ("_core", "_failed", "_has_failed", "_is_acknowledged", "_is_discarding", "_news",
                  "_on_failure", "_room", "session")  # fmt: skip
 
     def __init__(self, session: MuxSession, core: Stream) -> None:
         """
         Args:
-            session: of it.
-            core: its machine.
+            session: session of the stream.
+            core: state machine of the stream.
         """
         self.session = session
         self._core = core
-        self._news: asyncio.Future[None] | None = None  # something to read, or no more
-        self._room: asyncio.Event | None = None  # all was sent, or nothing more can be
-        self._is_acknowledged: asyncio.Event | None = None  # all was read, or nothing will be
+        self._news: asyncio.Future[None] | None = None  # done when there is data, or the end
+        self._room: asyncio.Event | None = None  # set when all was sent, or sending has failed
+        self._is_acknowledged: asyncio.Event | None = None  # set when all was read, or failed
         self._has_failed: asyncio.Event | None = None
         self._on_failure: Callable[[Half, StreamFailedError], None] | None = None
         self._failed: dict[Half, StreamFailedError] | None = None
-        self._is_discarding = False  # what comes
+        self._is_discarding = False  # whether received data is discarded
 
     @property
     def id(self) -> int:
-        """Of the stream."""
+        """Id of the stream."""
         return self._core.id
 
     @property
     def is_ours(self) -> bool:
-        """Whether it was opened on this side."""
+        """Whether this side opened the stream."""
         return self._core.is_ours
 
     async def __aenter__(self) -> Self:
@@ -66,7 +66,7 @@ class MuxStream:
         self.leave(kind is not None)
 
     def leave(self, has_failed: bool) -> None:
-        """End what the application has not, as after its block.
+        """End what the application has not ended, as after its block.
 
         Raises:
             StreamFailedError: the other side had given up reading.
@@ -79,11 +79,11 @@ class MuxStream:
             self.cancel()
 
     async def write(self, data: bytes) -> None:
-        """Write bytes; waits while much is unsent, which ends when the other side reads.
+        """Write bytes; wait while much is unsent, until the other side reads.
 
         Raises:
-            StreamFailedError: the other side reads no more, or the connection has ended.
-            StreamStateError: it was ended here.
+            StreamFailedError: the other side has stopped reading, or the connection has ended.
+            StreamStateError: writing was ended here.
         """
         self.write_now(data)
         if self._core.queued_bytes > HIGH_WATER_BYTES:
@@ -92,7 +92,7 @@ class MuxStream:
     def write_now(self, data: bytes) -> None:
         """Write bytes without waiting, however much is unsent.
 
-        Raises: as `write`.
+        Raises: as for `write`.
         """
         if self._failed is not None:
             self._check(Half.WRITE)
@@ -100,10 +100,10 @@ class MuxStream:
         self.session.flush_soon()
 
     async def drain(self) -> None:
-        """Return when all that was written has been sent.
+        """Wait until all written data has been sent.
 
         Raises:
-            StreamFailedError: it was not.
+            StreamFailedError: the data could not be sent.
         """
         while self._core.queued_bytes:
             self._check(Half.WRITE)
@@ -114,7 +114,7 @@ class MuxStream:
         self._check(Half.WRITE)
 
     async def acknowledged(self) -> None:
-        """Return when the other side has read all that was written.
+        """Wait until the other side has read all written data.
 
         Raises:
             StreamFailedError: a half of the stream has failed.
@@ -129,7 +129,7 @@ class MuxStream:
             raise failed
 
     async def failed(self) -> tuple[Half, StreamFailedError]:
-        """Return when a half of the stream has failed, and how."""
+        """Wait until a half of the stream has failed; return the half and its error."""
         if self._failed is None:
             if self._has_failed is None:
                 self._has_failed = asyncio.Event()
@@ -138,19 +138,19 @@ class MuxStream:
         return next(iter(self._failed.items()))
 
     def call_on_failure(self, call: Callable[[Half, StreamFailedError], None] | None) -> None:
-        """Have a function called when a half fails from now on; None ends that."""
+        """Set the function to call when a half fails from now on; None removes it."""
         self._on_failure = call
 
     async def end(self) -> None:
-        """End what is written; the other side reads all before that. Does nothing the second time.
+        """End writing; the other side reads all data before that. Further calls have no effect.
 
         Raises:
-            StreamFailedError: the other side reads no more, or the connection has ended.
+            StreamFailedError: the other side has stopped reading, or the connection has ended.
         """
         self.end_now()
 
     def end_now(self) -> None:
-        """Do as `end`."""
+        """End writing, like `end`, without a coroutine."""
         if self._failed is not None:
             self._check(Half.WRITE)
         if self._core.writing is WriteState.OPEN:
@@ -158,10 +158,10 @@ class MuxStream:
             self.session.flush_soon()
 
     def read(self, size: int = READ_BYTES) -> Coroutine[Any, Any, bytes]:
-        """Return up to so many bytes, at least one; none at the end.
+        """Return 1 to `size` bytes, or no bytes at the end.
 
         Raises:
-            StreamFailedError: the other side gave its writing up, or the connection has ended.
+            StreamFailedError: the other side has aborted writing, or the connection has ended.
             RuntimeError: another task is reading.
         """
         return self._next(size, False)
@@ -173,7 +173,7 @@ class MuxStream:
         return self._next(READ_BYTES, True)
 
     async def _next(self, size: int, is_iterating: bool) -> bytes:
-        """Read; one coroutine for both ways, as most streams are in it."""
+        """Read: one coroutine for both interfaces, as most streams wait in it."""
         core = self._core
         while not core.held_bytes:
             if self._failed is not None:
@@ -196,15 +196,15 @@ class MuxStream:
         return data
 
     async def read_all(self) -> bytes:
-        """Return everything up to the end.
+        """Return all data up to the end.
 
         Raises:
-            StreamFailedError: as `read`.
+            StreamFailedError: as for `read`.
         """
         return b"".join([part async for part in self])
 
     def abort(self, code: int = 0) -> None:
-        """Give the writing up: what was not sent is discarded. Does nothing after the end.
+        """Abort writing: unsent data is discarded. No effect after the end.
 
         Raises:
             ValueError: the code is not between 0 and 2^62 - 1.
@@ -213,7 +213,7 @@ class MuxStream:
         self.session.flush_soon()
 
     def cancel(self, code: int = 0) -> None:
-        """Give the reading up: who waits in `read` gets no more bytes. Does nothing after the end.
+        """Cancel reading: a task that waits in `read` gets no more data. No effect after the end.
 
         Raises:
             ValueError: the code is not between 0 and 2^62 - 1.
@@ -224,16 +224,16 @@ class MuxStream:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether nothing is left to read, and nothing more comes."""
+        """Whether all data was read, and no more can come."""
         return self._core.reading is not ReadState.OPEN and not self._core.held_bytes
 
     def discard(self) -> None:
-        """Read and forget what still comes."""
+        """Read and discard data that still arrives."""
         self._is_discarding = True
         if self._core.held_bytes:
             self.told_news()
 
-    # --- told by the session ----------------------------------------------------------------------
+    # --- events of the session --------------------------------------------------------------------
 
     def told_news(self) -> None:
         if self._is_discarding:

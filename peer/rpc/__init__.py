@@ -1,4 +1,4 @@
-"""Remote calls over one websocket, both ways (`docs/protocol/streams.md`).
+"""Remote procedure calls over one websocket, in both directions (`docs/protocol/streams.md`).
 
 service = Service()
 

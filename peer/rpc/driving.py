@@ -1,4 +1,4 @@
-"""A machine of a call and its stream: what came is told, what is to be done is done."""
+"""Driving the state machine of a call: received data goes in, its actions apply to the stream."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Params = dict[str, Any]
 
 
 async def perform(machine: Caller | Handler, stream: MuxStream) -> None:
-    """Do with the stream what the machine wants."""
+    """Perform the actions that the machine requests on the stream."""
     while (action := machine.next_action()) is not None:
         try:
             match action:
@@ -38,7 +38,7 @@ async def perform(machine: Caller | Handler, stream: MuxStream) -> None:
 
 
 def perform_now(machine: Caller | Handler, stream: MuxStream) -> None:
-    """Do what the machine wants, if it writes nothing alone, without waiting."""
+    """Perform the actions without waiting, if none is a write that must be sent alone."""
     while (action := machine.next_action()) is not None:
         try:
             match action:
@@ -55,7 +55,7 @@ def perform_now(machine: Caller | Handler, stream: MuxStream) -> None:
 
 
 async def receive(machine: Caller | Handler, stream: MuxStream) -> bool:
-    """Tell the machine what comes next on the stream; returns whether more can come."""
+    """Pass the next data on the stream to the machine; return whether more can come."""
     try:
         if machine.next_timer() is None:
             data: bytes | None = await stream.read()
@@ -74,7 +74,7 @@ async def receive(machine: Caller | Handler, stream: MuxStream) -> bool:
 
 
 async def wait(machine: Handler, stream: MuxStream, work: asyncio.Task[None]) -> None:
-    """Wait for the end of the work when nothing more is read, or for what ends it before."""
+    """Wait until the work ends, the stream fails, or the machine's timer is due."""
     failing = asyncio.ensure_future(stream.failed())
     try:
         await asyncio.wait(
@@ -88,7 +88,7 @@ async def wait(machine: Handler, stream: MuxStream, work: asyncio.Task[None]) ->
 
 
 def fail(machine: Caller | Handler, half: Half, error: StreamFailedError) -> None:
-    """Tell the machine of a half that failed."""
+    """Report the failure of a half of the stream to the machine."""
     if isinstance(machine, Caller):
         machine.receive_failure(half, error.code, str(error))
     else:
@@ -96,7 +96,7 @@ def fail(machine: Caller | Handler, half: Half, error: StreamFailedError) -> Non
 
 
 async def _in_time(machine: Caller | Handler, stream: MuxStream) -> bytes | None:
-    """Read; None: the machine's timer came first."""
+    """Read; return None if the machine's timer was due first."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(wait_s(machine)):
             return await stream.read()
@@ -105,11 +105,11 @@ async def _in_time(machine: Caller | Handler, stream: MuxStream) -> bytes | None
 
 
 def wait_s(machine: Caller | Handler) -> float | None:
-    """Return the time to the machine's timer; None: it has none."""
+    """Return the seconds until the machine's timer is due; None if it has none."""
     due_ns = machine.next_timer()
     return None if due_ns is None else max(0.0, (due_ns - MuxSession.now_ns()) / 1e9)
 
 
 def milliseconds(timeout_s: float | None) -> float | None:
-    """Return a timeout as the machines take it."""
+    """Convert a time-out in seconds to milliseconds, the unit of the machines."""
     return None if timeout_s is None else timeout_s * 1000

@@ -1,4 +1,4 @@
-"""One side of a connection that calls and is called."""
+"""One side of a connection, which calls the other side and may be called."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ NOTHING: Final = object()
 
 
 class RpcPeer:
-    """Calls the other side.
+    """Calls methods of the other side.
 
     Attributes:
-        session: of streams.
+        session: session of the streams.
     """
 
     def __init__(self, session: MuxSession) -> None:
@@ -38,16 +38,16 @@ class RpcPeer:
         """Call a method that answers once, and return its result.
 
         Args:
-            method: of the other side.
-            params: for it.
-            timeout_s: for the answer; the other side is told of it. None: for ever.
-            metadata: for it.
+            method: method of the other side.
+            params: parameters of the method.
+            timeout_s: seconds to wait for the answer, also sent to the other side. None: no limit.
+            metadata: metadata of the call.
 
         Raises:
-            RpcRemoteError: its handler failed.
+            RpcRemoteError: the handler of the other side failed.
             RpcTimeoutError: no answer came in time.
             RpcStreamError: the stream of the call ended.
-            StreamFailedError, ConnectionEndedError: there is no stream for it.
+            StreamFailedError, ConnectionEndedError: no stream could be opened.
         """
         caller = self._caller(Kind.UNARY, method, timeout_s, metadata)
         caller.send(params or {})
@@ -73,7 +73,7 @@ class RpcPeer:
     ) -> AsyncGenerator[Any, None]:
         """Call a method that answers many times, and yield its results.
 
-        Args, Raises: as `call`; the time is for the first result.
+        Args, Raises: as for `call`; the time-out is for the first result.
         """
         async with self._calling(Kind.SERVER_STREAM, method, timeout_s, metadata) as calling:
             await calling.send(params or {})
@@ -88,9 +88,9 @@ class RpcPeer:
         timeout_s: float | None = None,
         metadata: Params | None = None,
     ) -> Any:
-        """Call a method that takes many messages, and return its result.
+        """Call a method that accepts many messages, and return its result.
 
-        Args, Raises: as `call`; at least one message has to be sent.
+        Args, Raises: as for `call`; at least one message has to be sent.
         """
         async with (
             self._calling(Kind.CLIENT_STREAM, method, timeout_s, metadata) as calling,
@@ -106,9 +106,9 @@ class RpcPeer:
         timeout_s: float | None = None,
         metadata: Params | None = None,
     ) -> AsyncGenerator[Any, None]:
-        """Call a method that takes and gives many messages, and yield its results.
+        """Call a method that accepts and returns many messages, and yield its results.
 
-        Args, Raises: as `call`; at least one message has to be sent.
+        Args, Raises: as for `call`; at least one message has to be sent.
         """
         async with (
             self._calling(Kind.DUPLEX, method, timeout_s, metadata) as calling,
@@ -121,9 +121,9 @@ class RpcPeer:
     async def raw(
         self, method: str, params: Params | None = None, *, timeout_s: float | None = None
     ) -> AsyncIterator[RawCalling]:
-        """Call a method with bytes, for the length of the block; `answer` has what it said.
+        """Call a method with bytes, for the duration of the block; `answer` is its first answer.
 
-        Raises: as `call`.
+        Raises: as for `call`.
         """
         async with self._calling(Kind.RAW, method, timeout_s, None) as calling:
             await calling.send(params or {})
@@ -160,7 +160,7 @@ class RpcPeer:
 
 
 class _Calling:
-    """A call under way."""
+    """A call in progress."""
 
     def __init__(self, caller: Caller, stream: MuxStream) -> None:
         self._caller = caller
@@ -174,7 +174,7 @@ class _Calling:
 
     @contextlib.asynccontextmanager
     async def sending(self, messages: AsyncIterable[Params]) -> AsyncIterator[None]:
-        """Send messages beside the block, until they or the block end."""
+        """Send messages concurrently with the block, until they or the block end."""
         task = asyncio.ensure_future(self._send_all(messages))
         try:
             yield
@@ -219,7 +219,7 @@ class _Calling:
                     raise error
 
     async def only_result(self) -> Any:
-        """Return the result, and take the end."""
+        """Return the result, after the end of the call."""
         result = await self.next_result()
         await self.next_result()
         return result
@@ -230,10 +230,10 @@ class _Calling:
 
 
 class RawCalling:
-    """Bytes of a raw call, for its caller.
+    """The caller's end of a raw call, which exchanges bytes.
 
     Attributes:
-        answer: of the handler to the header.
+        answer: answer of the handler to the header.
     """
 
     def __init__(self, calling: _Calling, answer: Any) -> None:
@@ -245,7 +245,7 @@ class RawCalling:
         await self._calling.send_bytes(data)
 
     async def end(self) -> None:
-        """Send nothing more."""
+        """End sending."""
         await self._calling.end()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -257,11 +257,11 @@ class RawCalling:
 async def connect(
     url: str, service: Service | None = None, **options: Any
 ) -> AsyncIterator[RpcPeer]:
-    """Connect for the length of the block; the service is what the other side may call.
+    """Connect for the duration of the block; the other side may call the methods of the service.
 
-    Args, Raises: as `peer.mux.connect`.
+    Args, Raises: as for `peer.mux.connect`.
     """
-    # Not at the top: it brings a websocket library, which servers do not need.
+    # Imported here: it imports a websocket library, which servers do not need.
     from peer.mux import client
 
     handler = service.serve if service is not None else None

@@ -1,4 +1,4 @@
-"""Handlers of calls, and serving a call with them."""
+"""Registration of call handlers, and serving calls with them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from proto.rpc.handler import Aborted, Called, Handler, InputEnded, MessageRecei
 logger = logging.getLogger(__name__)
 
 call_metadata: ContextVar[Mapping[str, Any]] = ContextVar("call_metadata")
-"""What came with the call that a handler serves, beside its parameters."""
+"""Metadata of the call that a handler serves, in addition to its parameters."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -50,7 +50,8 @@ class Service:
     def __init__(self, timeout_s: float | None = None) -> None:
         """
         Args:
-            timeout_s: for the first response of a call; methods and callers may lower it.
+            timeout_s: time-out for the first response of a call, in seconds; methods and callers
+                may lower it.
         """
         self._entries: dict[str, _Entry] = {}
         self._timeout_ms = milliseconds(timeout_s)
@@ -58,7 +59,7 @@ class Service:
     def handler(
         self, method: str, *, takes_stream: bool = False, timeout_s: float | None = None
     ) -> Callable[[Function], Function]:
-        """Serve a method with the decorated function.
+        """Register the decorated function as the handler of a method.
 
         A coroutine function answers once, an async generator as often as it yields. It gets the
         parameters of the caller: a dict, or with `takes_stream` an async iterator of dicts.
@@ -76,8 +77,10 @@ class Service:
         return register
 
     def raw(self, method: str, *, timeout_s: float | None = None) -> Callable[[Function], Function]:
-        """Serve a method with bytes: the decorated coroutine function gets the parameters of the
-        header and a `RawCall`."""
+        """Register the decorated coroutine function as the handler of a method with bytes.
+
+        It gets the parameters of the header and a `RawCall`.
+        """
 
         def register(function: Function) -> Function:
             self._add(method, Kind.RAW, function, timeout_s)
@@ -86,7 +89,7 @@ class Service:
         return register
 
     async def serve(self, stream: MuxStream) -> None:
-        """Serve the call on a stream; returns when it is over."""
+        """Serve the call on a stream until it is over."""
         await _Serving(self._entries, stream, self._timeout_ms).run()
 
     def _add(
@@ -98,13 +101,13 @@ class Service:
 
 
 class RawCall:
-    """Bytes of a raw call, for its handler."""
+    """The handler's end of a raw call, which exchanges bytes."""
 
     def __init__(self, serving: _Serving) -> None:
         self._serving = serving
 
     async def answer(self, result: Any) -> None:
-        """Answer the header; bytes come behind that."""
+        """Answer the header; bytes follow the answer."""
         self._serving.machine.respond(result)
         await self._serving.flush()
 
@@ -119,7 +122,7 @@ class RawCall:
 
 
 class _Serving:
-    """One call that is served."""
+    """A call that is being served."""
 
     def __init__(
         self, entries: dict[str, _Entry], stream: MuxStream, timeout_ms: float | None
@@ -138,7 +141,7 @@ class _Serving:
         while is_open and not machine.is_over and (event := machine.next_event()) is None:
             is_open = await receive(machine, stream)
         if not machine.is_over and isinstance(event, Called):
-            call_metadata.set(event.request.metadata)  # of this task, and of the work's beside it
+            call_metadata.set(event.request.metadata)  # for this task, and for the task of the work
             entry = self._entries.get(event.request.method)
             if entry is None:
                 text = f"there is no method {event.request.method!r:.100}"
@@ -153,7 +156,7 @@ class _Serving:
         stream.session.drain_later(stream)
 
     async def _run_alone(self, entry: _Entry, params: Params) -> None:
-        """Work on a call that has no more input: what comes meanwhile is not looked at."""
+        """Run the handler of a call that has no more input: data that arrives is not read."""
         machine, loop, task = self.machine, asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
         was_aborted = False
@@ -188,7 +191,7 @@ class _Serving:
                 task.uncancel()
 
     async def _run_beside(self, entry: _Entry, params: Params) -> None:
-        """Read until the call is over; the work goes on beside that."""
+        """Read until the call is over, while the handler runs concurrently."""
         is_open = True
         self._input, self._writing = asyncio.Queue(1), asyncio.Lock()
         self.machine.accept(entry.kind, entry.timeout_ms)
@@ -210,7 +213,7 @@ class _Serving:
                 await asyncio.gather(self._work, return_exceptions=True)
 
     async def flush(self) -> None:
-        """Do what the machine wants; writers wait for each other."""
+        """Perform the actions of the machine; concurrent writers wait for each other."""
         if self._work is None:
             await perform(self.machine, self._stream)
             return
@@ -234,7 +237,7 @@ class _Serving:
                     self._work.cancel()
 
     async def _give(self, item: Any) -> None:
-        """Hand input to the work, at its pace; once that is done nobody takes it."""
+        """Pass input to the handler, at its pace; discard it once the handler is done."""
         assert self._work is not None
         if not self._input.full():
             self._input.put_nowait(item)

@@ -1,4 +1,4 @@
-"""Where operators' calls go and with which token: checks of what a user typed."""
+"""URL, token and certificates for calls to an operator site: checks of user input."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Final
 from urllib.parse import urlsplit
 
 PATH: Final = "/calls"
-"""Of the websocket at the operator site."""
+"""Path of the websocket at the operator site."""
 TOKEN_VARIABLE: Final = "RMB_TOKEN"
 _SCHEMES: Final = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 _TOKEN: Final = re.compile(r"[!-~]+")
 
 
 def calls_url(text: str) -> str:
-    """The websocket of an operator site.
+    """Return the URL of the websocket of an operator site.
 
     Raises:
         ValueError: the URL is invalid; the text does not repeat it.
@@ -40,10 +40,10 @@ def calls_url(text: str) -> str:
 
 
 def read_token(file: str | None) -> str:
-    """The API token of a file, or of the variable `TOKEN_VARIABLE`, without the space around it.
+    """Return the API token from a file or from the variable `TOKEN_VARIABLE`, without outer space.
 
     Args:
-        file: `~` is a home folder.
+        file: path of the file, in which `~` is the home folder.
 
     Raises:
         ValueError: there is no usable token; the text says where it was looked for, and does not
@@ -69,7 +69,7 @@ def read_token(file: str | None) -> str:
 
 
 def trusting(ca: str | None) -> ssl.SSLContext | None:
-    """Trust the certificates of a file; None: those of the system.
+    """Return a context that trusts the certificates in a file; None stands for the system's.
 
     Raises:
         ValueError: the file cannot be used.

@@ -1,4 +1,4 @@
-"""SBD from Python: packets between public keys, by way of an SBD server.
+"""SBD client for Python: packets between public keys, through an SBD server.
 
     async with SbdClient("wss://sbd.example") as client:
         await client.send(key, b"hello")
@@ -10,9 +10,9 @@
     SbdError
     |- ConnectError        the server could not be reached, or refused
     |- ClosedError         the connection has ended
-    |- MessageSizeError    a message is longer than fits
+    |- MessageSizeError    a message is too long
     |- KeyFormatError      not a key
-    `- PeerError           nobody can encrypt for this key
+    `- PeerError           it is not possible to encrypt for this key
        `- TooManyPeersError
 """
 

@@ -1,8 +1,8 @@
 """A connection to an SBD server.
 
-The protocol is `proto.sbd.machine.ClientSide`; here are the websocket and two tasks. One reads, and
-stops while the application takes nothing, so that the server is held up; the other writes what the
-machine lets it, woken by a packet, by the server, or by the machine's timer.
+The protocol is implemented in `proto.sbd.machine.ClientSide`; this module has the websocket and two
+tasks. One reads, and pauses while the application reads nothing, which slows the server down. The
+other writes what the state machine permits; a packet, the server, or the machine's timer wakes it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from proto.sbd.machine import ClientSide, State
 OPEN_S: Final = 10.0
 CLOSE_S: Final = 1.0
 WAITING_PACKETS: Final = 64
-"""Received packets that wait for the application; beyond them the server is not read."""
+"""Number of received packets waiting for the application from which on the server is not read."""
 MAX_ANSWER_BYTES: Final = 16 * 1024
 SCHEMES: Final = {"ws": http.client.HTTPConnection, "wss": http.client.HTTPSConnection}
 
@@ -41,7 +41,7 @@ class ConnectError(SbdError):
 
 
 def new_secret() -> bytes:
-    """Make a secret key (libsodium's 64 bytes) whose public key can be addressed."""
+    """Generate a secret key (libsodium's 64 bytes) whose public key can be addressed."""
     while True:
         key, secret = bindings.crypto_sign_seed_keypair(os.urandom(KEY_BYTES))
         if frames.is_addressable(key):
@@ -52,9 +52,9 @@ class SbdClient:
     """A client of an SBD server.
 
     Attributes:
-        key: its public key, 32 bytes.
+        key: the client's public key, 32 bytes.
         secret: libsodium's 64 byte ed25519 secret key.
-        url: of the server.
+        url: URL of the server.
     """
 
     def __init__(
@@ -70,14 +70,14 @@ class SbdClient:
         """
         Args:
             url: `ws://host:port` or `wss://host`.
-            seed: 32 bytes of an ed25519 key; a fresh one by default, as the protocol advises.
-            auth_material: is sent to the server's `/authenticate` for a token; None: no token.
-            headers: more of the handshake.
-            tls: for `wss`; verifies certificates by default.
-            open_timeout_s: for everything until the server is ready.
+            seed: 32 byte seed of an ed25519 key; by default a new one, as the protocol advises.
+            auth_material: body sent to the server's `/authenticate` for a token; None: no token.
+            headers: additional headers of the handshake.
+            tls: TLS context for `wss`; verifies certificates by default.
+            open_timeout_s: time-out until the server is ready, in seconds.
 
         Raises:
-            ValueError: the URL is not one, or the seed is not 32 bytes.
+            ValueError: the URL is invalid, or the seed is not 32 bytes.
         """
         parts = urlsplit(url)
         if parts.scheme not in SCHEMES or not parts.hostname or parts.query or parts.fragment:
@@ -94,10 +94,10 @@ class SbdClient:
         self._machine = ClientSide(self._sign, time.monotonic_ns())
         self._websocket: ClientConnection | None = None
         self._received: asyncio.Queue[tuple[bytes, bytes]] = asyncio.Queue(WAITING_PACKETS)
-        self._news = asyncio.Event()  # a packet, or the end
-        self._work = asyncio.Event()  # for the writer
+        self._news = asyncio.Event()  # set at a packet, or the end
+        self._work = asyncio.Event()  # wakes the writer
         self._room = asyncio.Event()
-        self._sent = asyncio.Event()  # nothing waits
+        self._sent = asyncio.Event()  # set while no packet waits
         self._sent.set()
         self._ready: asyncio.Future[None]
         self._tasks: list[asyncio.Task[None]] = []
@@ -112,10 +112,10 @@ class SbdClient:
         await self.close()
 
     async def open(self) -> None:
-        """Connect, and return when packets can be sent.
+        """Connect, and wait until packets can be sent.
 
         Raises:
-            ConnectError: that did not work.
+            ConnectError: the connection could not be established.
         """
         try:
             async with asyncio.timeout(self._open_timeout_s):
@@ -132,10 +132,10 @@ class SbdClient:
             raise ConnectError(f"{self.url}: {text}") from error
 
     async def send(self, key: bytes, message: bytes) -> None:
-        """Send a message to a key; waits while much is waiting for the pace the server asks for.
+        """Send a message to a key; wait while many messages wait for the server's rate limit.
 
         Raises:
-            MessageSizeError: it is longer than 19,968 bytes.
+            MessageSizeError: the message is longer than 19,968 bytes.
             ClosedError: the connection has ended.
         """
         while not self._machine.has_room and self._machine.state is State.READY:
@@ -148,7 +148,7 @@ class SbdClient:
         self._work.set()
 
     async def drain(self) -> None:
-        """Return when all that waited for the pace has been sent.
+        """Wait until all messages that waited for the rate limit have been sent.
 
         Raises:
             ClosedError: the connection has ended.
@@ -158,7 +158,7 @@ class SbdClient:
             raise ClosedError(self._why)
 
     async def receive(self) -> tuple[bytes, bytes]:
-        """Return the next packet: the source's key, and the message.
+        """Return the next packet: the key of its source, and the message.
 
         Raises:
             ClosedError: the connection has ended.
@@ -176,7 +176,7 @@ class SbdClient:
                 yield await self.receive()
 
     async def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._end("the client was closed")
         tasks, self._tasks = self._tasks, []
         for task in tasks:
@@ -185,7 +185,7 @@ class SbdClient:
         if self._websocket is not None:
             await self._websocket.close()
 
-    # --- inner workings ---------------------------------------------------------------------------
+    # --- internals --------------------------------------------------------------------------------
 
     async def _open(self) -> None:
         headers = dict(self._headers)
@@ -211,7 +211,7 @@ class SbdClient:
         await self._ready
 
     def _token(self, material: bytes) -> str:
-        """Ask the server for a token; blocks."""
+        """Request a token from the server; blocks."""
         parts = urlsplit(self.url)
         options = {"context": self._tls} if parts.scheme == "wss" else {}
         connection = SCHEMES[parts.scheme](parts.netloc, timeout=self._open_timeout_s, **options)
@@ -221,7 +221,7 @@ class SbdClient:
             answer = connection.getresponse()
             try:
                 body = answer.read(MAX_ANSWER_BYTES)
-            except (ValueError, OverflowError):  # a chunk whose size is below 0
+            except (ValueError, OverflowError):  # a chunk with a negative size
                 raise OSError("no token: the server's answer is not HTTP") from None
             if answer.status != 200:
                 said = body.decode(errors="replace")[:120]
@@ -257,7 +257,7 @@ class SbdClient:
                         why = event.text
                         return
         except WebSocketException:
-            pass  # how it ended does not matter: the protocol has no codes
+            pass  # the close code does not matter: the protocol has none
         finally:
             self._end(why)
 

@@ -1,4 +1,4 @@
-"""A client whose messages only the peer can read; see `proto.sbd.e2e`."""
+"""An SBD client with end-to-end encryption; see `proto.sbd.e2e`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class E2eClient:
     """An SBD client that encrypts.
 
     Attributes:
-        key: its public key, 32 bytes.
+        key: the client's public key, 32 bytes.
     """
 
     def __init__(
@@ -32,11 +32,11 @@ class E2eClient:
     ) -> None:
         """
         Args:
-            url: see `SbdClient`, as are the others.
-            listener: whether peers may begin; without it, messages of keys that were never sent to
-                are ignored.
-            max_peers: with streams at a time.
-            idle_s: time without a message either way after which a peer is forgotten.
+            url: see `SbdClient`, also for the other arguments.
+            listener: whether peers may start a conversation; otherwise messages from keys to which
+                nothing was sent are ignored.
+            max_peers: maximum number of peers with streams at a time.
+            idle_s: seconds without a message in either direction after which a peer is forgotten.
         """
         self._client = SbdClient(url, seed, **options)
         self.key = self._client.key
@@ -47,7 +47,7 @@ class E2eClient:
             max_peers=max_peers,
             idle_ns=int(idle_s * 1e9),
         )
-        self._sending = asyncio.Lock()  # what is encrypted first has to be sent first
+        self._sending = asyncio.Lock()  # messages must be sent in the order of encryption
 
     async def __aenter__(self) -> Self:
         await self._client.open()
@@ -60,8 +60,8 @@ class E2eClient:
         """Encrypt a message, and send it to a key.
 
         Raises:
-            MessageSizeError: it is longer than 19,950 bytes.
-            PeerError: nobody can encrypt for this key, or too many peers have streams.
+            MessageSizeError: the message is longer than 19,950 bytes.
+            PeerError: it is not possible to encrypt for this key, or too many peers have streams.
             ClosedError: the connection has ended.
         """
         async with self._sending:
@@ -69,7 +69,7 @@ class E2eClient:
             await self._flush()
 
     async def drain(self) -> None:
-        """Return when all that waited for the pace has been sent.
+        """Wait until all messages that waited for the rate limit have been sent.
 
         Raises:
             ClosedError: the connection has ended.
@@ -77,7 +77,7 @@ class E2eClient:
         await self._client.drain()
 
     async def receive(self) -> tuple[bytes, bytes]:
-        """Return the next message that could be opened: the peer's key, and the message.
+        """Return the next message that could be decrypted: the key of the peer, and the message.
 
         Raises:
             ClosedError: the connection has ended.
@@ -99,15 +99,15 @@ class E2eClient:
                 yield event.key, event.message
 
     def active_peers(self) -> list[bytes]:
-        """Return the keys of the peers with streams."""
+        """Return the keys of the peers that have streams."""
         return self._streams.active_peers(time.monotonic_ns())
 
     def close_peer(self, key: bytes) -> None:
-        """Forget a peer; it is not told."""
+        """Forget a peer, without notifying it."""
         self._streams.close_peer(key)
 
     async def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         await self._client.close()
 
     async def _flush(self) -> None:

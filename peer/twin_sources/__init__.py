@@ -1,1 +1,1 @@
-"""Where twins are looked up: the chain, a CSV file, or the registry of a relay."""
+"""Sources of twins: the chain, a CSV file, or the registry of a relay."""

@@ -1,7 +1,7 @@
-"""Twins on the chain.
+"""Source of twins on the chain.
 
-`chain.rotation` asks one node at a time and blocks, so it lives in a thread of its own. What is
-asked for while it is busy goes into the next question, all at once.
+`chain.rotation` queries one node at a time and blocks, so it runs in a thread of its own. Look-ups
+that arrive while it is busy are combined into the next query.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from proto.chain import twin as on_chain
 from proto.identity.accounts import WEAK_ACCOUNTS
 
 BATCH_TWINS: Final = 500
-"""Twins in one question: what a node reads at a time."""
+"""Maximum number of twins in one query: as many as a node reads at a time."""
 
 
 class ChainTwins:
-    """A `TwinSource`: some nodes of one chain.
+    """A `TwinSource` that queries nodes of one chain.
 
     Args:
-        urls: of the nodes, ws:// or wss://, the preferred one first.
+        urls: URLs of the nodes, ws:// or wss://, the preferred one first.
 
     Raises:
         ValueError: a URL is invalid.
@@ -40,7 +40,7 @@ class ChainTwins:
         self._asking: asyncio.Task[None] | None = None
 
     async def by_id(self, twin_id: int) -> Twin | None:
-        """The twin with an id, None if there is none."""
+        """Return the twin with an id, None if it does not exist."""
         answer: asyncio.Future[Twin | None] = asyncio.get_running_loop().create_future()
         self._wanted.setdefault(twin_id, []).append(answer)
         if self._asking is None or self._asking.done():
@@ -48,7 +48,7 @@ class ChainTwins:
         return await answer
 
     async def by_account(self, account: bytes) -> Twin | None:
-        """The twin of an account, None if it has none."""
+        """Return the twin of an account, None if the account has none."""
         loop = asyncio.get_running_loop()
         try:
             found = await loop.run_in_executor(
@@ -59,7 +59,7 @@ class ChainTwins:
         return _twin(found.twin) if found is not None else None
 
     async def aclose(self) -> None:
-        """Close the connection and end the thread, once what it asks for now is answered."""
+        """Close the connection and end the thread, after the query in progress."""
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
@@ -94,7 +94,7 @@ class ChainTwins:
 
 
 def _twin(twin: on_chain.Twin | None) -> Twin | None:
-    """What peers work with; a twin that anybody can sign for does not exist to them."""
+    """Convert a twin of the chain; a twin that anyone can sign for is treated as missing."""
     if twin is None or twin.account in WEAK_ACCOUNTS:
         return None
     return Twin(twin.id, twin.account, twin.pk or None, relays.split(twin.relay))

@@ -1,4 +1,4 @@
-"""The text forms of a twin's values, as a relay's registry writes them."""
+"""Parsing of the text forms of a twin's values, as a relay's registry writes them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from proto.identity.errors import AddressError
 
 
 def parse_twin(twin: object, account: object, pk: object, relays: Iterable[object]) -> Twin:
-    """Reads a twin.
+    """Parse a twin.
 
     Args:
-        twin: its id, a number or its digits.
-        account: ss58, or 0x and 64 hexadecimal digits.
-        pk: 0x and 66 hexadecimal digits; None or empty for none.
-        relays: domains.
+        twin: id, as a number or its digits.
+        account: account, as ss58, or 0x and 64 hexadecimal digits.
+        pk: public encryption key, as 0x and 66 hexadecimal digits; None or empty for none.
+        relays: domains of the relays.
 
     Raises:
-        ValueError: what is wrong, with the name of the field.
+        ValueError: a value is invalid; the text names the field.
     """
     domains = tuple(sorted({str(each) for each in relays if each}))
     return Twin(_id(twin), _account(account), _pk(pk), domains)

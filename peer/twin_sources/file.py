@@ -1,7 +1,7 @@
-"""Twins in a CSV file: what `rmb-manage rmb_twin export` of a relay writes.
+"""Source of twins in a CSV file, as `rmb-manage rmb_twin export` of a relay writes it.
 
-The file is read whole, and again when it has changed. A new version that is wrong is logged and
-the old one kept: the file may just be being written.
+The file is read completely, and again when it has changed. If a new version is invalid, the error
+is logged and the former version stays in use: the file may be incomplete while it is written.
 """
 
 from __future__ import annotations
@@ -24,23 +24,25 @@ HEADER: Final = ("id", "account", "pk", "relays")
 RELAY_SEPARATOR: Final = "_"
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
-"""Some 400,000 twins. All of them are in memory; for more there is a relay's registry."""
+"""Maximum size of the file, in bytes: about 400,000 twins. All of them are in memory; use a relay's
+registry for more.
+"""
 
 LOOK_S: Final = 1.0
-"""How often the file is looked at, at most."""
+"""Minimum interval between checks whether the file has changed, in seconds."""
 
 _Version: TypeAlias = tuple[int, int, int]
 
 
 class FileTwins:
-    """A `TwinSource`: one file.
+    """A `TwinSource` that reads one file.
 
     Args:
-        path: of a CSV file with the header `id,account,pk,relays`.
-        clock: seconds, monotonic.
+        path: path of a CSV file with the header `id,account,pk,relays`.
+        clock: monotonic clock, in seconds.
 
     Raises:
-        TwinsAwayError: it can't be read, or is wrong.
+        TwinsAwayError: the file cannot be read, or is invalid.
     """
 
     def __init__(
@@ -53,17 +55,17 @@ class FileTwins:
         self._read()
 
     async def by_id(self, twin_id: int) -> Twin | None:
-        """The twin with an id, None if there is none."""
+        """Return the twin with an id, None if it does not exist."""
         self._refresh()
         return self._by_id.get(twin_id)
 
     async def by_account(self, account: bytes) -> Twin | None:
-        """The twin of an account, None if it has none."""
+        """Return the twin of an account, None if the account has none."""
         self._refresh()
         return self._by_account.get(account)
 
     async def aclose(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""
 
     def _refresh(self) -> None:
         now = self._clock()

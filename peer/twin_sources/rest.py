@@ -1,10 +1,10 @@
-"""Twins in the registry of a relay, over its HTTP interface.
+"""Source of twins in the registry of a relay, over its HTTP interface.
 
     GET <base>/api/v1/twins/7
     GET <base>/api/v1/twins?account=0x...
 
-both answer with `{"id", "account", "pk", "relays"}`, or 404. One thread with one connection that
-is kept: look-ups are few, as the cache in front of this merges and keeps them.
+Both answer with `{"id", "account", "pk", "relays"}`, or 404. One thread with one persistent
+connection is enough: look-ups are few, as the cache in front merges and stores them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from peer.twins import Twin
 PATH: Final = "/api/v1/twins"
 
 TIMEOUT_S: Final = 10.0
-"""For one question, connecting included."""
+"""Time-out for one request, connecting included, in seconds."""
 
 MAX_ANSWER_BYTES: Final = 64 * 1024
-"""A twin takes a few hundred bytes."""
+"""Maximum size of an answer, in bytes; a twin takes a few hundred."""
 
 
 PROBLEM: Final = "application/problem+json"
-"""Content type of what a registry has to say against a question."""
+"""Content type of a registry's error answers."""
 
 
 class _Answer(NamedTuple):
@@ -41,10 +41,10 @@ class _Answer(NamedTuple):
 
 
 class RestTwins:
-    """A `TwinSource`: one relay's registry.
+    """A `TwinSource` that queries one relay's registry.
 
     Args:
-        url: http:// or https://, of the relay's site or of its twins.
+        url: http:// or https:// URL of the relay's site or of its twins.
 
     Raises:
         ValueError: a URL is invalid.
@@ -65,12 +65,12 @@ class RestTwins:
         self._connection: http.client.HTTPConnection | None = None
 
     async def by_id(self, twin_id: int) -> Twin | None:
-        """The twin with an id, None if there is none."""
+        """Return the twin with an id, None if it does not exist."""
         twin = await self._ask(f"{self._path}/{twin_id}")
         return self._the_one(twin, twin is None or twin.id == twin_id)
 
     async def by_account(self, account: bytes) -> Twin | None:
-        """The twin of an account, None if it has none."""
+        """Return the twin of an account, None if the account has none."""
         twin = await self._ask(f"{self._path}?account=0x{account.hex()}")
         return self._the_one(twin, twin is None or twin.account == account)
 
@@ -95,7 +95,7 @@ class RestTwins:
             try:
                 answer = self._exchange(path)
             except (http.client.HTTPException, OSError):
-                # One that was kept may just have been closed by the other end.
+                # The server may just have closed a connection that was kept.
                 self._drop()
                 if not kept:
                     raise
@@ -108,7 +108,7 @@ class RestTwins:
         if answer.status == http.HTTPStatus.NOT_FOUND and answer.kind == PROBLEM:
             return None
         if answer.status != http.HTTPStatus.OK:
-            # A 404 of any other kind says that there is no registry, not that there is no twin.
+            # A 404 of any other type means that the registry is missing, not the twin.
             raise TwinsAwayError(
                 f"twins of {self._host}: {self._path} answers with status {answer.status}"
             )
