@@ -8,8 +8,7 @@ from proto.chain.bounds import MAX_EVENTS_BYTES
 
 ATTEMPT_S: Final = 4.0
 """Time-out of one attempt at a look-up: connecting, or all its calls. Leaves time for two more
-nodes.
-"""
+nodes."""
 
 LOOK_UP_S: Final = 12.0
 """Time-out of a look-up with all its attempts; the reference waits as long for a single one."""
@@ -22,8 +21,7 @@ STILL_S: Final = 60.0
 
 STALL_S: Final = 7.0
 """Seconds without a new head after which another node is tried. A block comes every 6 s (reference
-relay).
-"""
+relay)."""
 
 CALL_S: Final = 12.0
 """Time-out of one call of the follower or a writer, metadata included; the reference's limit."""
@@ -46,8 +44,7 @@ MAX_URLS: Final = 32
 
 MAX_KEPT_NOTIFICATIONS: Final = 64
 """Maximum number of unread notifications of one subscription. The oldest are discarded first; the
-blocks of discarded heads are back-filled.
-"""
+blocks of discarded heads are back-filled."""
 
 MAX_SUBSCRIPTIONS: Final = 8
 """Maximum number of subscriptions on one connection; no caller needs more than one."""
@@ -57,8 +54,7 @@ MAX_IN_FLIGHT: Final = 40
 
 PAGE_TWINS: Final = 500
 """Number of twins in one page of an import, and of keys in one query; nodes return at most 1,000
-keys.
-"""
+keys."""
 
 CATCH_UP_BLOCKS: Final = 20
 """Number of blocks whose events are requested at once (reference relay)."""
@@ -68,10 +64,8 @@ CATCHUP_THRESHOLD: Final = 600
 
 BEHIND_S: Final = 30.0
 """Seconds for which all nodes have been far behind the last reported block before the chain is
-considered restarted.
-"""
+considered restarted."""
 
 RECENT_BLOCKS: Final = 64
 """Number of blocks that the follower remembers to find where a fork began; finality lags by two or
-three.
-"""
+three."""

@@ -20,8 +20,7 @@ from proto.chain.headers import to_hex
 
 _KEPT_VERSIONS: Final = 4
 """Number of cached runtimes; there are at most two around an upgrade, and each takes some
-megabytes.
-"""
+megabytes."""
 
 
 class Record(NamedTuple):
@@ -37,8 +36,7 @@ class Record(NamedTuple):
     name: str
     attributes: Any
     """Fields as substrate-interface presents them. Do not use them for bytes, which it may turn
-    into text.
-    """
+    into text."""
 
 
 class Runtime:

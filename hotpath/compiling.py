@@ -37,8 +37,7 @@ INTERRUPTED: Final = 130
 
 FAILURE: Final = "failed.json"
 """File that records which sources failed to compile, so that they are not tried again in the
-background.
-"""
+background."""
 PACKAGES: Final = ("peer", "proto", "redispipe", "relay")
 BUILD: Final = "build-"
 UNFINISHED: Final = ".unfinished-"

@@ -34,8 +34,7 @@ logger = logging.getLogger("lattice")
 
 Run = Callable[[dict[str, Any], asyncio.Event, Callable[[], None]], Awaitable[None]]
 """Function that runs a kind of process until the event is set, and calls the function once it is
-ready.
-"""
+ready."""
 
 
 def main() -> int:

@@ -16,8 +16,7 @@ Connect = Callable[[Callable[[], asyncio.Protocol]], Awaitable[asyncio.Transport
 
 KEEP_ALIVE: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 """Seconds of silence, seconds between probes, and number of unanswered probes: half a minute in
-total.
-"""
+total."""
 
 SEND_BUFFER_BYTES: Final = 2 << 20
 """Send buffer of a Unix socket, as far as the system allows it (``net.core.wmem_max``).

@@ -44,8 +44,7 @@ LOOKS: Final = 10
 
 DISK_FULL: Final = "MISCONF"
 """Prefix of Redis' errors while it cannot write to its disk. It refuses all writes, including those
-that free memory, and PING.
-"""
+that free memory, and PING."""
 
 Callback = Callable[[Any], None]
 

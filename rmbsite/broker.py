@@ -15,8 +15,7 @@ from relay.ops.background import KEY_PREFIX
 
 VISIBILITY_S: Final = 3600
 """Seconds after which a task whose worker died is given to another. This is longer than the longest
-task, as otherwise two would run at once. The schedule restarts urgent work sooner.
-"""
+task, as otherwise two would run at once. The schedule restarts urgent work sooner."""
 
 ANSWER_S: Final = 10.0
 """Time-out of one answer of Redis; workers ask for tasks with a wait of 1 s."""

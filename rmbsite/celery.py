@@ -39,8 +39,7 @@ DAILY_WATCH_S: Final = 60.0
 
 ROLES_WATCH_S: Final = 60.0
 """Maximum delay until a role from the provider is revoked; such a role is valid for at least an
-hour.
-"""
+hour."""
 
 TASK_PACKAGES: Final = (
     *("relay.federation", "relay.twins", "relay.alarms", "relay.analytics"),

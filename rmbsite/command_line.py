@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 GC_THRESHOLD = 20_000
 """Number of allocations between two garbage collections: with Python's default of 700, most
-commands spend a tenth of their time scanning imported modules.
-"""
+commands spend a tenth of their time scanning imported modules."""
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as in shells."""

@@ -30,8 +30,7 @@ FALSE_WORDS = frozenset({"0", "false", "no", "off"})
 HIDDEN = "(set, not shown)"
 SPEAKS_OF_SECRETS = re.compile(r"(?i)secret|passw|passphrase|token|key|credential")
 """Pattern of names of secret settings of other programs that are passed on, such as those
-of Spark.
-"""
+of Spark."""
 
 Section = TypeVar("Section")
 

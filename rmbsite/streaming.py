@@ -18,8 +18,7 @@ from django.utils.decorators import sync_only_middleware
 
 ENOUGH_BYTES: Final = 64 * 1024
 """Number of bytes collected at once: switching to the reading thread and back costs as much as
-producing some KiB.
-"""
+producing some KiB."""
 
 
 @sync_only_middleware

@@ -10,8 +10,7 @@ from typing import Final
 
 MAX_REQUEST_BYTES: Final = 15 * 1024 * 1024
 """Maximum size of one websocket message; a node's default. The longest transaction has 10 MiB as
-hex.
-"""
+hex."""
 
 MAX_CONNECTIONS: Final = 100
 """Maximum number of connections; a node's default."""
@@ -54,16 +53,14 @@ MAX_BLOCK_BYTES: Final = 3_932_160
 
 MAX_BLOCKS: Final = 200_000
 """Maximum number of blocks of a chain, including retracted ones: two weeks at one per 6 s, with 2
-KB of memory each.
-"""
+KB of memory each."""
 
 MAX_BLOCKS_PER_CALL: Final = 20_000
 """Maximum number of blocks that one `dev_newBlocks` or `dev_fork` makes: some seconds of work."""
 
 MAX_TOLD_BLOCKS_PER_CALL: Final = 1000
 """The same if every block is announced: far below the number of messages that a connection may
-queue.
-"""
+queue."""
 
 MAX_TWINS_PER_CALL: Final = 10_000
 """Maximum number of twins of one `dev_putTwins`; the block's events stay below their own bound."""

@@ -41,24 +41,21 @@ class Knobs:
     finality_delay_s: float = 0.1
     """Additional seconds until a block is final. Clients that look a block up when it is announced
     (polkadot-js) miss the notification that a transaction is in it if it becomes final at the same
-    moment.
-    """
+    moment."""
 
     states_kept: int = 0
     """Number of newest blocks whose state can be read (256 on nodes without archive); 0: all."""
 
     mute_heads: bool = False
     """Whether heads, best or final, are not announced; after it is switched off, the next
-    one is.
-    """
+    one is."""
 
     announce_every: int = 1
     """Announce every n-th best head only."""
 
     held: tuple[str, ...] = ()
     """Methods whose requests are executed, but whose answers are held until the name is removed
-    again.
-    """
+    again."""
 
     failing: tuple[str, ...] = ()
     """Methods that answer with an internal error."""

@@ -44,8 +44,7 @@ class Transaction:
     call: Call
     birth_hash: bytes | None
     """Hash of the first block of its era, which a mortal transaction signs; None for an immortal
-    one.
-    """
+    one."""
 
     @property
     def cost(self) -> int:

@@ -34,8 +34,7 @@ MIN_TIMEOUT_S: Final = 0.001
 
 Invoke = Callable[[Entity, str, bytes, float, Passing], Awaitable[bytes]]
 """Function that calls an operation of an entity with a payload and a time-out in seconds, and
-records the origin and the id of the invocation in the `Passing`.
-"""
+records the origin and the id of the invocation in the `Passing`."""
 
 
 class Directory(Protocol):

@@ -24,8 +24,7 @@ SLICE_S: Final = 0.005
 """Seconds for which messages are judged before the event loop runs other tasks."""
 MAX_KEPT: Final = 500
 """Maximum number of findings between two reports; further ones are merged into one for each reason,
-with a count.
-"""
+with a count."""
 
 
 class _Seen(NamedTuple):

@@ -17,23 +17,19 @@ HASH_BYTES: Final = 32
 
 MAX_RELAY_BYTES: Final = 1024
 """Maximum size of a twin's relay text. The chain rejects a call with a longer one as undecodable.
-(A bound of 255 is often quoted, wrongly.)
-"""
+(A bound of 255 is often quoted, wrongly.)"""
 
 MAX_PK_BYTES: Final = 128
 """Maximum size of a twin's `pk`, enforced in the same way; by convention it holds the 33 bytes of a
-compressed secp256k1 key.
-"""
+compressed secp256k1 key."""
 
 MAX_ENTITIES: Final = 10_000
 """Maximum number of entities of a twin. The chain has no bound; each costs its entity a signed
-transaction.
-"""
+transaction."""
 
 MAX_ENTITY_SIGNATURE_BYTES: Final = 1024
 """Maximum size of an entity's signature. The chain has no bound; a signature has 64 bytes, or 128
-as hex.
-"""
+as hex."""
 
 MAX_DOCUMENT_LINK_BYTES: Final = 2048
 """Maximum size of the link to terms and conditions in user_accept_tc; at least one byte."""

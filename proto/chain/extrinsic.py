@@ -41,8 +41,7 @@ SIGNED_EXTENSIONS: Final = (
     *("CheckMortality", "CheckNonce", "CheckWeight", "ChargeTransactionPayment"),
 )
 """Signed extensions that this module writes and signs, as a runtime's metadata lists them. A
-runtime with another list rejects these transactions.
-"""
+runtime with another list rejects these transactions."""
 
 IMMORTAL: Final = b"\0"
 """Era of a transaction that never expires."""

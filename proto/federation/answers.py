@@ -70,8 +70,7 @@ class Answer(NamedTuple):
 
 RETRY_AFTER_S: Final = 1
 """Seconds to wait after a temporary refusal. The reference relay does not read it; relays of this
-implementation have their own back-off.
-"""
+implementation have their own back-off."""
 
 TAKEN: Final = Answer(ACCEPTED)
 REPEATED: Final = Answer(HAD_ALREADY)

@@ -30,20 +30,17 @@ RELAY_HEADER: Final = "RMB-Relay"
 """Header in every request: the first domain of the relay that sends it."""
 DELIVERY_HEADER: Final = "RMB-Delivery"
 """Header in requests of the single form: `<relay id>/<delivery id>`, then `;retry` if the message
-may have been accepted before. Only relays of older releases read it.
-"""
+may have been accepted before. Only relays of older releases read it."""
 RETRY_SUFFIX: Final = ";retry"
 
 MAX_MESSAGES: Final = 512
 """Maximum number of messages in one batch: the answer then comes within milliseconds, and few
-messages are repeated if it is lost.
-"""
+messages are repeated if it is lost."""
 MAX_BODY_BYTES: Final = 4 << 20
 """Maximum size of the body of one batch. A message that does not fit is sent in the single form."""
 MAX_ID_BYTES: Final = 64
 """Maximum size of a relay's or delivery's id; those of this implementation have 32 and at
-most 43.
-"""
+most 43."""
 MAX_UVARINT_BYTES: Final = 5
 RECORD_OVERHEAD_BYTES: Final = 1 + MAX_ID_BYTES + 1 + MAX_UVARINT_BYTES
 """Maximum size of a record without its envelope."""

@@ -26,22 +26,19 @@ BACKOFF: Final = Backoff(first_s=3.0, longest_s=60.0, jitter=0.5)
 """Back-off from the third failure in a row on."""
 MAX_WAIT_S: Final = BACKOFF.longest_s * (1 + BACKOFF.jitter)
 """Maximum wait. A stored time further in the future comes from another clock and is limited to
-this.
-"""
+this."""
 
 PASS_S: Final = 60.0
 """Duration longer than one pass over all relays of a twin, even if none of them answers."""
 
 FAIR_SHARE: Final = 0.5
 """Share of the usual time-out that a try needs to count against a relay when a message's deadline
-cut it short.
-"""
+cut it short."""
 
 
 LEAST_TRY_S: Final = 0.02
 """Minimum duration of a try, even if its message expires sooner. Clocks and timers disagree by some
-milliseconds, during which tries that end at once would follow each other without a pause.
-"""
+milliseconds, during which tries that end at once would follow each other without a pause."""
 
 
 class Outcome(Enum):

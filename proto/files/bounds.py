@@ -10,18 +10,15 @@ CHUNK_BYTES: Final = 512 * 1024
 
 WINDOW_CHUNKS: Final = 16
 """Number of chunks, from the first missing one on, that a receiver accepts. It never has more
-chunks of an upload in memory.
-"""
+chunks of an upload in memory."""
 
 SENDER_WINDOW_CHUNKS: Final = 8
 """Maximum number of chunks that a sender has in flight: 4 MiB fill a link of 25 MB/s with a round
-trip of 160 ms.
-"""
+trip of 160 ms."""
 
 FIRST_WINDOW_CHUNKS: Final = 2
 """Window that a sender begins with. It adds one chunk with each answer, to learn the response time
-of a slow link.
-"""
+of a slow link."""
 
 MAX_SIZE_BYTES: Final = 2**40
 """Maximum size of any file, whatever an operator allows: 1 TiB is two million chunks."""
@@ -40,8 +37,7 @@ MAX_NONCE_BYTES: Final = 64
 
 MAX_JSON_BYTES: Final = 8192
 """Maximum size of the payload of an offer, a close or a status: far more than all fields at their
-bounds.
-"""
+bounds."""
 
 MAX_TAGS_BYTES: Final = 512
 """Maximum size of the tags of a chunk: id and number."""
@@ -104,5 +100,4 @@ class UploadLimits:
 TAKE_OVER_IDLE_S: Final = 60.0
 """Seconds without a chunk after which a new offer of the same twin may replace an unfinished
 upload, if the twin is at its limit of unfinished uploads. Uploads of other twins are replaced only
-after ten times as long, at the limit for all twins.
-"""
+after ten times as long, at the limit for all twins."""

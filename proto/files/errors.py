@@ -25,8 +25,7 @@ class FileCode(IntEnum):
     """The file is above the size limit, or exceeds the quota of its twin."""
     AHEAD = 416
     """The chunk is beyond the receiver's window; the sender must offer the file again to learn
-    which chunks the receiver has.
-    """
+    which chunks the receiver has."""
     CHECKSUM = 422
     """The received file does not match its offer; it is deleted."""
     BUSY = 429

@@ -17,8 +17,7 @@ FORBIDDEN: Final = frozenset('/\\:*?"<>|')
 
 _INVISIBLE: Final = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 """Unicode categories: control and format characters (such as those that reverse the text
-direction), surrogates, private use, unassigned, line and paragraph separators.
-"""
+direction), surrogates, private use, unassigned, line and paragraph separators."""
 
 _DEVICES: Final = frozenset(
     ("con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10)))

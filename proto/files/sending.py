@@ -59,8 +59,7 @@ class Phase(Enum):
     FAILED = "failed"
     PLAIN = "plain"
     """The receiver accepts the file, but answers as the reference peer does. The owner sends the
-    chunks one after another, with the uid of the offer and no tags.
-    """
+    chunks one after another, with the uid of the offer and no tags."""
 
 
 class Ask(Enum):
@@ -89,8 +88,7 @@ class Failure:
     message: str
     code: int | None = None
     """Code of the error that the receiver answered with, or 103 if there is no such twin; None if
-    there was no such error.
-    """
+    there was no such error."""
     final: bool = False
     """Whether the owner considers a retry pointless."""
 

@@ -18,23 +18,19 @@ PUBLIC_KEY_BYTES: Final = 33
 
 MAX_ADDRESS_CHARS: Final = 50
 """Maximum length of an ss58 text of 2 prefix + 32 account + 2 checksum bytes; decoding is
-quadratic.
-"""
+quadratic."""
 
 MAX_SECRET_CHARS: Final = 1024
 """Maximum length of a secret: 24 words of at most 8 letters take 215 characters; the rest is for a
-derivation path.
-"""
+derivation path."""
 
 MAX_TOKEN_BYTES: Final = 8192
 """Maximum size of a token. Known clients send 180 to 300 bytes; common proxies accept request lines
-of up to 8 KiB.
-"""
+of up to 8 KiB."""
 
 MAX_JSON_BRACKETS: Final = 64
 """Maximum number of opening brackets in one part of a token, including those inside strings. It
-bounds the nesting, which the JSON parser follows by recursion; known clients send one.
-"""
+bounds the nesting, which the JSON parser follows by recursion; known clients send one."""
 
 MAX_TWIN: Final = 2**32 - 1
 """Largest twin id: a uint32 on the wire and on chain."""

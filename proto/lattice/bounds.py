@@ -6,14 +6,12 @@ from typing import Final
 
 CHUNK_THRESHOLD_BYTES: Final = 900 * 1024
 """Size above which a payload is moved to the object store. Hosts decide from the length alone, so
-both sides must use exactly this number.
-"""
+both sides must use exactly this number."""
 MAX_PAYLOAD_BYTES: Final = 64 * 1024 * 1024
 """Maximum size of a payload, moved or not; callers may set a lower limit."""
 MAX_MESSAGE_BYTES: Final = 2 * CHUNK_THRESHOLD_BYTES + 64 * 1024
 """Maximum size of a whole msgpack message. A payload may be an array of integers, which takes two
-bytes for each.
-"""
+bytes for each."""
 
 MAX_NAME_CHARS: Final = 256
 """Maximum length of a key, a link name or a contract id in a message."""
@@ -36,8 +34,7 @@ MAX_LATTICE_ID_CHARS: Final = 64
 MAX_UINT: Final = 2**64 - 1
 IAT_WINDOW_S: Final = 300
 """Seconds by which the time of a token may differ from now: clocks differ, and real senders make no
-allowance for that.
-"""
+allowance for that."""
 
 JTI_CHARS: Final = 22
 """Length of a token's `jti`: a NUID in base62."""
@@ -45,8 +42,7 @@ WASCAP_REVISION: Final = 3
 
 CACHED_KEYS: Final = 4_096
 """Number of decoded public keys and entities that are cached: a lattice has few, but a flood of
-forgeries has many.
-"""
+forgeries has many."""
 
 MAX_HOST_DATA_BYTES: Final = 8 * 1024 * 1024
 """Maximum size of the line on a provider's standard input."""

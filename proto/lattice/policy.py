@@ -38,8 +38,7 @@ LINK_COMMANDS: Final = "commands"
 LINK_SERVES: Final = "serves"
 """Keys of a link's values, each a comma-separated list: `twins`, the twins that the actor may call
 and that may call it; `commands`, the commands that it may call; `serves`, the commands of the
-bridge's twin that it answers.
-"""
+bridge's twin that it answers."""
 
 
 class Direction(StrEnum):

@@ -24,13 +24,11 @@ from proto.lattice.json_text import read_json
 STREAM: Final = "relay:lattice:events"
 MAX_BATCHES: Final = 60
 """Maximum number of batches in the stream; while it is full, processes keep their rows, and count
-those that they lose.
-"""
+those that they lose."""
 MAX_ROWS: Final = 20_000
 MAX_SHAPES: Final = 2_000
 """Maximum number of shapes of a batch; shapes with `OTHERS` come on top, one for each kind and
-reason.
-"""
+reason."""
 MAX_OTHERS: Final = 500
 MAX_TEXT_CHARS: Final = 128
 MAX_SHAPES_CHARS: Final = 16 * 1024 * 1024
@@ -39,8 +37,7 @@ OTHERS: Final = "(others)"
 
 ROW: Final = Struct("<qqqIIII")
 """Fields: at_us, uid, latency_us, size_bytes, answer_bytes, twin, number of the shape; little-
-endian.
-"""
+endian."""
 NO_LATENCY: Final = -1
 NO_SIZE: Final = 2**32 - 1
 """Value of `answer_bytes` if the call has no answer."""

@@ -22,12 +22,10 @@ SITE_BITS: Final = 64
 """Length of the IPv6 prefix that identifies a place; the bits after it belong to one network."""
 REMEMBERED: Final = 4096
 """Number of cached addresses. A few partner relays connect often, and theirs need not be parsed
-again.
-"""
+again."""
 SHORTEST_BITS: Final = {4: 8, 6: 16}
 """Shortest prefix of a banned network, by IP version. A shorter one is a typing error: it covers
-hundreds of organisations.
-"""
+hundreds of organisations."""
 MAX_NETWORK_CHARS: Final = 43
 """Maximum length of a canonical IPv6 network with its prefix length."""
 _MAPPED: Final = ipaddress.IPv6Network("::ffff:0:0/96")

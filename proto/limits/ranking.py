@@ -19,8 +19,7 @@ MAX_FAILURES: Final = 1000
 
 MAX_NAMES: Final = 10_000
 """Maximum number of names kept. Twins choose them freely, so the name with the oldest last failure
-is discarded when there are more.
-"""
+is discarded when there are more."""
 
 _HOUR_S: Final = 3600
 

@@ -17,8 +17,7 @@ MAX_CODE: Final = MAX_VARINT
 MAX_LATE: Final = 1_000
 """Maximum number of remembered streams whose opening timed out. If the other side accepts one of
 them
-later, the stream is reset. The limit is for streams that the other side never accepts.
-"""
+later, the stream is reset. The limit is for streams that the other side never accepts."""
 MAX_REASON_BYTES: Final = 123
 """Maximum size of the text in a close frame (RFC 6455)."""
 

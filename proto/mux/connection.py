@@ -113,7 +113,7 @@ class MuxConnection:
         """Bytes of all streams that were received but not read yet."""
         return sum(stream.held_bytes for stream in self._streams.values())
 
-    # --- what the owner does ----------------------------------------------------------------------
+    # --- calls of the owner -----------------------------------------------------------------------
 
     def open_stream(self, now_ns: int) -> int:
         """Open a stream; what is written to it waits until the other side accepts it.
@@ -235,7 +235,7 @@ class MuxConnection:
         """Record that the websocket has ended: all streams fail."""
         self._close(None)
 
-    # --- what the other side does -----------------------------------------------------------------
+    # --- frames from the other side ---------------------------------------------------------------
 
     def receive_data(self, message: bytes | str, now_ns: int) -> None:
         """Handle one message of the websocket."""

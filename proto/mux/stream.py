@@ -29,8 +29,7 @@ from proto.mux.frames import Half
 JOINED_BYTES: Final = 1024
 """Size below which received pieces are joined while they wait for the reader: a separate small
 piece
-takes many times its size in memory.
-"""
+takes many times its size in memory."""
 
 
 class ReadState(Enum):
@@ -138,7 +137,7 @@ class Stream:
         """Number of written bytes that the other side has read."""
         return self._granted - self._first_grant
 
-    # --- what the owner does ----------------------------------------------------------------------
+    # --- calls of the owner -----------------------------------------------------------------------
 
     def ask(self) -> None:
         """Ask the other side to accept the stream; no other frame is sent before it does."""
@@ -239,7 +238,7 @@ class Stream:
         if self._consumed and self.reading is _READING:
             self._grant()
 
-    # --- what the other side does -----------------------------------------------------------------
+    # --- frames from the other side ---------------------------------------------------------------
 
     def receive(self, frame: frames.Frame, now_ns: int) -> None:
         """Handle a frame.

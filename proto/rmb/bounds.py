@@ -11,8 +11,7 @@ from typing import Final
 
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 """Maximum size of one websocket message; the reference relay accepts 15 MiB and closes the
-connection at 17 MiB.
-"""
+connection at 17 MiB."""
 
 MAX_CONNECTION_BYTES: Final = 128
 """Maximum size of a session id or an address' connection: it becomes part of Redis keys."""
@@ -22,31 +21,26 @@ LONGEST_CONNECTION_BYTES: Final = 1024
 
 MAX_UID_BYTES: Final = 256
 """Maximum size of a uid. Clients use 36 bytes (UUID text); it is echoed in every answer and kept in
-backlogs.
-"""
+backlogs."""
 
 MAX_REPEATED_UID_BYTES: Final = 4096
 """Maximum size of a uid that an error about a request repeats, even if it exceeds
-`MAX_UID_BYTES`.
-"""
+`MAX_UID_BYTES`."""
 
 MAX_TAGS_BYTES: Final = 1024
 """Maximum size of the tags, which are split on the hot path when the destination is offline."""
 
 MAX_RELAYS_BYTES: Final = 4096
 """Maximum size of all entries of the deprecated relays list together: sixteen host names of the
-maximum length, while clients send only the few of their own.
-"""
+maximum length, while clients send only the few of their own."""
 
 MAX_RELAYS: Final = 64
 """Maximum number of entries of that list: sixteen long host names fit into it, and empty ones have
-no use.
-"""
+no use."""
 
 UNCOUNTED_RELAYS_BYTES: Final = 3 * MAX_RELAYS + 2
 """Size up to which an envelope cannot have more than `MAX_RELAYS` entries, as each takes at least
-three bytes.
-"""
+three bytes."""
 
 MAX_FIELDS: Final = 128
 """Maximum number of fields of one envelope: fifteen are defined, of which only relays is a list."""
@@ -56,16 +50,14 @@ MAX_TWIN: Final = 2**32 - 1
 
 MAX_CHARACTER_BYTES: Final = 4
 """Maximum size of one character in UTF-8: a text with at most a quarter as many characters as its
-bound has bytes need not be encoded to be measured.
-"""
+bound has bytes need not be encoded to be measured."""
 
 NOTICE_EXPIRATION_S: Final = 300
 """Expiration of an error envelope made by a relay."""
 
 NOTICE_REST_BYTES: Final = 2048
 """Maximum size of such an envelope without its uid and address. Relays write a text of less than a
-hundred characters, two times and a code.
-"""
+hundred characters, two times and a code."""
 
 DEFAULT_EXPIRATION_S: Final = 300
 """Expiration that a peer gives a request without one."""
@@ -81,8 +73,7 @@ MAX_CLOCK_OFF_S: Final = 24 * 3600
 
 MAX_LIFE_S: Final = 366 * 24 * 3600
 """Maximum expiration of a genuine message. The times are signed as one sequence of digits, so that
-1712345678 and 60, long expired, can be replayed as 1 and 71234567860.
-"""
+1712345678 and 60, long expired, can be replayed as 1 and 71234567860."""
 
 CHALLENGE_BYTES: Final = 16
 """Size of the md5 digest that is signed for an envelope."""
@@ -107,8 +98,7 @@ MAX_SHARED_SECRETS: Final = 1024
 
 MAX_REMEMBERED_MESSAGES: Final = 100_000
 """Number of messages that a peer remembers to detect repeats, about 250 bytes each. A relay repeats
-the messages sent shortly before a connection broke, which are far fewer.
-"""
+the messages sent shortly before a connection broke, which are far fewer."""
 
 MAX_PENDING_REQUESTS: Final = 10_000
 """Maximum number of unanswered requests of one peer; each keeps a uid and a deadline."""

@@ -16,8 +16,7 @@ from proto.rmb.bounds import MAX_FIELDS, MAX_REPEATED_UID_BYTES
 COUNTED_BYTES: Final = 64 * 1024
 """Size above which fields are counted. Parsing fewer bytes takes a millisecond at most, whatever
 they contain. Several small messages take as long as a large one of the same size, so a lower bound
-would protect nothing, and counting costs 4 us.
-"""
+would protect nothing, and counting costs 4 us."""
 
 _VARINT, _EIGHT_BYTES, _TEXT, _FOUR_BYTES = 0, 1, 2, 5
 _GROUPS: Final = (3, 4)

@@ -40,13 +40,11 @@ if an answer could not refer to anything, because the message is unparsable or e
 of a message with too many fields has only the first small ones, and a uid that is too long to be
 repeated is empty. The detail is an error text for the sender that replaces the reason's own text.
 
-It is a plain tuple, because a named tuple makes the whole examination a tenth slower.
-"""
+It is a plain tuple, because a named tuple makes the whole examination a tenth slower."""
 
 COPIED_BYTES: Final = 4096
 """Size above which the payload is not read, because that copies it: checking uid, tags and relays
-is then cheaper.
-"""
+is then cheaper."""
 
 _MANY_FIELDS: Final = f"envelope has more than {MAX_FIELDS} fields"
 

@@ -36,8 +36,7 @@ _PLAIN: Final = 0x6A
 _CIPHER: Final = 0x72
 _PING: Final = 0x7A
 """Number and wire type of each field that a regular envelope may have, as encoded on the wire.
-Errors, pongs and the deprecated list of relays are not among them.
-"""
+Errors, pongs and the deprecated list of relays are not among them."""
 
 _TWIN: Final = 0x08
 _CONNECTION: Final = 0x12

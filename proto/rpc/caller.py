@@ -103,7 +103,7 @@ class Caller:
         self._outbox = Outbox()
         self._events: deque[CallerEvent] = deque()
 
-    # --- what the owner does ----------------------------------------------------------------------
+    # --- calls of the owner -----------------------------------------------------------------------
 
     def send(self, params: Json) -> None:
         """Send a message; for a raw call, its header.
@@ -139,7 +139,7 @@ class Caller:
             self.is_over = True
             self._outbox.give_up()
 
-    # --- what comes -------------------------------------------------------------------------------
+    # --- incoming messages ------------------------------------------------------------------------
 
     def receive_data(self, data: bytes) -> None:
         """Handle bytes of the stream."""

@@ -87,7 +87,7 @@ class Handler:
         self._outbox = Outbox()
         self._events: deque[HandlerEvent] = deque()
 
-    # --- what the owner does ----------------------------------------------------------------------
+    # --- calls of the owner -----------------------------------------------------------------------
 
     def accept(self, kind: Kind, timeout_ms: float | None = None) -> None:
         """Serve the call.
@@ -152,7 +152,7 @@ class Handler:
                 self._outbox.cancel()
             self._outbox.end()
 
-    # --- what comes -------------------------------------------------------------------------------
+    # --- incoming messages ------------------------------------------------------------------------
 
     def receive_data(self, data: bytes) -> None:
         """Handle bytes of the stream."""

@@ -19,13 +19,11 @@ MAX_INT: Final = 2**31 - 1
 """Largest number on the wire: signed, 32 bits."""
 MIN_IDLE_MS: Final = 100
 """Lowest idle time that a client accepts from its server: with a lower one, it would be busy with
-sending keep-alives.
-"""
+sending keep-alives."""
 
 DEFAULT_BYTE_NANOS: Final = 8_000
 """Nanoseconds that each byte takes: 1,000 kbit/s. A client assumes this until the server gives a
-limit.
-"""
+limit."""
 DEFAULT_BURST_BYTES: Final = 16 * 16 * 1024
 DEFAULT_IDLE_MS: Final = 10_000
 """Silence that ends a connection. A client assumes this until the server gives a limit."""
@@ -48,5 +46,4 @@ PEER_IDLE_NS: Final = 10_000_000_000
 """Time without a message in either direction after which the streams of a peer are forgotten."""
 RENEWAL_PAUSE_NS: Final = 1_000_000_000
 """Minimum time between two requests for a new stream to one peer: each message that cannot be
-decrypted causes a request.
-"""
+decrypted causes a request."""

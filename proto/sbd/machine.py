@@ -55,8 +55,7 @@ NANOS_PER_MS: Final = 1_000_000
 
 Charge = Callable[[int, int], bool]
 """Function that counts a number of bytes of an address at a time, and returns whether they may
-pass.
-"""
+pass."""
 
 
 class State(Enum):

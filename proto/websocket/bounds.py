@@ -9,8 +9,7 @@ MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 
 PARTIAL_BYTES: Final = 64 * 1024 * 1024
 """Default maximum size of incomplete frames and messages of all connections of one process
-together.
-"""
+together."""
 
 MAX_CONTROL_BYTES: Final = 125
 """Maximum size of the payload of a control frame (RFC 6455, section 5.5)."""
@@ -22,8 +21,7 @@ MAX_REASON_BYTES: Final = MAX_CONTROL_BYTES - 2
 MAX_CALL_FRAMES: Final = 128
 """Maximum number of single-frame messages, and of other frames, that a reader processes per call:
 about two milliseconds of work. Then other connections have their turn. One socket read full of the
-smallest frames would take half a second.
-"""
+smallest frames would take half a second."""
 
 
 class PartialBudget:

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 MAX_STEPS: Final = 2048
 """Most increases kept for one counter, enough for 128 workers within a minute. Increases older than
-the window are dropped in any case.
-"""
+the window are dropped in any case."""
 MAX_SOURCES: Final = 2048
 """Most totals remembered, one for each worker process, including some that have ended."""
 GONE_S: Final = 3600.0

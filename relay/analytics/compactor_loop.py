@@ -28,15 +28,13 @@ LATTICE_EVERY_S: Final = 1.0
 LATTICE_RETRY_S: Final = 30.0
 """Seconds until Redis is asked again after it did not answer.
 
-Each such attempt delays the segments for seconds.
-"""
+Each such attempt delays the segments for seconds."""
 
 MERGE_EVERY_S: Final = 60.0
 
 RETAIN_EVERY_S: Final = 3_600.0
 """Seconds between two removals of old days. The first one comes this long after the start, when a
-machine that has just booted has set its clock.
-"""
+machine that has just booted has set its clock."""
 
 LAST_LOOK_S: Final = 5.0
 """Longest time that the conversion of segments delays a stop, in seconds."""

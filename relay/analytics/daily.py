@@ -43,8 +43,7 @@ AGAIN_AFTER: Final = timedelta(hours=1)
 
 BUSY_AFTER: Final = timedelta(minutes=5)
 """Time until jobs that another process is computing are attempted again. That is not a failure and
-does not count as an attempt, however often it happens; the next day starts with new attempts.
-"""
+does not count as an attempt, however often it happens; the next day starts with new attempts."""
 
 NAME: Final = "the relay's daily schedule"
 """Name of this process that other processes see while it computes a job."""

@@ -38,8 +38,7 @@ _RAISED: Final = re.compile(
 
 FEW_ROWS: Final = 3_000_000
 """Maximum number of events for a session with quick start settings. A run of so few events spends
-most of its time on the start of Java and on opening files, as measured with 1 million.
-"""
+most of its time on the start of Java and on opening files, as measured with 1 million."""
 
 LOG: Final = "spark.log"
 """File in the cache folder for the output of Java, which would garble the progress display."""

@@ -16,8 +16,7 @@ from relay.analytics.lake import LakeFile, is_broken
 
 VERSION: Final = 2
 """Same as `relay.analytics.spark.schema.VERSION`, which is not imported because it imports Spark:
-pages read the ledger too, and a run without work should end at once.
-"""
+pages read the ledger too, and a run without work should end at once."""
 
 VERSION_KEY: Final = b"rmb.schema"
 

@@ -43,8 +43,7 @@ UNWRITTEN: Final = 2
 
 SPARE: Final = 3
 """A batch is put into the ring only if this many times its size is free behind it. So there is room
-for a later record about the batch, even if the end of the ring wastes space.
-"""
+for a later record about the batch, even if the end of the ring wastes space."""
 LEAST_BYTES: Final = 64
 """Minimum size of a message in the ring; the command that stores it has 48 without the payload."""
 MOST_ROWS: Final = DATA_BYTES // LEAST_BYTES * ROWS_OF_ONE
@@ -58,8 +57,7 @@ CLOSE_S: Final = 6.0
 
 IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that the child ignores: a service manager sends them to all processes, and the worker may
-continue for as long as it drains.
-"""
+continue for as long as it drains."""
 
 _MODULE: Final = "relay.analytics.packer"
 

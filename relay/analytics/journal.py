@@ -41,8 +41,7 @@ from relay.analytics.writer import (
 
 MARK_US: Final = 2_000_000
 """Interval of marks in a segment while nothing happens, in microseconds. They limit the gap of a
-process that is killed then. Well below `backlog.SILENCE_S`.
-"""
+process that is killed then. Well below `backlog.SILENCE_S`."""
 
 _U64: Final = (1 << 64) - 1
 
@@ -256,7 +255,7 @@ class Journal:
         self._new.setdefault(table, []).append(name)
         return code
 
-    # --- handing over -------------------------------------------------------------------------
+    # --- output -------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Hand over the packed rows, and close the segment if it is due."""

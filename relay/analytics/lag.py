@@ -36,8 +36,7 @@ from relay.queues import keys
 TELL_EVERY_S: Final = 5.0
 SILENT_S: Final = 150.0
 """Silence of a machine, in seconds, after which it counts as delay. Longer than the time between
-two runs of `rmb_analytics compact` that cron starts each minute.
-"""
+two runs of `rmb_analytics compact` that cron starts each minute."""
 GONE_S: Final = 3_600.0
 """Silence, in seconds, after which a machine is forgotten, as is a worker."""
 MAX_MACHINES: Final = 1_000

@@ -29,8 +29,7 @@ SUFFIX: Final = ".parquet"
 MERGED_SUFFIX: Final = ".merged.parquet"
 FRESH_GLOB: Final = "*[0-9]" + SUFFIX
 """Pattern of the files that the compactor adds, and not of merged files. For a stream, which reads
-each file once and must not read its rows again in a merged one.
-"""
+each file once and must not read its rows again in a merged one."""
 
 LOCK: Final = "events.lock"
 

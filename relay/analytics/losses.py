@@ -26,8 +26,7 @@ RATE_US: Final = 10_000_000
 
 UNSHOWN_US: Final = 100_000
 """Time of the events that a worker has not yet published to its packer, in microseconds: two ticks
-of 10 ms, with an allowance for a stall of its event loop.
-"""
+of 10 ms, with an allowance for a stall of its event loop."""
 
 
 class Loss(NamedTuple):

@@ -23,8 +23,7 @@ RECORD: Final = Struct("<qqqqIIIHBB")
 Little-endian without padding: a reader may map a block as an array of such rows. `uid` is a hash of
 64 bits taken as signed; `latency_us` is `NO_LATENCY` if there is none. A row of SBD has the bit
 `SBD` in its kind, 0 as `src_twin`, and numbers of keys as `session` (the source) and `dst_twin`
-(the destination).
-"""
+(the destination)."""
 
 SBD: Final = 0x80
 """Bit of the kind: the row is one of SBD, whose clients have keys instead of twins."""
@@ -86,8 +85,7 @@ MAX_SESSIONS: Final = 200_000
 
 MAX_KEYS: Final = 50_000
 """Maximum keys of SBD clients in one segment, including `FIRST_NAMES`. Clients may address any key,
-and each key is kept in memory until the segment is closed.
-"""
+and each key is kept in memory until the segment is closed."""
 
 MAX_REMOTES: Final = 10_000
 """Maximum partner relays in one segment; their number has two bytes."""

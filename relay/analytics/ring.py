@@ -22,8 +22,7 @@ from typing import Final, NamedTuple
 
 DATA_BYTES: Final = 4 << 20
 """Size of the data: several times what a busy worker puts in between two reads of the taker, and
-small enough to stay in a processor's cache.
-"""
+small enough to stay in a processor's cache."""
 MOST_BYTES: Final = DATA_BYTES // 4
 """Maximum size of one record, in bytes."""
 NUMBERS: Final = 32

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS: Final = 60_000_000
 """Maximum events read at once, unless a single period has more. 50 million stayed within 6.5 GB on
-one machine when measured.
-"""
+one machine when measured."""
 
 _REFUSALS: Final = tuple(
     os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)

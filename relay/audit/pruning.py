@@ -29,8 +29,7 @@ from relay.ops import whole_file
 
 LEAST_DAYS: Final = 30
 """Minimum age of deleted entries, in days. It protects recent entries from attackers who cover
-their tracks, and from a mistyped date.
-"""
+their tracks, and from a mistyped date."""
 
 
 def prune(before: datetime, copy: Path | None, *, actor: Actor) -> Head | None:

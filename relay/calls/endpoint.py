@@ -30,8 +30,7 @@ MAX_CONNECTIONS: Final = 200
 MAX_OF_ADDRESS: Final = 20
 IDLE_S: Final = 60.0
 """Seconds between two checks for idle connections. A connection is closed if it received no call
-since the last check and has no open stream.
-"""
+since the last check and has no open stream."""
 BOUNDS: Final = MuxBounds(stream_bytes=64 * 1024, max_streams=64)
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]

@@ -21,8 +21,7 @@ DANGEROUS: Final = frozenset(
      "twin.import", "chain.import"}
 )  # fmt: skip
 """Actions that take something away from others and therefore need a confirmation. Every DELETE and
-every verb of a declared resource that is marked as dangerous need one too.
-"""
+every verb of a declared resource that is marked as dangerous need one too."""
 
 
 @dataclass(frozen=True, slots=True)

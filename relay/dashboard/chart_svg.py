@@ -23,8 +23,7 @@ COLOURS: Final = (
     "#7c3aed", "#0e7490", "#d97706", "#713f12", "#059669", "#0f172a", "#1d4ed8", "#64748b",
 )  # fmt: skip
 """Colours of the lines, in order; console.css defines the same as --c-series-1 and so on. The first
-six also differ clearly for viewers who cannot tell red from green.
-"""
+six also differ clearly for viewers who cannot tell red from green."""
 
 _TOP, _RIGHT, _BOTTOM, _LEFT = 34, 12, 24, 66
 _MAX_POINTS: Final = 300

@@ -39,8 +39,7 @@ CHECK_S: Final = 15.0
 """Seconds after which the permission is checked again even without a known change."""
 UNSURE_S: Final = 300.0
 """Seconds for which an accepted socket stays open while the database is unavailable: live figures
-are needed most during a failure.
-"""
+are needed most during a failure."""
 MAX_SOCKETS: Final = 200
 """Maximum number of open sockets of this process, including those being checked."""
 MAX_PER_ACCOUNT: Final = 20

@@ -45,8 +45,7 @@ MIN_REFRESH_MS: Final = 2000
 MAX_REFRESH_MS: Final = 60_000
 REFRESH_SHARE: Final = 50
 """Minimum ratio of a table's refresh period to the time it takes to make: at most a fiftieth of the
-time is spent on it, so that ten consoles that show the largest lists do not slow the relay.
-"""
+time is spent on it, so that ten consoles that show the largest lists do not slow the relay."""
 MAX_DIGITS: Final = 18
 """Maximum digits of a number in a filter: the database does not accept larger numbers."""
 FORMS: Final = {"csv": "text/csv; charset=utf-8", "json": "application/json"}

@@ -23,8 +23,7 @@ from relay.queues.held import pack
 LOOK_S: Final = 0.1
 ACCOUNTS: Final = 10_000
 """Maximum number of accounts remembered. When it is reached all are forgotten, and each may then
-exceed its bound by one batch.
-"""
+exceed its bound by one batch."""
 
 Ask = Callable[[bytes, Callable[[Any], None]], None]
 Then = Callable[[], object]

@@ -33,8 +33,7 @@ LATENCY_BOUNDS_S: Final[tuple[float, ...]] = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0),
 )
 """Upper bounds of all buckets but the last, which takes the rest: back-off and retention can hold a
-message for an hour.
-"""
+message for an hour."""
 LATENCY_LABELS: Final = (*(f"{bound_s:g}" for bound_s in LATENCY_BOUNDS_S), "+Inf")
 
 

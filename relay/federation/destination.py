@@ -33,8 +33,7 @@ log = logging.getLogger(__name__)
 
 BATCHES: Final = 2
 """Maximum number of batch requests in flight: the relay handles one while the next is on its
-way.
-"""
+way."""
 SINGLES: Final = 64
 """Maximum number of requests of the single form in flight."""
 TOGETHER_S: Final = 0.0001
@@ -45,8 +44,7 @@ LANE_MESSAGES: Final = 64
 """Maximum number of messages of one lane in a batch, so that a busy twin leaves room for others."""
 LOADING: Final = 8
 """Maximum number of lanes whose payloads are read again at a time: together what one batch holds.
-While a relay fails it is one, which is enough to find out whether the relay works again.
-"""
+While a relay fails it is one, which is enough to find out whether the relay works again."""
 _REASONS: Final = {
     Outcome.ACCEPTED: None,
     Outcome.REFUSED: MessageReason.REMOTE_4XX,
@@ -57,8 +55,7 @@ _REASONS: Final = {
 _DELIVERY: Final = batch.DELIVERY_HEADER.encode()
 SINGLE_FROM: Final = 3
 """Failures in a row from which on the relay is tested with single messages: it may be only the
-batch form that does not work.
-"""
+batch form that does not work."""
 SINGLES_S: Final = 10.0
 """Seconds for which no batches are sent after only the batch form turned out to fail."""
 FORGET_OFFER: Final = frozenset((404, 405, 415, 501))

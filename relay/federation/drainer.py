@@ -28,8 +28,7 @@ log = logging.getLogger(__name__)
 
 GC_THRESHOLDS: Final = (20_000, 20, 50)
 """Objects created between two collections, and collections of the younger generations before an
-older one. Messages are freed without reference cycles.
-"""
+older one. Messages are freed without reference cycles."""
 
 
 class Drainer:

@@ -24,8 +24,7 @@ LOOK_S: Final = 0.25
 """Seconds between two checks whether the drainer has to end."""
 SETTLED_S: Final = 5.0
 """Seconds beyond the request time-out in which the last messages are settled; the rest is left to
-the successor.
-"""
+the successor."""
 
 
 async def drain(sender: Sender, shard: Shard) -> bool:

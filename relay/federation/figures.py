@@ -16,8 +16,7 @@ from relay.queues import keys
 
 MAX_RELAYS: Final = 1000
 """Maximum number of relays with series of their own, the busiest; the others share the series
-`OTHER`. Twins name relays freely, and every name would be a series for ever.
-"""
+`OTHER`. Twins name relays freely, and every name would be a series for ever."""
 OTHER: Final = "other"
 
 

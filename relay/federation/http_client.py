@@ -30,8 +30,7 @@ log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S: Final = 4.0
 """Seconds after which an unused connection is closed. Usual servers close theirs after 5 s or more,
-and a request that meets their closing has to be repeated.
-"""
+and a request that meets their closing has to be repeated."""
 NEXT_ADDRESS_S: Final = 0.25
 """Seconds until the next address of a name is tried in parallel with those before it (RFC 8305)."""
 MAX_RETRY_AFTER_S: Final = 3600.0

@@ -17,8 +17,7 @@ MAX_HEAD_BYTES: Final = 16 << 10
 """Maximum size of an answer's status line and headers, in bytes."""
 MAX_IGNORED_BYTES: Final = 16 << 10
 """Maximum size of a body that is not needed, in bytes; it is read so that the connection can be
-used again.
-"""
+used again."""
 IGNORED_BODY_S: Final = 0.25
 """Seconds to wait for the end of a body that is not needed."""
 TOO_LONG: Final = "the head of the answer is too long"

@@ -49,8 +49,7 @@ SINGLE_PATH: Final = "/"
 _SINGLE_PATH: Final = SINGLE_PATH.encode()
 GROUPS: Final = 2
 """Number of groups in which requests of the single form are decided at a time: while the signatures
-of one group are checked another is committed, and requests that arrive meanwhile form the next.
-"""
+of one group are checked another is committed, and requests that arrive meanwhile form the next."""
 STOP_S: Final = 3.0
 """Seconds that a stop waits for requests that are being decided."""
 

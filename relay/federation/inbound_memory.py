@@ -24,14 +24,12 @@ from relay.queues.batch import TAKEN_PERIOD_S, TAKEN_PERIODS
 
 MARK_BYTES: Final = 12
 """Size of a mark, in bytes. With five million marks in Redis a new message is mistaken for one of
-them once in 10^22.
-"""
+them once in 10^22."""
 MARKED_BYTES: Final = 4096
 """Bytes hashed of an envelope whose signature is not checked, with its uid, times and addresses."""
 REMEMBERED_PER_MINUTE: Final = 500_000
 """Messages that one worker marks per minute; a mark takes 40 to 64 bytes in Redis. A repeat of a
-message above it may be stored twice.
-"""
+message above it may be stored twice."""
 
 
 def signed_mark(source: int, destination: int, digest: bytes, signature: bytes) -> bytes:

@@ -22,8 +22,7 @@ MAX_SHOWN: Final = 100
 """Maximum number of messages on one page."""
 PAGE_BYTES: Final = 32 << 20
 """Maximum size of the payloads read for one page, in bytes, since they contain the headers. The
-page ends early when it is exceeded.
-"""
+page ends early when it is exceeded."""
 MAX_LOOKS: Final = 1000
 """Dead letters examined in one step of a filtered list."""
 MAX_TEXT_CHARS: Final = 200

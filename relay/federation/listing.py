@@ -24,8 +24,7 @@ from relay.queues import keys
 
 MAX_LOOKED_AT: Final = 2000
 """Maximum number of relays whose state is read for one list; those with traffic come first, and
-each group is taken in the order of names.
-"""
+each group is taken in the order of names."""
 
 
 class Health(StrEnum):

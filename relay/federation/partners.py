@@ -26,8 +26,7 @@ from relay.queues import keys
 MAX_PARTNERS: Final = 10_000
 """Maximum number of relays kept in memory, as twins name their relays freely. Above it the least
 recently used one is forgotten, and read from Redis when it is used again; those in use are kept
-even so.
-"""
+even so."""
 LOOKED_AT: Final = 32
 """Relays examined to find one that can be forgotten."""
 READ_AT_ONCE: Final = 64
@@ -148,7 +147,7 @@ class Partners:
         """Read the state in Redis."""
         await asyncio.gather(*(self._read(partner) for partner in partners))
 
-    # --- what happened ------------------------------------------------------------------------
+    # --- outcomes -----------------------------------------------------------------------------
 
     def accepted(self, partner: Partner, took_s: float, ages_s: Sequence[float]) -> None:
         """Record that a request was answered and messages of these ages were accepted."""

@@ -31,8 +31,7 @@ FULL_BLOCK_MS: Final = 100
 RUSH_READS: Final = 8
 RUSH_S: Final = 0.004
 """Seconds within which `RUSH_READS` reads mean that commits are small and many; the reader then
-pauses so that several go into one read.
-"""
+pauses so that several go into one read."""
 PAUSE_S: Final = 0.001
 ANSWER_S: Final = 5.0
 """Seconds a reply may be late before its connection is given up."""

@@ -28,8 +28,7 @@ MAX_SETTLED: Final = 512
 """Maximum number of entries in one script, which takes Redis less than a millisecond."""
 GATHER_S: Final = 0.002
 """Seconds for which accepted messages are gathered. Settling is not urgent, and when an answer
-arrives Redis and this process have the next message to handle.
-"""
+arrives Redis and this process have the next message to handle."""
 MAX_DEAD_BYTES: Final = 64 << 20
 """Maximum memory of all dead letters, in bytes; above it the older half is removed."""
 REFUSED_AGAIN_S: Final = 1.0

@@ -34,8 +34,7 @@ log = logging.getLogger(__name__)
 
 MAX_LANES: Final = 10_000
 """Number of lanes above which idle ones are dropped, with the relay they used last; lanes with
-messages are kept anyway.
-"""
+messages are kept anyway."""
 SWEEP_S: Final = 0.25
 """Minimum seconds between two checks of all deadlines: with many messages a check takes a while."""
 SWEEP_PAUSE: Final = 20.0
@@ -166,7 +165,7 @@ class Shard:
         lane = self.lanes[twin] = Lane(self, twin)
         return lane
 
-    # --- what a lane does next ----------------------------------------------------------------
+    # --- the next step of a lane --------------------------------------------------------------
 
     def advance(self, lane: Lane) -> None:
         """Decide what is next for a lane that has no request in flight."""

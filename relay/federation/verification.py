@@ -27,27 +27,23 @@ log = logging.getLogger(__name__)
 WAITING: Final = 16_384
 """Maximum number of signatures of one worker that may wait: about a second's work of one process.
 Callers take checks from `Verification.shares` before and return them after, so that forged messages
-of one address leave room for those of others.
-"""
+of one address leave room for those of others."""
 INLINE_TURN: Final = 16
 """Signatures checked in one turn of the loop, which takes about a millisecond."""
 LONE_S: Final = 0.0005
 """Minimum seconds between single signatures that are checked in the loop: that is faster than
-asking a process, and takes at most an eighth of the loop's time.
-"""
+asking a process, and takes at most an eighth of the loop's time."""
 RESTART_S: Final = 1.0
 """Seconds until a child that ended by itself is started again."""
 STALL_S: Final = 2.0
 """Seconds without a verdict after which a child is ended, at the latest after twice that; the loop
-then does its work.
-"""
+then does its work."""
 STOP_S: Final = 2.0
 
 
 Check = tuple[bytes, bytes, bytes]
 """Public key of the expected signer, what was signed (16 bytes), and the signature; a signature
-that is not 65 bytes long is invalid.
-"""
+that is not 65 bytes long is invalid."""
 
 
 class Verification:

@@ -37,8 +37,7 @@ STALL_S: Final = 0.1
 MAX_TRACKED: Final = 1_000_000
 """Maximum number of messages known, nearly all of them as notes of 29 bytes; above it no more are
 read until some are settled. That is forty times what one twin may have waiting for unavailable
-relays.
-"""
+relays."""
 LOAD_MESSAGES: Final = 64
 LOAD_BYTES: Final = 1 << 20
 """Maximum size of a lane's envelopes that are read again at once, in bytes."""

@@ -24,8 +24,7 @@ YEAR_S: Final = 365 * 86_400
 
 KEPT_S: Final = {MINUTE_S: WEEK_S + 2 * HOUR_S, HOUR_S: YEAR_S + 4 * 86_400}
 """Seconds for which minutes and hours are kept, by resolution. They are kept a little longer than
-they are shown, so that a comparison with a week ago finds its values.
-"""
+they are shown, so that a comparison with a week ago finds its values."""
 GRACE_S: Final = 3
 """Seconds to wait after the end of a minute, until its last second is written."""
 

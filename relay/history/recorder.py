@@ -138,7 +138,7 @@ class Recorder:
         pause_s = self._looked + 1 + wanted - now
         return pause_s if 0 < pause_s < 2 else (wanted - now) % 1.0
 
-    # --- what is slower -----------------------------------------------------------------------
+    # --- slow work ----------------------------------------------------------------------------
 
     def keep(self) -> None:
         """Store minutes and hours that are over, and delete old ones.

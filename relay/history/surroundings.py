@@ -22,8 +22,7 @@ MAX_PARTNERS: Final = 20
 PARTNERS_S: Final = 5.0
 SHARE: Final = 200
 """Minimum pause between two look-ups of partner relays, as a multiple of the time that a look-up
-takes: a thousand partner relays take 70 ms.
-"""
+takes: a thousand partner relays take 70 ms."""
 
 STATES: Final = ("backed_off", "failing", "stopped", "ok", "unknown")
 """States of a partner relay, in the order shown; `stopped`: paused or blocked by an operator."""

@@ -28,8 +28,7 @@ ACTION: Final = "lattice.finding"
 WINDOW_S: Final = 300.0
 MAX_ORIGINS: Final = 20
 """Maximum number of pairs of reason and origin in one window; further ones are merged into one for
-each reason, because a sender can claim any origin.
-"""
+each reason, because a sender can claim any origin."""
 OTHERS: Final = "(others)"
 BATCH: Final = 1_000
 _SAMPLE: Final = (

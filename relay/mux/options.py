@@ -12,16 +12,13 @@ SUBPROTOCOL: Final = "rmb-streams.v1"
 """Subprotocol of websockets that carry streams, on any path."""
 ACK_DELAY_MS: Final = 20
 """Milliseconds by which acknowledgements are delayed: clients need them only for credit, so several
-messages of a session can share one.
-"""
+messages of a session can share one."""
 LINGER_S: Final = 0.25
 """Seconds for a client to acknowledge what was sent to a session, before the stream ends with an
-error code.
-"""
+error code."""
 MAX_TOKEN_BYTES: Final = 8 * 1024
 """Maximum size of the first message of a stream, which holds the token: that of a request line,
-which holds it otherwise.
-"""
+which holds it otherwise."""
 
 
 class MuxOptions(NamedTuple):

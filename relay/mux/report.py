@@ -35,8 +35,7 @@ MAX_CONNECTIONS: Final = 500
 """Maximum number of listed connections: those with the most streams."""
 MAX_STREAMS: Final = 2_000
 """Maximum number of described streams. All listed connections get an equal share of it, for the
-streams with the most waiting bytes, then for those opened first.
-"""
+streams with the most waiting bytes, then for those opened first."""
 
 
 class ConnectionFigures(NamedTuple):

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 LOW_WATER_BYTES: Final = 16 * 1024
 FULL_BYTES: Final = 1 << 40
 """Value that a stream with waiting bytes reports if its connection has too many, so that it gets no
-more.
-"""
+more."""
 
 SIGNED_IN: Final = b"101"
 """Answer to a successful sign-in: the status that a websocket handshake would have."""
@@ -82,8 +81,7 @@ class StreamSocket:
         self._sent = 0  # bytes written to the stream
         self._unconfirmed: deque[tuple[int, list[int]]] = deque()
         """For each write that is not acknowledged: where it ends on the stream, and the sizes of
-        its messages.
-        """
+        its messages."""
         self._acknowledged = 0  # acknowledged part of `written`
         self._at = 0  # the same position on the stream
         self._seen = 0  # acknowledged bytes of the stream at the last check
@@ -199,7 +197,7 @@ class StreamSocket:
             self._code = int(CloseCode.ABNORMAL)
             self._finish()
 
-    # --- told by the connection -------------------------------------------------------------------
+    # --- events of the connection -----------------------------------------------------------------
 
     def readable(self) -> None:
         """Read the bytes that were received, after new ones arrived or reading was resumed."""

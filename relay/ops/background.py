@@ -35,8 +35,7 @@ QUEUES: Final = (FEDERATION, CHAIN, DEFAULT)
 
 MAX_WAITING: Final = 1000
 """Maximum number of tasks that wait in one queue. The schedule repeats every start, so without a
-running worker tasks would only pile up.
-"""
+running worker tasks would only pile up."""
 
 EXPIRES_S: Final = 60.0
 """Seconds after which a task that no worker took expires: its start has been repeated since."""

@@ -27,8 +27,7 @@ INTERVAL_S: Final = 2.0
 """Seconds between two checks of a worker."""
 PASSES: Final = 5
 """Maximum number of times that one check publishes; two are enough if no other decision is made
-meanwhile.
-"""
+meanwhile."""
 
 
 TEXT: Final = (

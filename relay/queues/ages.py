@@ -24,8 +24,7 @@ EDGES_S: Final = (0, 10, 60, 300, 900, 1800, 3600)
 MIN_KEPT_S: Final = 2.0
 KEPT_SHARE: Final = 50
 """Time for which a result is cached, as a multiple of the time that its walk took: walks take at
-most a fiftieth of the time.
-"""
+most a fiftieth of the time."""
 
 
 class Step(NamedTuple):

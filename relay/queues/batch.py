@@ -56,14 +56,12 @@ Item = tuple[Destination, bytes, Origin | None]
 
 Only its bytes are kept: the parsed message would take about a kilobyte more, and without it each
 message is parsed into memory that the previous one released, which is still in the processor's
-cache. The few that are needed in parsed form, such as refused ones, are parsed again.
-"""
+cache. The few that are needed in parsed form, such as refused ones, are parsed again."""
 
 
 ITEM_BYTES: Final = 1024
 """Bytes counted for a message in addition to its own while it waits for Redis. This is more than it
-takes: a tuple, and a copy of a message of usual size while it is sent.
-"""
+takes: a tuple, and a copy of a message of usual size while it is sent."""
 
 
 class Batch:
@@ -143,14 +141,12 @@ class Batch:
 
 PLAIN, BY_SCRIPT, NOT_AT_ALL = range(3)
 """How an item of a batch is stored: as a message of a session of this worker, as a message of a
-partner relay (`lua/take.lua`), or not at all, because its answer is no longer awaited.
-"""
+partner relay (`lua/take.lua`), or not at all, because its answer is no longer awaited."""
 
 SHARE_FROM: Final = 64
 SHARE_FROM_BYTES: Final = 1 << 20
 """Messages and bytes from which on the queue of a connected session is charged. A queue that its
-session empties at once, on another worker, never reaches these and costs no counting.
-"""
+session empties at once, on another worker, never reaches these and costs no counting."""
 SHARE_FROM_PART: Final = 8
 """The same as a fraction of the queue's bounds (one in so many), for queues with small bounds."""
 
@@ -178,27 +174,22 @@ COMMIT_TTL_S: Final = 86_400
 """Seconds for which the number of a worker's last batch outlives it; renewed while it runs."""
 SIZE_LOOK_S: Final = 0.1
 """Seconds for which the measured memory of a queue is used. A queue can exceed its bound by what
-arrives in this time.
-"""
+arrives in this time."""
 FRESH_S: Final = 0.25
 """Maximum age in seconds of the size by which a queue counts as full. It is longer than
-`SIZE_LOOK_S`, so that a size that is renewed whenever it is used is always young enough.
-"""
+`SIZE_LOOK_S`, so that a size that is renewed whenever it is used is always young enough."""
 DISPLACED_MORE: Final = 64
 """Entries read beyond those that a queue is known to lose, if the lost entries are wanted: other
-workers write into the queue as well.
-"""
+workers write into the queue as well."""
 EXPIRE_S: Final = 60.0
 """Seconds after which the EXPIRE of a stream is renewed while messages arrive."""
 TAKEN_PERIOD_S: Final = 600
 TAKEN_PERIODS: Final = 2
 """Number of periods for which a message of a partner relay is remembered: the one in which it was
-stored and the next, so at least ten minutes. The longest back-off of a sender is ten minutes.
-"""
+stored and the next, so at least ten minutes. The longest back-off of a sender is ten minutes."""
 GATHERED_BYTES: Final = 4096
 """Average message size in bytes from which on the messages of a batch are not copied into one
-buffer: the kernel gathers them.
-"""
+buffer: the kernel gathers them."""
 
 
 def encode(

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 QUEUE_BYTES: Final = 4_608
 """Memory of a queue with one short message, in bytes: Redis 7 and Valkey reserve 4 KiB for the
-first entries; the rest is the key and its counts.
-"""
+first entries; the rest is the key and its counts."""
 ENTRY_BYTES: Final = 32
 """Memory of an entry in addition to its message, in bytes."""
 LIFE_MORE_S: Final = 120

@@ -56,8 +56,7 @@ BATCH_MESSAGES: Final = 4_096
 BATCH_BYTES: Final = 1 << 20
 WAITING_BYTES: Final = 64 << 20
 """Bytes of uncommitted messages that a worker holds, overhead included, above which it stops
-reading sockets.
-"""
+reading sockets."""
 LARGE_BYTES: Final = 64 << 10
 """Message size in bytes from which on messages are counted on their way into a queue (`Coming`)."""
 STORAGE_WAIT_S: Final = 2.0
@@ -66,12 +65,10 @@ RETRY_S: Final = 0.1
 """Seconds before a refused batch is sent again."""
 TEMPORARY: Final = ("LOADING", "READONLY", "MASTERDOWN", "BUSY", "TRYAGAIN")
 """Temporary refusals: the batch is retried for as long as they last. A full disk (`MISCONF`) may
-stay full, as memory may, so senders are then notified.
-"""
+stay full, as memory may, so senders are then notified."""
 READONLY_S: Final = 2.0
 """Seconds of read-only refusals after which the connection is reopened. A change of roles takes no
-longer, and by then the former master's name leads to the new one, or to a proxy that knows it.
-"""
+longer, and by then the former master's name leads to the new one, or to a proxy that knows it."""
 
 
 class CommitOwner(Protocol):
@@ -152,7 +149,7 @@ class CommitLog:
         self.sent_at = 0.0  # loop time at which the unanswered batch was written
         self.last_commit_s = 0.0  # how long the last batch took
 
-    # --- what goes in -------------------------------------------------------------------------
+    # --- input --------------------------------------------------------------------------------
 
     def add(self, destination: Destination, payload: bytes, sender: Origin | None) -> Batch:
         """Add a message to the batch that is being filled, and return that batch."""

@@ -10,13 +10,11 @@ from proto.rmb.types_pb2 import Envelope
 
 Removal = tuple[bytes, int]
 """Stream id and hash of the content of an entry. After Redis lost data, an id alone no longer
-identifies an entry.
-"""
+identifies an entry."""
 
 FINGERPRINT_BYTES: Final = 512
 """Bytes of a message that are hashed: hashing a whole large one would cost as much as sending
-it.
-"""
+it."""
 
 
 def fingerprint(payload: bytes) -> int:

@@ -25,12 +25,10 @@ PAGE_BYTES: Final = 4 << 20
 """Bytes of envelopes per run of the script, which blocks Redis for some milliseconds."""
 HEADER_BYTES: Final = 16 << 10
 """Longest header that is parsed, in bytes. The relay's own bounds keep headers far below this;
-those of other programs that write to Redis may be longer.
-"""
+those of other programs that write to Redis may be longer."""
 MAX_TEXT_CHARS: Final = 200
 """Characters shown of a text that clients choose (uid, command, session id): one text must not fill
-a page.
-"""
+a page."""
 
 _ENTRY: Final = re.compile(r"\d{1,19}-\d{1,19}", re.ASCII)
 

@@ -54,21 +54,18 @@ WAITING: Final = "relay:queues:waiting"
 SCHEMA: Final = "relay:schema"
 UNUSED: Final = "relay:unused"
 """Key that is never written: deleting it is a write that Redis allows when it is out of memory (see
-``lua/claim.lua``).
-"""
+``lua/claim.lua``)."""
 
 SCHEMA_VERSION: Final = 1
 OUTBOX_SHARDS: Final = 8
 """Number of streams of the federation outbox. Messages are spread by destination twin, which keeps
-their order.
-"""
+their order."""
 
 FEDERATION_ID: Final = "federation:id"
 """Random id of this relay, set once: partner relays store under it which deliveries they have."""
 TAKEN: Final = "federation:taken:"
 """Prefix of the sets with the marks of messages that partner relays delivered, one set for each
-period of Redis' clock (`lua/take.lua`).
-"""
+period of Redis' clock (`lua/take.lua`)."""
 PARTNERS: Final = "federation:relays"
 """Set of the domains of all partner relays that anything is stored about."""
 STARTING: Final = "relay:starting"

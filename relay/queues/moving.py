@@ -30,8 +30,7 @@ MOVE_S: Final = 5.0
 """Seconds after which a move stops, because a caller waits; the next one continues from there."""
 _MAX_DEADLINE: Final = 1 << 53
 """Highest deadline passed to the script. Clients choose any; above this, numbers in Lua are not
-exact, and such a deadline is never reached.
-"""
+exact, and such a deadline is never reached."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,7 @@ MAX_SID_BYTES: Final = 4 * MAX_SID_CHARS
 STEP_KEYS: Final = 1000
 MAX_STEPS: Final = 2000
 """Maximum number of steps of a walk: two million keys. With more, a list is not complete, and a
-twin has to be named.
-"""
+twin has to be named."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,16 +12,14 @@ MAX_ITEMS: Final = 500
 
 MAX_CURSOR_CHARS: Final = 2048
 """Maximum length of a cursor, which contains the values after which the next page begins; the
-longest of them is a session id.
-"""
+longest of them is a session id."""
 
 MAX_BODY_BYTES: Final = 1 << 20
 """Maximum size of a request body, unless an operation allows more."""
 
 MAX_IMPORT_BYTES: Final = 16 << 20
 """Maximum size of an import, which is held in memory: over a hundred thousand twins. The command
-accepts more.
-"""
+accepts more."""
 
 MAX_JSON_DEPTH: Final = 16
 """Maximum nesting of a body; no operation needs more than three levels."""
@@ -34,8 +32,7 @@ KEY_LIFE_S: Final = 24 * 3600
 
 KEPT_LONG: Final = 10_000
 """Answers of one token or session in a day that are kept for `KEY_LIFE_S`, at most: Redis needs its
-memory for messages. For a program that sends more, `SHORT_LIFE_S` is enough.
-"""
+memory for messages. For a program that sends more, `SHORT_LIFE_S` is enough."""
 
 SHORT_LIFE_S: Final = 600
 """Seconds for which further answers are kept."""
@@ -45,8 +42,7 @@ KEY_LEASE_S: Final = 120
 
 MAX_STORED_BYTES: Final = 16 * 1024
 """Maximum size of a stored answer. Actions answer with a few lines; a longer answer is not kept,
-and a repeat is refused with that reason.
-"""
+and a repeat is refused with that reason."""
 
 WINDOW_S: Final = 60
 """Window of the rate limits, in seconds."""
@@ -56,8 +52,7 @@ MAX_TOKEN_CHARS: Final = 512
 
 HEARTBEAT_S: Final = 15.0
 """Seconds without an event after which a stream sends a comment; proxies close silent streams after
-30 s.
-"""
+30 s."""
 
 MAX_STREAM_S: Final = 3600.0
 """Seconds after which a stream ends; clients reconnect with `Last-Event-ID`."""

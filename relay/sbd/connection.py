@@ -167,7 +167,7 @@ class Connection:
                 self._reason = EndReason.CLIENT_CLOSE
             self._leave()
 
-    # --- inner workings ---------------------------------------------------------------------------
+    # --- internals --------------------------------------------------------------------------------
 
     def _after(self) -> None:
         """Handle events of the machine, and write what it wants to send."""

@@ -45,14 +45,12 @@ MAX_KNOWN: Final = 100_000
 """Maximum number of cached keys on other workers; the one that was looked up first is evicted."""
 MAX_FLYING_BYTES: Final = 16 << 20
 """Maximum number of bytes of packets that wait for a reply of Redis, about themselves or about
-their key; further packets are dropped.
-"""
+their key; further packets are dropped."""
 MAX_ASKING: Final = 256
 """Maximum number of packets for one key that wait for its look-up."""
 ENTER_AGAIN_S: Final = 5.0
 """Seconds until keys are entered again after Redis refused one, for example because it was out of
-memory.
-"""
+memory."""
 
 BURIED_AT_ONCE: Final = 500
 
@@ -189,7 +187,7 @@ class Crossing:
         except hiredis.ReplyError as error:
             raise LinkLost(str(error)) from error
 
-    # --- who is where -----------------------------------------------------------------------------
+    # --- the directory of keys --------------------------------------------------------------------
 
     def claim(self, connection: Connection, then: Callable[[Connection], None]) -> None:
         """Enter a connection under its key, then call `then`; at once if Redis is unavailable."""

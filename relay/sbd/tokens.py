@@ -29,8 +29,7 @@ HOOK_S: Final = 10.0
 MAX_HOOK_BYTES: Final = 16 * 1024
 MAX_HOOKS: Final = 32
 """Maximum number of concurrent requests to the hook server at a worker; further ones are answered
-503.
-"""
+503."""
 BEARER: Final = b"Bearer "
 JSON: Final = b"application/json"
 TEXT: Final = b"text/plain; charset=utf-8"

@@ -19,8 +19,7 @@ LIBRARY: Final = "jemalloc"
 OPTIONS: Final = "lg_tcache_max:16,tcache_nslots_large:128"
 """Options of jemalloc: it caches as many pieces of up to 64 KiB as a batch of large messages takes,
 and hands out the one freed last, which is still in the processor's cache. By default it caches
-twenty, of up to 32 KiB, and takes others from memory that was not used for long.
-"""
+twenty, of up to 32 KiB, and takes others from memory that was not used for long."""
 
 _TRIAL_S: Final = 10.0
 

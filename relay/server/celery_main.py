@@ -30,8 +30,7 @@ ORPHAN_GRACE_S: Final = 15.0
 
 GC_THRESHOLD: Final = 20_000
 """Objects created between two garbage collections: with Python's default of 700, a tenth of the
-start is spent scanning imported modules.
-"""
+start is spent scanning imported modules."""
 
 ROOM_POLL_S: Final = 2.0
 

@@ -41,13 +41,11 @@ class ChildSpec:
     """Seconds from SIGTERM to SIGKILL."""
     imports: Sequence[str] | None = None
     """Modules that a warm parent imports before it forks this child, with Django set up; None: the
-    child is started without a warm parent.
-    """
+    child is started without a warm parent."""
     vital: bool = True
     """Whether the relay cannot work without it: the supervisor gives up if such a child cannot even
     start. Other children are retried, and a rolling restart may stop them before it starts their
-    successors.
-    """
+    successors."""
 
 
 class Child:

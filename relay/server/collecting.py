@@ -23,14 +23,12 @@ GC_THRESHOLDS: Final = (10_000, 100, 50)
 an older. With Python's default of 700, a worker that opens sessions spent a seventh of its time
 scanning those it had, and a starting one a tenth scanning its imports. With 50,000, the longest
 collection of a rush took 11 to 22 ms; with 10,000 it takes 3 to 7, for 2 us more per sign-in.
-Message traffic causes hardly any collections.
-"""
+Message traffic causes hardly any collections."""
 RUSH: Final = 200
 """Sessions opened since the last freeze from which on they are most of the new objects."""
 LOOK_S: Final = 0.1
 """Seconds between two checks; a rush opens some 300 sessions in that time, too few for a
-collection.
-"""
+collection."""
 TRUSTED: Final = 20
 """Number of freezes without a collection after one that found nothing to free."""
 

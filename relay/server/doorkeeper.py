@@ -30,8 +30,7 @@ SILENT_S: Final = 5.0
 """Seconds after which a client that sends nothing is disconnected."""
 LINGER_S: Final = 1.0
 """Seconds for which the rest of a request is read: closing a connection with unread bytes would
-destroy the answer.
-"""
+destroy the answer."""
 
 logger = logging.getLogger("relay.supervisor")
 

@@ -41,8 +41,7 @@ FORMER_RUN_ENDS_S: Final = 20.0
 
 MEMORY_PART: Final = 2
 """Divisor of the machine's memory for the server's limit: while it rewrites its file the server may
-need half as much again, and the workers need some.
-"""
+need half as much again, and the workers need some."""
 
 _LOCK_POLL_S: Final = 0.1
 _PATH_PROGRAMS: Final = ("valkey-server", "redis-server")

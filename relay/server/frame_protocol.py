@@ -300,7 +300,7 @@ class FrameProtocol(asyncio.Protocol):
         else:
             self.close(CloseCode.SERVICE_RESTART, text)
 
-    # --- inner workings --------------------------------------------------------------------------
+    # --- internals -------------------------------------------------------------------------------
 
     def _let_others_in(self) -> None:
         if not self._transport.is_closing():

@@ -352,7 +352,7 @@ class RelayHttpProtocol(HttpToolsProtocol):
         if self._at_work is not None:
             self._at_work.disconnected = True
 
-    # --- answers that nobody reads ---------------------------------------------------------------
+    # --- answers without a reader ----------------------------------------------------------------
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -22,17 +22,14 @@ MAX_HEAD_BYTES: Final = 16 * 1024
 """Maximum size of request line and all headers."""
 MAX_PIPELINED: Final = 64
 """Maximum number of requests of one connection that wait for the answer to an earlier one: each
-takes a whole scope with its headers. Clients that pipeline send a dozen.
-"""
+takes a whole scope with its headers. Clients that pipeline send a dozen."""
 KEEP_ALIVE_S: Final = 75
 """Seconds between two requests of one connection, at most. Relays keep connections open for 15 s
 (ours) or 90 s (the reference relay); a request that they send while it is being closed here
-costs them a retry.
-"""
+costs them a retry."""
 FULL_READ_BYTES: Final = 256_000
 """Size of a read after which the kernel probably has more. uvloop reads up to 32 such pieces in one
-turn of the loop, which may take seconds; other connections get a turn after each.
-"""
+turn of the loop, which may take seconds; other connections get a turn after each."""
 MAX_TURN_PINGS: Final = 64
 """Number of pings without a pause after which a connection is not read..."""
 PINGS_PAUSE_S: Final = 0.064
@@ -40,8 +37,7 @@ PINGS_PAUSE_S: Final = 0.064
 DISCARDED_BYTES_PER_S: Final = 16 << 20
 """Bytes per second that a worker reads of connections being closed, all together. Everything except
 the peer's close frame is discarded: one peer can finish sending a message that was too large,
-and many do not slow down other clients.
-"""
+and many do not slow down other clients."""
 CLOSE_TIMEOUT_S: Final = 2.0
 """Seconds to wait for the peer's close frame, and for the kernel to drain."""
 

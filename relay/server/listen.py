@@ -25,8 +25,7 @@ from typing import Final
 
 MAX_UNIX_PATH_BYTES: Final = 100
 """Maximum length of a path. The kernel's bound is 108 bytes on Linux and 104 on macOS, including
-the final zero.
-"""
+the final zero."""
 
 MAX_PORT: Final = 65535
 

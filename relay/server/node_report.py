@@ -32,8 +32,7 @@ DISK_INTERVAL_S: Final = 60.0
 MAX_PROCESSES: Final = 200
 MAX_FILES: Final = 20_000
 """Maximum number of files checked in one walk through a folder; the sum reported for a larger
-folder is a lower bound.
-"""
+folder is a lower bound."""
 MAX_USS_BYTES: Final = 1 << 30
 """Size of a process above which its private memory is not measured: the kernel reads every page."""
 PROC: Final = Path("/proc")

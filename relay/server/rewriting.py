@@ -33,8 +33,7 @@ LEAST_BYTES: Final = 256 << 20
 MiB, several times a second, and each rewrite stops the server while it waits for the disk. A
 file that grows for long stops it for longer: the server writes nothing while the disk syncs,
 then everything in one piece, 400 ms at worst. With 256 MiB, throughput is a tenth higher than
-with 1 GiB, and the longest wait is a third.
-"""
+with 1 GiB, and the longest wait is a third."""
 
 MEMORIES: Final = 2
 """A file is rewritten when it is so many times as large as the memory in use."""

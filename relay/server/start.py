@@ -73,8 +73,7 @@ CELERY_IMPORTS: Final = (
 
 CHAIN_THREADS: Final = 4
 """Threads for the queues chain and default: the follower takes one permanently, an import another;
-the rest is for the watches.
-"""
+the rest is for the watches."""
 
 STOP_MARGIN_S: Final = 15.0
 """Seconds from the end of a drain to SIGKILL."""

@@ -37,8 +37,7 @@ REPLACEMENT_READY_S: Final = 60.0
 
 SAME_SIGNAL_S: Final = 0.5
 """Seconds within which a second signal is taken for the same request to stop: it may arrive twice,
-to the process group and passed on by make or a shell.
-"""
+to the process group and passed on by make or a shell."""
 
 logger = logging.getLogger("relay.supervisor")
 

@@ -19,8 +19,7 @@ BULK_BYTES: Final = 4096
 """Size of a read from which on it is kept for a later turn if this turn has read enough."""
 COUNTED_FROM: Final = 16
 """Number of messages in one read from which on they are counted: a few at a time never make a turn
-long.
-"""
+long."""
 
 
 class Turns:

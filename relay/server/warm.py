@@ -38,8 +38,7 @@ NAME: Final = "warm parent"
 REST_S: Final = 30.0
 """Seconds without a request after which the warm parent is ended. It takes 20 MiB of its own,
 because children copy the memory that they write to. The next child then waits a second for a new
-one.
-"""
+one."""
 ANSWER_S: Final = 60.0
 """Seconds to wait for an answer, before which the warm parent imports; if slower, it hangs."""
 ATTEMPTS: Final = 2

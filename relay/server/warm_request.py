@@ -18,8 +18,7 @@ class Request:
 
     environment: Mapping[str, str]
     """The child's whole environment. The warm parent uses it too from then on: settings are read
-    from it once.
-    """
+    from it once."""
     imports: Sequence[str] = ()
     """Modules to be imported before the fork."""
     set_up: bool = False
@@ -31,8 +30,7 @@ class Request:
     arguments: Sequence[str] = ()
     title: Sequence[str] = ()
     """Command line that tools such as `ps` show, as far as it fits; empty: `module` and
-    `arguments`.
-    """
+    `arguments`."""
     fds: Sequence[int] = ()
     """Numbers that the descriptors sent along get in the child."""
     folder: str = ""

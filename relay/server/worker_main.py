@@ -39,8 +39,7 @@ from relay.server.listen import OWN_LISTENERS
 
 ORPHAN_GRACE_S: Final = 15.0
 """Seconds in addition to the drain time after which a process without a parent is ended, whatever
-it does.
-"""
+it does."""
 
 CUT_GRACE_S: Final = 2
 """Seconds from the end of the drain to the cancellation of the remaining connections' tasks."""
@@ -48,15 +47,13 @@ CUT_GRACE_S: Final = 2
 
 MAX_CALL_BYTES: Final = 64 * 1024 + 16
 """Size of a message to the operator site's websockets: a piece of a call
-(`relay.calls.endpoint`).
-"""
+(`relay.calls.endpoint`)."""
 
 SITE_LIMITS: Final = ServerLimits(
     answer_timeout_s=60.0, max_request_line_bytes=16 * 1024, max_head_bytes=64 * 1024
 )
 """Limits of the operator site's listener. Browsers send it the cookies of all sites on the same
-host, and a user may page slowly through an export.
-"""
+host, and a user may page slowly through an export."""
 
 
 class DrainingServer(uvicorn.Server):

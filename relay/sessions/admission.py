@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 
 BURST_S: Final = 5
 """Seconds of its rate that an address may use at once: clients behind one address redial together
-after a restart.
-"""
+after a restart."""
 
 OF_ADDRESS: Final = (SessionReason.IP_LIMIT, SessionReason.ADDRESS_BANNED)
 """Refusals that count against the address."""

@@ -25,8 +25,7 @@ PAGE: Final = 500
 LINKS: Final = "relay:links"
 """Hash: boot id -> ``<run id> <client id>`` of its commit connection. It outlives the heartbeat, so
 that the worker that finds another one dead can end the connection that may still hold a batch of
-it.
-"""
+it."""
 
 
 async def bury(worker: Worker, boot: str) -> None:

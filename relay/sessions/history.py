@@ -46,8 +46,7 @@ BATCH_ROWS: Final = 1000
 
 INSERTED_ROWS: Final = 40
 """New rows in one statement, with less than 999 values, which every SQLite accepts. With a
-statement for each row this thread would take the interpreter from the event loop each time.
-"""
+statement for each row this thread would take the interpreter from the event loop each time."""
 
 MAX_WAITING: Final = 200_000
 """Maximum number of sessions with unwritten news, a few hundred bytes each."""

@@ -23,8 +23,7 @@ MAX_NOTED: Final = 1000
 """Maximum number of names counted between two heartbeats; further ones are in the metrics only."""
 KEPT: Final = 500
 """Maximum number of names in the set of one minute. It contains every name with more than a
-five-hundredth of the minute's refusals, and overstates a count by at most that fraction.
-"""
+five-hundredth of the minute's refusals, and overstates a count by at most that fraction."""
 KEPT_S: Final = 2 * 3600
 
 

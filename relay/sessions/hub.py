@@ -24,8 +24,7 @@ REFUSED_S: Final = 0.2
 GATHER_S: Final = 0.005
 """Minimum seconds between two commands. Sessions claim their keys when their subscriptions are
 confirmed. In a rush this makes them do so together, which halves the time that Redis takes for
-each. The first command is not delayed.
-"""
+each. The first command is not delayed."""
 
 Listener = Callable[[bytes], None]
 

@@ -23,15 +23,13 @@ if TYPE_CHECKING:
 
 COUNT_BITS: Final = 24
 """Bits of the message counter. One Redis integer holds both counters: messages in the low bits (16
-million per window), bytes above them (512 GiB per window).
-"""
+million per window), bytes above them (512 GiB per window)."""
 _COUNT_MASK: Final = (1 << COUNT_BITS) - 1
 UNLIMITED: Final = Limit()
 
 SHARE: Final = 128
 """Fraction of a limit that a worker may admit without a report. A report for each message of a
-thousand busy twins would take the worker and Redis a tenth of their time.
-"""
+thousand busy twins would take the worker and Redis a tenth of their time."""
 _NEVER: Final = 1 << 62
 
 

@@ -25,12 +25,10 @@ WORKER_VAIN_PER_S: Final = 5_000
 WORKER_BURST_S: Final = 0.1
 LONGEST_SHARE: Final = 32
 """Maximum pause for the worker's sake, as a multiple of the pause that the twin's own rate
-requires: one refused message does not wait for the thousands of others.
-"""
+requires: one refused message does not wait for the thousands of others."""
 END_COST: Final = 400
 """Messages in vain charged for input that ends its session: the twin has to sign in again, and may
-do so five times a second.
-"""
+do so five times a second."""
 
 REFUSED_INPUT: Final = frozenset(
     {
@@ -43,8 +41,7 @@ REFUSED_INPUT: Final = frozenset(
 """Reasons of sessions that were ended by the client's input."""
 ANSWER_COST: Final = 1 / 8
 """Messages in vain charged for a refused response: no notice is sent for it, and a client that
-floods a twin with requests and does not read the answers must not slow that twin down.
-"""
+floods a twin with requests and does not read the answers must not slow that twin down."""
 
 
 class Pace:

@@ -7,8 +7,7 @@ from typing import Final
 PAGE_MESSAGES: Final = 256
 FIRST_PAGE_MESSAGES: Final = 2
 """Entries of the first page, before the size of messages is known. Each further page has at most
-twice as many as the largest before, as its messages may be larger.
-"""
+twice as many as the largest before, as its messages may be larger."""
 
 
 class Pages:

@@ -32,8 +32,7 @@ NAMES: Final = 400
 MAX_DIGITS: Final = 18
 MAX_LOOKS: Final = 50
 """Maximum number of queries for one page. If filters leave too few rows of that many parts, the
-page has fewer items than it could.
-"""
+page has fewer items than it could."""
 
 
 def page(

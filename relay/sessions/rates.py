@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
 WINDOW_S: Final = 2
 """Seconds over which rates are measured: a load that begins in one window is shown in full after
-the next one.
-"""
+the next one."""
 LIFE_S: Final = 5 * WINDOW_S
 """Seconds after which the rates of a stopped worker expire; it renews them once per window."""
 PARTS: Final = 16

@@ -72,7 +72,7 @@ class Room:
             command = charging.command("release", kept_s, read[first : first + GIVEN_BACK])
             worker.commit.add_extra(command, lambda reply: charging.tell(reply, self.charged, now))
 
-    # --- what is known ------------------------------------------------------------------------
+    # --- known state --------------------------------------------------------------------------
 
     def refusal(
         self, destination: Destination, source: int, size_bytes: int
@@ -222,7 +222,7 @@ class Room:
                 if balance.idle and (everything or balance.seen_at < oldest):
                     del balances[twin]
 
-    # --- asking -------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------
 
     def ask(self, destination: Destination, source: int, then: Then) -> None:
         """Ask Redis for what `refusal` depends on, then call `then`; equal requests share the

@@ -43,8 +43,7 @@ PARKED_SLICE: Final = 256
 """Parked messages routed in one turn of the loop, which takes some milliseconds."""
 AWAY_BYTES: Final = 256 << 10
 """Bytes, with the overhead of each message, that one connection may send while Redis is unavailable
-before it is not read: more than none, so that its websocket pings are still answered.
-"""
+before it is not read: more than none, so that its websocket pings are still answered."""
 NOTICES: Final = 1024
 """Notices that may wait behind a barrier; above it the connection is not read."""
 NOTICE_BYTES: Final = 1 << 20

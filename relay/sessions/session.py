@@ -45,8 +45,7 @@ INFLIGHT_PART: Final = 32
 """Messages in flight at most, each remembered, as a multiple of the session's message bound."""
 LOOK_S: Final = 0.004
 """Minimum seconds between checks of a socket for acknowledgements while batches are written. Each
-check without progress doubles the pause, up to `LONGEST_LOOK_S`.
-"""
+check without progress doubles the pause, up to `LONGEST_LOOK_S`."""
 STALLED_S: Final = 0.1
 """Seconds between checks above which a socket counts as stalled."""
 LONGEST_LOOK_S: Final = 1.0
@@ -147,7 +146,7 @@ class Session:
         """Whether messages for the key are this session's: from the claim to the end."""
         return self.epoch > 0 and self.end_reason is None
 
-    # --- what the socket and Redis tell -------------------------------------------------------
+    # --- events of socket and Redis -----------------------------------------------------------
 
     def messages_received(self, messages: list[bytes]) -> None:
         """Route messages that the client sent."""

@@ -39,8 +39,7 @@ CLAIM_WAIT_S: Final = 1.0
 """Seconds that the answer of a handshake waits for the claim."""
 DRAIN_WAIT_S: Final = 0.2
 """Seconds that a replaced session waits for its peer to acknowledge what was written, during which
-the newcomer waits too.
-"""
+the newcomer waits too."""
 SOCKET_WAIT_S: Final = 5.0
 """Seconds that any other session waits, unless its socket reports earlier that it is closed."""
 DRAIN_LOOK_S: Final = 0.001

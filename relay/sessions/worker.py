@@ -275,7 +275,7 @@ class Worker:
             self.destinations.update(kept)
         self._destinations_bound = 2 * max(DESTINATIONS, len(self.destinations))
 
-    # --- what the commit log tells ------------------------------------------------------------
+    # --- events of the commit log -------------------------------------------------------------
 
     def confirm(self) -> None:
         """Check which messages have arrived, and add what is due to the batch being filled."""
@@ -439,7 +439,7 @@ class Worker:
         for sender in held_back:
             sender.redis_back()
 
-    # --- what sessions tell -------------------------------------------------------------------
+    # --- events of sessions -------------------------------------------------------------------
 
     def caught_up(self, session: Session) -> None:
         """Record that a session has everything its stream had."""

@@ -54,7 +54,7 @@ class TraceRecorder(Recorder):
         self._open.clear()
         self._open_count = 0
 
-    # --- in -----------------------------------------------------------------------------------
+    # --- incoming messages --------------------------------------------------------------------
 
     def waits(
         self, sender: Sender, destination: Destination, payload: bytes, envelope: Envelope
@@ -126,7 +126,7 @@ class TraceRecorder(Recorder):
                 ms=commit.last_commit_s * 1000,
             )
 
-    # --- out ----------------------------------------------------------------------------------
+    # --- outgoing messages --------------------------------------------------------------------
 
     def written(
         self,

@@ -193,7 +193,7 @@ def tidy() -> None:
     TraceOrder.objects.filter(pk__in=list(oldest)).delete()
 
 
-# --- looking ----------------------------------------------------------------------------------
+# --- reading ----------------------------------------------------------------------------------
 
 
 def find(order_id: str) -> TraceOrder:

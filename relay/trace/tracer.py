@@ -303,7 +303,7 @@ class Tracer:
         if self._flush_timer is None:
             self._flush_timer = self._loop.call_later(FLUSH_S, self.flush)
 
-    # --- to Redis -----------------------------------------------------------------------------
+    # --- commands to Redis --------------------------------------------------------------------
 
     def flush(self) -> None:
         """Send buffered events to Redis."""

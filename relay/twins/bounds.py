@@ -24,13 +24,11 @@ MAX_PARALLEL_FETCHES: Final = 4
 
 GATHER_S: Final = 0.005
 """Least seconds between the beginnings of two fetches: when many clients sign in at once, a fetch
-for each cost more than all the rest of a sign-in. The first miss does not wait.
-"""
+for each cost more than all the rest of a sign-in. The first miss does not wait."""
 
 OVERTAKE_S: Final = 0.02
 """Seconds that a miss waits for the fetch in progress before another fetch begins beside it. Under
-load a query in a thread takes some 10 ms, and several at once are no faster.
-"""
+load a query in a thread takes some 10 ms, and several at once are no faster."""
 
 MAX_WAITING_LOOK_UPS: Final = 65_536
 """Ids that wait for a fetch in one worker; connections have their own, smaller bound."""
@@ -38,21 +36,18 @@ MAX_WAITING_LOOK_UPS: Final = 65_536
 SHARED_LIFE_S: Final = 300
 """Age in seconds at which an entry of the shared cache is fetched again. Every change removes its
 entry at once; this limits how long an entry is wrong if a change could not be announced because
-Redis was unavailable.
-"""
+Redis was unavailable."""
 
 PATIENCE_S: Final = 2.0
 """Seconds to wait for a slow source before an older copy, if there is one, is used. A sign-in may
-take 10 s.
-"""
+take 10 s."""
 
 RETRY_S: Final = 1.0
 """Seconds between two queries to an unavailable source; meanwhile stale twins are used."""
 
 REFRESH_SHARE: Final = 0.75
 """Share of its life after which a twin in use is refreshed in the background, so that messages of a
-busy pair never wait for a look-up.
-"""
+busy pair never wait for a look-up."""
 
 SHARED_TIMEOUT_S: Final = 2.0
 """Seconds to wait for the shared cache, with its client's retries, before the source is queried."""

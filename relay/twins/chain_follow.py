@@ -39,8 +39,7 @@ TASK: Final = "chain.follow"
 
 LIFE_S: Final = 1800.0
 """Seconds after which another task takes over: the broker would start a task a second time that
-runs for longer than its visibility time-out.
-"""
+runs for longer than its visibility time-out."""
 
 REPORT_S: Final = 1.0
 

@@ -36,8 +36,7 @@ MAX_LINE_CHARS: Final = 16 * 1024
 
 MAX_ROWS: Final = 5_000_000
 """Twins in one file, at most: an import keeps the line numbers of all ids in memory, to report
-duplicates.
-"""
+duplicates."""
 
 MAX_ERRORS: Final = 100
 """Errors kept for display; further ones are only counted."""

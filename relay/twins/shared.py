@@ -25,13 +25,11 @@ logger = logging.getLogger(__name__)
 Ask = Callable[..., Awaitable[Any]]
 """Function that sends one command, given as its words, and awaits the reply, with text as bytes. A
 worker passes its commit connection: a client of the library costs five times as much for each
-command.
-"""
+command."""
 
 FAILURES: Final = (RedisError, hiredis.HiredisError, OSError, RuntimeError)
 """Exceptions of a command when Redis is unavailable. A `RuntimeError` is from uvloop: the transport
-was closed before the write.
-"""
+was closed before the write."""
 
 FILL_SCRIPT: Final = scripts.source(Path(__file__).with_name("lua"), "fill")
 

@@ -24,8 +24,7 @@ SMALLEST_PAYLOAD_BYTES = 256
 EXPIRATION_S = 3_600
 SIGNATURE = b"s" + bytes(64)
 """A signature of the right length and a wrong value: a relay does not check those of its own twins'
-messages, and B carries the same bytes.
-"""
+messages, and B carries the same bytes."""
 COMMAND = "bench.echo"
 
 

@@ -25,8 +25,7 @@ DISTURBED_LIMIT = 0.15
 """Number of cores used by others (programs of this machine, and other virtual machines through
 steal) above which a measurement is disturbed. Others then affect latencies and the speed of two
 processes that wait for each other; the yardstick, one process, suffers less from a busy second
-core.
-"""
+core."""
 FAULTS = ("lost", "duplicates", "out_of_order", "strays")
 MOST_ROUNDS = 3
 """Maximum number of rounds in search of calm ones, in units of the wanted runs."""
@@ -42,8 +41,7 @@ class Load:
     payload_size_bytes: int = 256
     signed_per_s: int = 0
     """Messages per second whose valid signatures are made before the measurement, for relays that
-    check messages of others: the load generators may share the relays' cores. 0: not signed.
-    """
+    check messages of others: the load generators may share the relays' cores. 0: not signed."""
 
     @property
     def twins(self) -> list[int]:

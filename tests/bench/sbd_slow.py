@@ -20,8 +20,7 @@ READERS = 10
 PACKET_BYTES = 16 * 1024
 PAUSE_S = 0.02
 """Seconds between packets: at some 0.8 MB a second for each reader, more than may wait in the relay
-arrives within a few seconds.
-"""
+arrives within a few seconds."""
 KEEP_ALIVE = masked_frame(frames.KEEP_ALIVE, b"mask")
 
 

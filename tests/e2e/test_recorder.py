@@ -40,8 +40,7 @@ RECORD = {"analytics.record": "1", "analytics.flush_ms": "50"}
 STORED_WITHIN_US = 1_000_000
 """Difference allowed between latency and record times, in microseconds.
 
-Redis's clock says when it stored a message, which is a commit later than the relay's record.
-"""
+Redis's clock says when it stored a message, which is a commit later than the relay's record."""
 
 
 def _lake(relay: RelayProcess) -> Path:

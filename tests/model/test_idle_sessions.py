@@ -22,8 +22,7 @@ CROWD = range(10, 40)
 MOST_BYTES = 800
 """Maximum size of an idle session, in bytes.
 
-It covers both halves of the session's connection, without queues, socket and twin.
-"""
+It covers both halves of the session's connection, without queues, socket and twin."""
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ JAVA_OPTIONS: Final = "JAVA_TOOL_OPTIONS"
 
 JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 """Options of Java: a session of tests takes 27 s of processor time, instead of 72. The cache of
-compiled code is smaller by default in this mode, and when it is full nothing more is compiled.
-"""
+compiled code is smaller by default in this mode, and when it is full nothing more is compiled."""
 
 INTERPRETED: Final = {
     "spark.sql.codegen.wholeStage": "false",

@@ -11,8 +11,7 @@ from lattice.embedded import EmbeddedNats
 
 ROOMY = "jetstream { max_file_store: 1TB }"
 """Configuration with much storage, since each object store reserves a part of it. By default a
-server has three quarters of its disk.
-"""
+server has three quarters of its disk."""
 
 _numbers = itertools.count()
 

@@ -23,8 +23,7 @@ logger = logging.getLogger(__name__)
 FAILED: Final = "account.sign_in_failed"
 MAX_FAILED_PER_MINUTE: Final = 60
 """Entries of failures in a minute, over all accounts: the log is kept for ever, and clients that
-are not signed in cause these entries.
-"""
+are not signed in cause these entries."""
 SHOWN_CHARS: Final = 3
 """Characters logged of a name without an account, which may be a password in the wrong field."""
 

@@ -30,8 +30,7 @@ trap '' TERM
 exec {java} "$@"
 """
 """Launcher that ignores SIGTERM. Java keeps ignoring signals that are ignored at its start; PySpark
-does the same for SIGINT.
-"""
+does the same for SIGINT."""
 
 
 class JavaError(Exception):

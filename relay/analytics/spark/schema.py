@@ -59,8 +59,7 @@ VERSION: Final = 2
 refused with an error that names them.
 
 It is raised when releases that know only the previous version would compute wrong results from the
-files. Columns and kinds that a release does not know do not matter: it skips them.
-"""
+files. Columns and kinds that a release does not know do not matter: it skips them."""
 
 VERSION_KEY: Final = "rmb.schema"
 
@@ -141,5 +140,4 @@ GAPS: Final = types.StructType(
 )
 """Times in which recorders lost events, or may have lost some. Both ends are in microseconds since
 1970; `lost` is null if it is not known; then `estimated` and `at_most` are null if there is no
-estimate.
-"""
+estimate."""

@@ -20,8 +20,7 @@ ON_LOOPBACK: Final = ("local", "spark://127.0.0.1:", "spark://localhost:")
 
 PARTITIONS_PER_CORE: Final = 4
 """Partitions of a shuffle, for each core. Values from 2 to 8 made no difference when measured; 200
-partitions for 4 cores cost a fifth of the time.
-"""
+partitions for 4 cores cost a fifth of the time."""
 
 
 FEW_PARTITIONS: Final = 2

@@ -30,8 +30,7 @@ KINDS: Final = ("accepted", "delivered", "queued", "dropped", "federated_out", "
 """Events with a curve; the table contains all."""
 STANDS_STILL: Final = timedelta(minutes=2)
 """Age of the stream's last report from which it counts as stopped. The stream reports several times
-a minute, even without events.
-"""
+a minute, even without events."""
 
 COLUMNS: Final = (
     Column("kind", "Event", order="kind"),

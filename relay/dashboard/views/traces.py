@@ -81,8 +81,7 @@ MESSAGE_COLUMNS: Final = (
 ORDERS: Final = {"started": "started", "until": "until"}
 WINDOW: Final = bounds.MAX_PAGE
 """Number of latest events of a trace that are read together. A message that begins before them is
-shown only in part; its own page contains all of its events.
-"""
+shown only in part; its own page contains all of its events."""
 _GOOD: Final = frozenset((Stage.REMOVED, Stage.ACKNOWLEDGED))
 BAD: Final = frozenset((Stage.EXPIRED, Stage.TRIMMED, Stage.PURGED, Stage.GIVEN_UP, Stage.REFUSED))
 

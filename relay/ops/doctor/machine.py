@@ -21,8 +21,7 @@ MIB: Final = 1024 * 1024
 LOW_DISK_BYTES: Final = 2048 * MIB
 FULL_DISK_BYTES: Final = 200 * MIB
 """Free space below which a finding is a fault: Redis writes a copy when it rewrites its append-only
-file, and events are recorded.
-"""
+file, and events are recorded."""
 
 LOW_MEMORY_BYTES: Final = 256 * MIB
 

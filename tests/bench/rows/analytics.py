@@ -35,8 +35,7 @@ MUST: dict[str, tuple[float | None, float | None]] = {
     "lattice": (None, None),
 }
 """Bounds, as multiples of DuckDB's time: must, goal. They follow from measurements of 50 million
-rows; few of these are of the lattice, so opening files takes most of its time.
-"""
+rows; few of these are of the lattice, so opening files takes most of its time."""
 
 JUDGED_ROWS = 40_000_000
 """Fewest rows that are judged; with fewer, Spark mostly opens files and starts tasks."""
@@ -52,8 +51,7 @@ WHOLE_ROWS = 1_000_000
 
 CLUSTER_EVENTS = 1_000_000
 """Maximum number of events unless `--events` chose more: with 5 million on two cores, roll-up would
-take more than its share of the time.
-"""
+take more than its share of the time."""
 
 CLUSTER_S = 480.0
 """Seconds for all jobs, on the cluster and in one process, besides making events and starting."""

@@ -34,8 +34,7 @@ ANSWER_S = 0.05
 SLOW_ANSWER_S = 1.0
 GATHERED_S = 0.3
 """Seconds until the relay has read all messages and asked for their twins; log-ins take less than
-the rest of `SLOW_ANSWER_S`.
-"""
+the rest of `SLOW_ANSWER_S`."""
 PUT_AT_ONCE = 1_000
 QUERY = "state_queryStorageAt"
 

@@ -28,8 +28,7 @@ SLOW_MESSAGES = 320
 """Messages per slow reader: 256 or 1 MiB fill its session, the rest fills the kernel's buffers."""
 PATIENCE = {"RMB_RELAY__BACK_PRESSURE_S": "3600", "RMB_RELAY__IDLE_TIMEOUT_S": "3600"}
 """Settings that keep sessions open: by default a full one is closed after a minute, and one that
-sends nothing after two.
-"""
+sends nothing after two."""
 REWRITE_TIMEOUT_S = 60.0
 REST_S = 2.0
 """Seconds for work after a sign-in or a flood to end before memory is read."""

@@ -30,8 +30,7 @@ WINDOW_MIB = 4.0
 """Size of the data in flight, in MiB: eight chunks of 512 KiB."""
 COPIES = 10
 """Copies of the data in flight that a gateway may hold for a moment: read, encrypted, framed, in
-the socket's buffer, and memory that the allocator does not return.
-"""
+the socket's buffer, and memory that the allocator does not return."""
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,7 @@ DAY = 24 * HOUR
 FIRST = date(2026, 3, 27)
 """First day of the lake.
 
-In Europe the clocks go forward two days later, and the month ends two days after that.
-"""
+In Europe the clocks go forward two days later, and the month ends two days after that."""
 
 RELAYS = ("a.example", "b.example", "c.example")
 PARTNERS = ("x.example", "y.example", "z.example")

@@ -40,8 +40,7 @@ GAPS = [
 """Gaps of recorders.
 
 Two processes were killed, one of them of a release without estimates; one lost nothing after all;
-one lost 11 rows on a day on which its relay was idle.
-"""
+one lost 11 rows on a day on which its relay was idle."""
 
 
 def senders() -> Iterator[Event]:
@@ -79,8 +78,7 @@ ANOMALIES = [
 ]
 """Expected (period, hour of the day, twin, accepted, median, deviation); twin 0 is SBD.
 
-At 6:00 on day 7 there is no whole week before, and there is no hour after the last message.
-"""
+At 6:00 on day 7 there is no whole week before, and there is no hour after the last message."""
 
 
 def connections() -> Iterator[Event]:
@@ -117,8 +115,7 @@ SESSIONS = [
 ]
 """Expected (uid, opened, closed, duration) of uids below 100.
 
-Session 3 closes after the range that the job reads.
-"""
+Session 3 closes after the range that the job reads."""
 
 CONCURRENCY = [
     ("2026-03-27", TWO, 2, 2),
@@ -133,8 +130,7 @@ CONCURRENCY = [
 
 On TWO, session 4 closes on day 7; 5 never closes and counts for 31 days, whose end on day 9 is no
 event; 6 is too old to count; 7 has no opening. On THREE, 8 closes as 9 opens, 9 closes as 10 opens,
-and 10 has length 0.
-"""
+and 10 has length 0."""
 
 
 def storms() -> Iterator[Event]:
@@ -209,8 +205,7 @@ gap_events, gap_estimate, gap_at_most, gaps_unknown).
 Three messages of day 7 are lost: the one without any further row, the one that TWO accepted and
 never mentioned again, and the one that the partner refused. On day 8, a message accepted two hours
 before a process was killed is past its life at that time, and a message accepted after it is not
-affected. On day 9 one message is two hours old and one is younger.
-"""
+affected. On day 9 one message is two hours old and one is younger."""
 
 
 def write(folder: Path) -> None:

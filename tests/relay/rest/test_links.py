@@ -55,8 +55,7 @@ LAST = ("forget", "delete", "remove", "end", "stop", "revoke")
 REFUSED = {"kick_twin": 404, "purge_twin": 409, "requeue_dead_letters": 404}
 """Statuses of operations that cannot succeed here.
 
-The twin is not connected, it may still fetch its messages, and no message for the relay died.
-"""
+The twin is not connected, it may still fetch its messages, and no message for the relay died."""
 ENDLESS = "stream_trace_events"
 
 UNLINKED = {

@@ -33,8 +33,7 @@ STEPS = st.lists(
 )
 """Steps of a run: the action, the number of a client or worker, a key, and a flag.
 
-All are drawn in advance, so that they do not depend on how long connections take.
-"""
+All are drawn in advance, so that they do not depend on how long connections take."""
 
 
 class TwoWorkers:

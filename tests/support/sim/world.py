@@ -43,8 +43,7 @@ MEMORY_BYTES = 50_000_000
 
 SETTLE_S = 90.0
 """Seconds after the last fault within which everything must have arrived: heartbeats, the check and
-the life of a dead worker's entries take far less.
-"""
+the life of a dead worker's entries take far less."""
 
 
 class Twins:

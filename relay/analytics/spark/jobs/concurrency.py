@@ -38,8 +38,7 @@ TABLE: Final = "concurrency"
 
 LONGEST: Final = timedelta(days=31)
 """Longest session that is considered: nodes stay connected for weeks, but hardly longer than their
-relay runs between upgrades.
-"""
+relay runs between upgrades."""
 
 SCHEMA: Final = StructType(
     [
