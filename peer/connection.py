@@ -211,7 +211,7 @@ class Connection(WSListener):
         self._abandoned = True
         self.drop()
 
-    # Inside.
+    # Internals.
 
     def _fill(self) -> None:
         if not self.full:

@@ -307,7 +307,7 @@ class Link:
                 if not waiter.done():
                     waiter.set_result(None)
 
-    # Inside.
+    # Internals.
 
     async def _run(self) -> None:
         failures = 0

@@ -164,7 +164,7 @@ class Carrier:
         await asyncio.gather(*tasks, return_exceptions=True)
         self.reports.close()
 
-    # Inside.
+    # Internals.
 
     async def _run(self) -> None:
         failures = 0

@@ -141,7 +141,7 @@ class StreamSession:
                 task.cancel()
         self._end()
 
-    # Inside.
+    # Internals.
 
     def _fill(self) -> None:
         if not self.full:

@@ -24,7 +24,7 @@ from peer.twins import Twin
 PATH: Final = "/api/v1/twins"
 
 TIMEOUT_S: Final = 10.0
-"""Time-out for one request, connecting included, in seconds."""
+"""Time-out for each network operation of a request, in seconds."""
 
 MAX_ANSWER_BYTES: Final = 64 * 1024
 """Maximum size of an answer, in bytes; a twin takes a few hundred."""
