@@ -1,9 +1,8 @@
-"""Find marked phrases in the texts that users read; `python -m tests.language` lists them.
+"""Find marked phrases in all texts; `python -m tests.language` lists them.
 
 Every phrase has a hint that says what to write instead. A phrase may be wrapped over two lines.
 The texts are the documents, the pages, and the string literals of the product that contain a
-blank: help, settings, descriptions, errors and log messages. Docstrings are for developers and are
-not read, except those of commands, which `--help` prints.
+blank: docstrings, help, settings, descriptions, errors and log messages.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ RECORDS = ("docs/bench/history/",)
 # Regular expression of each phrase, in which a blank matches any white space, and its hint.
 PHRASES = {
     r"(?<!there\s)\b(is|are) no (?!longer\b|more\b)": "'is not a ...', 'invalid ...'",
-    r"\bis none\b": "name it: 'is missing', 'is invalid', 'is empty', 'there is no ...'",
+    r"(?<!there\s)\bis (?-i:none)\b": "name it: 'is missing', 'is invalid', 'there is no ...'",
     r"\bso long\b": "give the time: 'for 30 s', 'for this many seconds'",
     r"\banew\b": "again, from the start, regenerate, reset",
     r"\bwhat is not\b": "name the thing: 'messages that are not ...'",
@@ -87,18 +86,10 @@ def without_tags(page: str) -> str:
     return tags.sub(lambda tag: re.sub(r"[^\n]", " ", tag.group()), page)
 
 
-def literals(module: str, *, docstrings: bool = False) -> Iterator[tuple[int, str]]:
+def literals(module: str) -> Iterator[tuple[int, str]]:
     """Yield the string literals of a module that contain a blank, with their lines."""
-    tree = ast.parse(module)
-    silent = {
-        id(node.value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    }
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
-            continue
-        if " " in node.value and (docstrings or id(node) not in silent):
+    for node in ast.walk(ast.parse(module)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
             yield node.lineno, node.value
 
 
@@ -115,7 +106,7 @@ def texts(root: Path) -> Iterator[tuple[Path, int, str]]:
         for path in sorted((root / package).rglob("*.py")):
             if "migrations" in path.parts or path.name.endswith("_pb2.py"):
                 continue
-            for line, text in literals(path.read_text(), docstrings="commands" in path.parts):
+            for line, text in literals(path.read_text()):
                 yield path, line, text
 
 
@@ -126,7 +117,7 @@ def main() -> int:
             found += 1
             print(f"{path.relative_to(ROOT)}:{hit.line}: {hit.phrase!r}: write {hit.hint}")
     if found:
-        print(f"{found} marked phrases in texts that users read", file=sys.stderr)
+        print(f"{found} marked phrases", file=sys.stderr)
     return 1 if found else 0
 
 

@@ -140,7 +140,7 @@ class Store(Protocol):
         """Store a value under a name, replacing the former one."""
 
     async def remove(self, name: str) -> None:
-        """Remove a value; an unknown name is no error."""
+        """Remove a value; an unknown name is not an error."""
 
     async def all(self) -> dict[str, bytes]:
         """Return all stored values by name."""

@@ -2,9 +2,9 @@
 
 A twin lists one or several relays. Its messages go to the relay that accepted the last one, as long
 as that relay works, otherwise to the others in the order of their rank. A relay that fails is not
-tried again for a while. After the first failures the pauses are short, so that one message makes up
-to three passes over the relays within half a second; after that they take seconds, doubling up to a
-minute. While none of a twin's relays may be tried, its messages wait until one may be, or until
+tried again for a while. After the first failures the pauses are short, so that one message makes at
+most three passes over the relays within half a second; after that they take seconds, doubling up to
+a minute. While none of a twin's relays may be tried, its messages wait until one may be, or until
 they expire.
 
 The passes, their pauses and the permanent errors are those of rmb-rs 1.5. Times are Unix seconds;

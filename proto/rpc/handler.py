@@ -137,7 +137,7 @@ class Handler:
                 self._outbox.cancel()
 
     def fail(self, error: BaseException) -> None:
-        """Fail the call, and send an error that hides what is not public.
+        """Fail the call, and send an error that hides internal details.
 
         The bytes of a raw call cannot carry an error: they just break off.
         """

@@ -90,7 +90,7 @@ def create_account(
         one_time: whether it must replace the password at its first sign-in.
         groups: names of its groups.
         permissions: permissions in addition to those of its groups.
-        actor: who creates it.
+        actor: actor that creates it.
         fields: other fields of `PLAIN`; by default it is active and may use the site.
 
     Raises:
@@ -126,7 +126,7 @@ def change_account(
     Args:
         pk: id of the account.
         groups, permissions: as in `create_account`.
-        actor: who changes it.
+        actor: actor that changes it.
         fields: fields of `PLAIN`.
 
     Raises:
@@ -251,7 +251,7 @@ def check(
         after: its standing after the change; None if it is deleted.
         pk: id of the account, if it exists.
         own: whether it is the actor's own account.
-        actor: who changes it.
+        actor: actor that changes it.
 
     Raises:
         Beyond: it has, or would have, permissions that the actor lacks.

@@ -1,4 +1,4 @@
-"""Actors: who requests an operation, from where, and with which permissions.
+"""Actors: the account that requests an operation, its address and its permissions.
 
 A face (admin, REST, a command) creates an `Actor` and passes it to the services, which check its
 permission and write its name into the audit log. Services never see a request.

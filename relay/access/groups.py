@@ -38,7 +38,7 @@ def create_group(name: str, permissions: Sequence[str] = (), *, actor: Actor) ->
     Args:
         name: unique name.
         permissions: permissions of the matrix.
-        actor: who creates it, and must have all of them.
+        actor: actor that creates it, and must have all of them.
 
     Raises:
         Denied, Away

@@ -46,7 +46,7 @@ def create_token(
         role: role whose permissions it has; or
         permissions: permissions that it has.
         days: days until it expires; it never expires later than the actor's own token.
-        actor: who creates it, and must have all its permissions.
+        actor: actor that creates it, and must have all its permissions.
 
     Raises:
         Denied: the actor may not create tokens.
@@ -134,7 +134,7 @@ def revoke_token(public_id: str, *, actor: Actor) -> ApiToken:
 
     Args:
         public_id: id of the token, with or without its prefix.
-        actor: who revokes it.
+        actor: actor that revokes it.
 
     Raises:
         NotFound: there is no such token.

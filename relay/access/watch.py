@@ -7,7 +7,7 @@
 
 Everything that changes permissions, from roles to sign-outs, is in the audit log. So a new number
 of its newest entry means that permissions may have changed; one process queries it once in
-`LOOK_S`, however many sockets are open. What is not in the log, such as the expiry of a token, is
+`LOOK_S`, however many sockets are open. Changes outside the log, such as the expiry of a token, are
 noticed after the period.
 """
 

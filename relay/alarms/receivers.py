@@ -80,7 +80,7 @@ def add_receiver(
         name: name that operators see.
         kind: `webhook` or `email`.
         target: URL or e-mail address.
-        actor: who adds it.
+        actor: actor that adds it.
         secret: secret of a webhook; generated if empty.
         min_severity: `info`, `warning` or `critical`.
         enabled: whether it gets notices.
@@ -121,7 +121,7 @@ def change_receiver(receiver_id: int, *, actor: Actor, **fields: Any) -> Receive
 
     Args:
         receiver_id: id of the receiver.
-        actor: who changes it.
+        actor: actor that changes it.
         fields: `name`, `target`, `secret`, `min_severity`, `enabled`; missing fields keep their
             values.
 

@@ -118,7 +118,7 @@ def to_webhook(url: str, secret: str, told: dict[str, Any]) -> Answer:
 
 
 def to_address(address: str, told: dict[str, Any]) -> Answer:
-    """Send a notice by e-mail. This blocks until the mail server's time-out at most."""
+    """Send a notice by e-mail. This blocks until the e-mail server's time-out at most."""
     if not settings.EMAIL_HOST:
         return Answer(False, "email.host is not set")
     event = told["id"]

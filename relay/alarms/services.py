@@ -124,7 +124,7 @@ def silence(
         rule: key of a rule, or a pattern with `*` and `?`.
         subject: subject of alarms, or such a pattern.
         until: time at which the silence ends by itself.
-        actor: who adds it.
+        actor: actor that adds it.
         note: reason.
 
     Raises:

@@ -185,7 +185,8 @@ class SegmentReader:
     """
 
     def __init__(self, data: bytes | memoryview, path: str | Path) -> None:
-        """
+        """Read the header.
+
         Raises:
             SegmentError: the data do not begin like a segment, or are of a later version.
         """

@@ -2,7 +2,7 @@
 
 Lanes queue here in the order in which they became ready. A relay that takes the batch form gets a
 few requests at a time, each with the first messages of as many lanes as are ready. Messages that
-arrive while these are in flight make up the next batch, so batches grow with the load and a lone
+arrive while these are in flight form the next batch, so batches grow with the load and a lone
 message does not wait. Other relays get one request for each message, many at a time. While a relay
 fails, it gets one request at a time, to find out whether it works again.
 """

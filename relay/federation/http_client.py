@@ -63,7 +63,7 @@ class Unanswered(Exception):
     Attributes:
         sent: whether the request may have arrived.
         timed_out: whether a time-out expired.
-        not_tried: whether the cause is local, so that it is no failure of the relay.
+        not_tried: whether the cause is local, so that it does not count as a failure of the relay.
     """
 
     def __init__(

@@ -138,7 +138,7 @@ def read_dead(client: Redis, ids: Iterable[str]) -> tuple[list[Letter], bool]:
     """Return those of these dead letters that still exist.
 
     Returns:
-        The letters, and whether some were left out because the payloads are large.
+        The letters, and whether some were omitted because the payloads are large.
 
     Raises:
         redis.exceptions.RedisError: Redis does not answer.

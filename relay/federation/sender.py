@@ -3,7 +3,7 @@
 **Into the outbox.** A relay worker that finds a message's destination twin on other relays writes
 the message to `federation:out:<shard>` inside its group commit, so it is as safe as any queued
 message. The shard follows from the destination twin. If no drainer holds that shard, the worker
-starts the Celery task `federation.deliver` from a thread; a start that fails is made up for by the
+starts the Celery task `federation.deliver` from a thread; a start that fails is repeated by the
 beat within seconds.
 
 **Draining.** The task takes the shard's *lease* (`lease.py`). It is held by one drainer at a time,

@@ -50,7 +50,7 @@ def ban(
         text: an address, or a network in CIDR notation.
         reason: reason for operators.
         until: time at which it is lifted; None for never.
-        actor: who bans it.
+        actor: actor that bans it.
         force: whether to ban it even if it contains loopback addresses or the actor's own
             address.
 

@@ -25,7 +25,7 @@ MAX_VALUE: Final = 1 << 53
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """Messages and bytes a minute; 0 and 0 is no limit.
+    """Messages and bytes a minute; 0 and 0 mean no limit.
 
     Attributes:
         source: `operator`, or `settings` if no operator has set another limit.
@@ -47,7 +47,7 @@ def get() -> Default:
 
 
 def put(count: int, size: int, *, actor: Actor) -> None:
-    """Set the limit; 0 and 0 is no limit.
+    """Set the limit; 0 and 0 mean no limit.
 
     Raises:
         Denied, Away

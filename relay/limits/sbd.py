@@ -45,7 +45,7 @@ def ban(text: str, reason: str = "", until: datetime | None = None, *, actor: Ac
         text: key as a path names it.
         reason: reason for operators.
         until: time at which the ban is lifted; None for never.
-        actor: who bans it.
+        actor: actor that bans it.
 
     Raises:
         Denied, Away
@@ -86,7 +86,7 @@ def set_limit(text: str, kbit_per_s: int | None, *, actor: Actor) -> SbdLimit:
     Args:
         text: key as a path names it, an address, or a network in CIDR notation.
         kbit_per_s: limit; 0 for no limit, None for the limit of the settings.
-        actor: who sets it.
+        actor: actor that sets it.
 
     Raises:
         Denied, Away

@@ -1,7 +1,7 @@
 """Makes texts from outside safe to show: they cannot move a cursor or break a line.
 
 Clients choose uid, command, tags and session id, partner relays the texts of their errors, and
-anyone who tries to sign in a user name. Terminals, mail headers and log lines get such texts only
+anyone who tries to sign in a user name. Terminals, e-mail headers and log lines get such texts only
 through this module.
 """
 

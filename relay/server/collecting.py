@@ -3,8 +3,8 @@
 Each session consists of some forty objects that the collector tracks, and a session that ends is
 freed without its help. During a rush of sign-ins the collector used to scan all of them: once soon
 after their creation, which took an eighth of a worker's time, and once more together with all older
-ones, 0.6 s at a stretch with 20,000 sessions. So when sessions make up most of the new objects, the
-collector is told to skip everything that exists (`gc.freeze`).
+ones, 0.6 s at a stretch with 20,000 sessions. So if most of the new objects belong to sessions, the
+worker tells the collector to skip everything that exists (`gc.freeze`).
 
 Cycles among skipped objects are never freed. So the worker freezes after a collection, which has
 just scanned the newest of them. It freezes without a collection, for a limited number of times,

@@ -159,7 +159,8 @@ class TimelineQuery(Schema):
 def list_traces(request: Request, query: Query[TraceQuery]) -> Any:
     """List running and past traces.
 
-    The events of a trace are kept for an hour after the last one."""
+    The events of a trace are kept for an hour after the last one.
+    """
     rows = TraceOrder.objects.all()
     if query.kind is not None:
         rows = rows.filter(kind=query.kind)
@@ -170,7 +171,8 @@ def list_traces(request: Request, query: Query[TraceQuery]) -> Any:
 def start_trace(request: Request, body: TraceIn) -> Any:
     """Trace a message, or all messages of a twin or session.
 
-    The trace starts within a second and ends after `lifetime_s`."""
+    The trace starts within a second and ends after `lifetime_s`.
+    """
     row = services.start(
         body.kind,
         body.subject,
@@ -192,7 +194,8 @@ def get_trace(request: Request, trace: TraceId) -> Any:
 def stop_trace(request: Request, trace: TraceId) -> Any:
     """End a trace now.
 
-    A trace that has ended is not changed."""
+    A trace that has ended is not changed.
+    """
     return _one(services.stop(trace, actor=request.actor))
 
 
@@ -200,7 +203,8 @@ def stop_trace(request: Request, trace: TraceId) -> Any:
 def list_trace_events(request: Request, trace: TraceId, query: Query[TraceEventQuery]) -> Any:
     """List the events of a trace, the oldest first.
 
-    Use the `cursor` of the last event to get later ones."""
+    Use the `cursor` of the last event to get later ones.
+    """
     noted = services.events(trace, query.cursor, query.limit)
     more = len(noted) == query.limit
     return {"items": [_noted(each) for each in noted], "next": noted[-1].cursor if more else None}
@@ -210,7 +214,8 @@ def list_trace_events(request: Request, trace: TraceId, query: Query[TraceEventQ
 async def stream_trace_events(request: Request, trace: TraceId) -> Any:
     """Stream the events of a trace, from the first one.
 
-    When the trace ends, an event named `end` with the trace follows the last one."""
+    When the trace ends, an event named `end` with the trace follows the last one.
+    """
     row = await sync_to_async(services.find)(trace)
 
     async def source(last_id: str) -> AsyncIterator[events.Event]:

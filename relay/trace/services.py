@@ -110,7 +110,7 @@ def start(
     Args:
         kind: `uid`, `twin` or `session`.
         subject: uid, id of the twin, or the session as `<twin>[:<session id>]`.
-        actor: who starts it.
+        actor: actor that starts it.
         lifetime_s: seconds after which it ends by itself.
         sample: share of the messages, from 0.0001 to 1.
         events_per_s: most events per second of each process.

@@ -28,7 +28,7 @@ for each cost more than all the rest of a sign-in. The first miss does not wait.
 
 OVERTAKE_S: Final = 0.02
 """Seconds that a miss waits for the fetch in progress before another fetch begins beside it. Under
-load a query in a thread takes some 10 ms, and several at once are no faster."""
+load a query in a thread takes some 10 ms, and several at once are not faster."""
 
 MAX_WAITING_LOOK_UPS: Final = 65_536
 """Ids that wait for a fetch in one worker; connections have their own, smaller bound."""

@@ -126,7 +126,7 @@ def import_twins(
 
     Args:
         file: open text file, `newline=""`.
-        actor: who imports them.
+        actor: actor that imports them.
         keep_going: whether to import valid lines even if others are invalid.
         progress: function called now and then with the number of rows read so far.
 

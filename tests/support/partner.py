@@ -135,7 +135,7 @@ def respond(status: int, body: bytes = b"", **headers: str) -> bytes:
 
 
 def answer(status: int, body: bytes = b"", **headers: str) -> Behaviour:
-    """Always give the same answer; with 202, behave as a relay of the reference kind."""
+    """Give the same answer each time; with 202, behave as a relay of the reference kind."""
 
     async def behave(delivery: Delivery, writer: asyncio.StreamWriter) -> None:
         writer.write(respond(status, body, **headers))

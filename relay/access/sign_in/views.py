@@ -62,7 +62,7 @@ class SignInView(LoginView):
 
 
 def own_password(request: HttpRequest) -> HttpResponseBase:
-    """Answer with the page for changing one's own password; changes are audited."""
+    """Answer with the page for changing the account's password; changes are audited."""
     context = {**admin.site.each_context(request), "title": "Your account"}
     if must_replace_password(request.user):  # until then all other pages redirect here
         context["sidebar_navigation"] = []

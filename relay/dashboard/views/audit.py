@@ -154,7 +154,7 @@ def time_of(name: str, text: str) -> datetime | None:
     """Return the time in a filter: a date, a date and time, or an age; None if it is empty.
 
     Raises:
-        Invalid: the text is none of these.
+        Invalid: the text has another value.
     """
     if not text:
         return None

@@ -151,9 +151,10 @@ def beside_pure(
 
 
 def require_build() -> None:
-    """
+    """Check that the compiled form, which is to be measured, is in use.
+
     Raises:
-        TargetError: The compiled form that would be measured is not in use.
+        TargetError: It is not.
     """
     if not compiled_form.in_use():
         raise TargetError(f"there is nothing to compare with: {compiled_form.state()}")
