@@ -105,7 +105,7 @@ class Sender:
         self._parked_bytes = 0
         self._asked: dict[Destination, None] = {}  # keys a fact is being fetched for
         self._facts: dict[Destination, Fact] | None = None  # fetched, but not yet used
-        self._away_bytes = 0  # sent since Redis is unavailable
+        self._away_bytes = 0  # sent since Redis became unavailable
         self._paused = False
         self._ready: list[bytes] | None = None  # notices of this turn, written at its end
         self._ready_bytes = 0
@@ -320,8 +320,9 @@ class Sender:
         for entry in parked:
             self._park_entry(entry)
         self._asked.update(dict.fromkeys(facts))  # messages that arrive meanwhile wait behind it
-        self._facts = facts
-        self.worker.loop.call_soon(self._route_parked)
+        if self._facts is None:
+            self.worker.loop.call_soon(self._route_parked)
+        self._facts = facts | (self._facts or {})  # without Redis some were answered at once
 
     def _park_entry(self, entry: Parked) -> None:
         self._parked.append(entry)
@@ -441,7 +442,7 @@ class Sender:
         self._resume()
 
     def _slow_down(self, count: int) -> None:
-        """Charge the messages in vain of this read, and read on when they have had their time."""
+        """Charge the messages in vain of this read, and pause reading for the resulting time."""
         vain, self._vain = self._vain, 0.0
         worker = self.worker
         passed, now = max(0.0, count - vain), worker.loop.time()

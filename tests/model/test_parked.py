@@ -188,3 +188,19 @@ def test_what_is_around_a_small_message_counts(looked: Looked) -> None:
     assert len(sender._parked) < count // 2
     looked.answer(last)
     assert len(looked.routed) == count
+
+
+def test_an_answer_during_a_slice_is_not_lost(looked: Looked) -> None:
+    """Without Redis a question is answered at once, before the slice that asked it ends."""
+    asks, others = (FIRST, None), (FIRST + 1, None)
+    looked.sender.send(asks, tags="fail-fast")
+    last = looked.send([others] * (2 * PARKED_SLICE))
+    looked.world.crash_redis()
+    looked.world.run_for(1)
+    looked.twins.answer()
+    looked.world.run_for(1)
+    sender = looked.sender.session.sender
+    assert sender is not None and not sender._asked
+    looked.world.heal()
+    looked.world.run_until(lambda: last in looked.sender.got, 30)
+    assert looked.world.stream_length(asks) == 1
