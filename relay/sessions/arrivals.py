@@ -1,5 +1,4 @@
-"""Sign-in of clients by a plain handshake (`relay.server.plain_handshake`), without a task for
-each.
+"""Sign-in by a plain handshake (`relay.server.plain_handshake`), without a task for each client.
 
     take -> twin in the cache or looked up -> judged -> session opened, key claimed -> accepted
 
@@ -64,11 +63,15 @@ class _Arrival(Opening):
         """Run a step; answer the client even if the step raises an unexpected exception."""
         try:
             step()
-        except Refusal as refusal:
-            self._arrivals.admission.note_refusal(refusal, self._handshake.address)
-            self._handshake.refuse(refusal.status, refusal.text)
-        except Exception:
-            log.exception("a sign-in failed")
+        except Exception as error:
+            self._refuse(error)
+
+    def _refuse(self, error: Exception) -> None:
+        if isinstance(error, Refusal):
+            self._arrivals.admission.note_refusal(error, self._handshake.address)
+            self._handshake.refuse(error.status, error.text)
+        else:
+            log.error("a sign-in failed", exc_info=error)
             self._handshake.refuse(500, FAILED)
 
     def begin(self) -> None:
@@ -90,12 +93,10 @@ class _Arrival(Opening):
         self.guard(lambda: self._looked_up(_record_of(flight)))
 
     async def _look_up(self) -> None:
-        admission = self._arrivals.admission
         try:
-            record = await admission.look_up(self._token, self._handshake.address)
-        except Refusal as refusal:
-            admission.note_refusal(refusal, self._handshake.address)
-            self._handshake.refuse(refusal.status, refusal.text)
+            record = await self._arrivals.admission.look_up(self._token, self._handshake.address)
+        except Exception as error:
+            self._refuse(error)
             return
         self.guard(lambda: self._looked_up(record))
 

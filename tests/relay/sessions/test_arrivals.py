@@ -178,3 +178,17 @@ async def test_a_defect_is_answered(caplog: pytest.LogCaptureFixture) -> None:
     await sides.judged(handshake)
     assert (handshake.status, handshake.text) == (500, "internal error")
     assert "a sign-in failed" in caplog.text
+
+
+async def test_a_defect_in_a_look_up_is_answered(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sides, handshake = Sides(on_chain=True), Handshake()
+
+    async def look_up(token: Any, address: str) -> TwinRecord | None:
+        raise ValueError("a defect")
+
+    monkeypatch.setattr(sides.arrivals.admission, "look_up", look_up)
+    await sides.judged(handshake)
+    assert (handshake.status, handshake.text) == (500, "internal error")
+    assert "a sign-in failed" in caplog.text
