@@ -227,9 +227,11 @@ def _take_over(report: ImportReport, actor: Actor) -> None:
         SELECT id, account, pk, relays, %s, %s, 1 FROM {_STAGE} WHERE true
         ON CONFLICT (id) DO UPDATE SET
             account = excluded.account, pk = excluded.pk, relays = excluded.relays,
-            source = excluded.source, updated = excluded.updated, version = {table}.version + 1
+            source = excluded.source, updated = excluded.updated, version = {table}.version + 1,
+            height = NULL, stale_since = NULL
         WHERE NOT (
-            {table}.account = excluded.account AND {table}.relays = excluded.relays
+            {table}.source = excluded.source
+            AND {table}.account = excluded.account AND {table}.relays = excluded.relays
             AND COALESCE({table}.pk = excluded.pk, {table}.pk IS NULL AND excluded.pk IS NULL)
         )
     """

@@ -1,4 +1,4 @@
-"""Changes of the registry. Everything that writes a twin of the registry goes through here.
+"""Changes of the registry. Everything except an import of a file (`csv_io`) changes twins here.
 
 A change is committed to the database first, then announced: its entry is removed from the shared
 cache, the version of the registry grows, and the running workers are notified which twins are
@@ -42,7 +42,7 @@ def in_registry() -> bool:
 
 
 def removable(source: str) -> bool:
-    """Check whether a row may be removed here: any but a twin of the chain that is in use."""
+    """Check whether a row may be removed here: any, except the chain's if it is the source."""
     return in_registry() or source != Twin.Source.CHAIN
 
 
@@ -69,6 +69,8 @@ def put_twin(values: TwinValues, *, actor: Actor) -> bool:
             "encryption_key": values.pk,
             "relays": join_relays(values.relays),
             "source": Twin.Source.REGISTRY,
+            "height": None,
+            "stale_since": None,
         }
         change.before = _told(values.id)
         _, added = Twin.objects.update_or_create(

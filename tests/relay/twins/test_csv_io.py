@@ -67,6 +67,15 @@ class TestImport:
         assert Twin.objects.get(pk=7).record()[2:] == (None, (), 2)
         assert Twin.objects.count() == 3, "twins that are not in the file stay"
 
+    def test_twins_of_the_chain_become_those_of_the_registry(self) -> None:
+        """Also those that the file does not change."""
+        import_twins(lines(f"7,{account(7)},,here"), actor=SYSTEM)
+        Twin.objects.update(source=Twin.Source.CHAIN, height=70, stale_since=80)
+        report = import_twins(lines(f"7,{account(7)},,here"), actor=SYSTEM)
+        row = Twin.objects.get(id=7)
+        assert (row.source, row.height, row.stale_since) == (Twin.Source.REGISTRY, None, None)
+        assert report.changed == 1
+
     def test_errors_have_line_numbers_and_nothing_is_changed(self) -> None:
         file = lines(
             f"1,{account(1)},,here",

@@ -45,6 +45,17 @@ def test_ids_are_in_range_in_the_database_too() -> None:
         Twin(id=2**32, account=ACCOUNT).full_clean()
 
 
+@pytest.mark.django_db
+def test_a_twin_of_the_chain_becomes_one_of_the_registry() -> None:
+    """Its height and its age in the chain end with it."""
+    chain = {"source": Twin.Source.CHAIN, "height": 70, "stale_since": 80}
+    Twin.objects.create(id=7, account=ACCOUNT, relays="there", **chain)
+    assert not services.put_twin(twin(7, "here"), actor=SYSTEM)
+    row = Twin.objects.get(id=7)
+    assert (row.source, row.height, row.stale_since) == (Twin.Source.REGISTRY, None, None)
+    assert row.record().version == 2
+
+
 @pytest.mark.django_db(transaction=True)
 def test_changes_are_announced_after_the_commit(site_redis: RedisServer) -> None:
     site_redis.run("HSET", keys.TWINS, "7", "a", "8", "b", "9", "c")
