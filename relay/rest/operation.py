@@ -19,6 +19,7 @@ So a caller that may not use an operation learns neither of resources nor of the
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -124,7 +125,7 @@ def operation(
     def declare(function: Function) -> Function:
         if not function.__doc__:
             raise TypeError(f"operation {function.__name__} has no description")
-        summary, _, rest = function.__doc__.strip().partition("\n")
+        summary, _, rest = inspect.cleandoc(function.__doc__).partition("\n")
         setattr(function, _DECLARED, facts)
         decorate_view(partial(_guard, facts))(function)
         router.api_operation(
