@@ -1,8 +1,8 @@
 """Handling of Ctrl-C while a command still imports its modules.
 
-The imports take some tenths of a second. If they are interrupted, Python would print a traceback
-from the middle of some module. So the entry points import nothing at first, and during the imports
-the operating system's default action ends the process.
+The imports take some tenths of a second, and interrupting them would print a traceback from the
+middle of some module. So the entry points import nothing at first, and during the imports the
+operating system's default action ends the process.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ class Link:
 
     @property
     def busy_s(self) -> float:
-        """Seconds for which the connection has accepted nothing; 0 if it does, or is closed."""
+        """Seconds for which the connection has accepted nothing; 0 if it accepts or is closed."""
         connection = self._connection
         return connection.busy_s if connection is not None else 0.0
 

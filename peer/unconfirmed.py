@@ -123,7 +123,7 @@ class Unconfirmed:
             again, and `pong` with the uid of each pong.
         make_ping: returns a new ping's uid and bytes.
         on_settled: called with the token of a message that needs no further attention.
-        on_expired: called with the token of a message that no link accepted in time.
+        on_expired: called with the token of a message that counts as not sent at its deadline.
         on_refused: called with the token of a message that is too large for all relays, and the
             error. It must not send.
         on_room: called when `full` has become false.
@@ -153,7 +153,7 @@ class Unconfirmed:
         self._portion = 1  # how many of them are sent at once
         self._sent: dict[Lane, _Sent] = {}
         self._frozen = 0  # number of frozen links
-        self._limits: dict[Lane, int] = {}  # smallest size that a relay rejected, in bytes
+        self._limits: dict[Lane, int] = {}  # size assumed too large for a relay, in bytes
         self._was_full = False
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -188,7 +188,7 @@ class Unconfirmed:
 
     @property
     def limit_bytes(self) -> int:
-        """Size above which messages are refused, because all relays have rejected larger ones."""
+        """Size above which messages are refused, in bytes: the largest that a relay may accept."""
         if len(self._limits) < len(self._lanes.links):
             return MAX_MESSAGE_BYTES
         return max(self._limits.values()) - 1
@@ -231,7 +231,7 @@ class Unconfirmed:
         return False
 
     def changed(self, link: Lane) -> None:
-        """Process that a link was connected, has ended, or accepts messages again."""
+        """Handle a link that has connected, has ended, or accepts messages again."""
         sent = self._sent.get(link)
         if sent is not None and (not link.connected or sent.session != link.sessions):
             self._lost(link, sent)

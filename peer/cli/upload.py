@@ -21,8 +21,7 @@ from proto.identity.bounds import MAX_TWIN
 
 SILENCE_S: Final = 10.0
 """Seconds without any answer after which the receiver's silence is reported; half of --give-up at
-most.
-"""
+most."""
 
 EPILOG: Final = f"""\
 examples:

@@ -30,8 +30,7 @@ VERBS: Final = {
     "ops": "call the operations of a relay's operator site",
 }
 """Verbs and their short descriptions. Each is a module of this package, imported only when it is
-needed: imports take most of the time of a short command.
-"""
+needed: imports take most of the time of a short command."""
 
 INTERRUPTED: Final = 130
 

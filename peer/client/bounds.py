@@ -18,8 +18,7 @@ CLOSE_TIMEOUT_S: Final = 5.0
 
 HANDLERS_TIMEOUT_S: Final = 2.0
 """Seconds that handlers may take when their client is closed, including those of requests that
-arrive meanwhile.
-"""
+arrive meanwhile."""
 
 MAX_CALLS: Final = 10_000
 """Maximum number of calls in progress; one more waits until another one is done."""
@@ -35,13 +34,11 @@ MAX_RUNNING: Final = 1_000
 
 MAX_HELD: Final = 1_000
 """Maximum number of requests that wait for a handler. Above it nothing is read, and further
-messages wait in the relay.
-"""
+messages wait in the relay."""
 
 MAX_REQUEST_BYTES: Final = 256 * 1024 * 1024
 """Maximum size of running and waiting requests, in bytes: any twin may send 16 MiB at a time, in
-the payload or in other texts.
-"""
+the payload or in other texts."""
 
 MAX_ASKED_AGAIN: Final = 1_000
 """Number of twins for which the time of a repeated look-up is remembered, see AGAIN_S."""
@@ -51,5 +48,4 @@ MAX_ANSWERS: Final = 1_000
 
 AGAIN_S: Final = 5.0
 """Minimum interval between repeated look-ups of a twin whose messages cannot be verified, in
-seconds: invalid messages must not cause a query of the chain each time.
-"""
+seconds: invalid messages must not cause a query of the chain each time."""

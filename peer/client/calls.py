@@ -28,7 +28,7 @@ class Waiting(Protocol):
         """Process an answer."""
 
     def expire(self, why: str) -> None:
-        """Process that no more answers will come."""
+        """Stop waiting: no more answers will come."""
 
 
 class Call:

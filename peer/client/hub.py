@@ -95,7 +95,7 @@ class Hub:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Sign out all clients. Without an error, sent messages get some seconds to be sent."""
+        """Sign out all clients; without an error, sent messages get some time to reach a relay."""
         cache, self._cache = self._cache, None
         if cache is None:
             return

@@ -37,8 +37,7 @@ ClientHandler: TypeAlias = Callable[[Request], Any]
 """Function or coroutine function that answers a request.
 
 Bytes, a Response or None are the answer itself, every other value is sent as JSON. It raises
-CommandError for an error.
-"""
+CommandError for an error."""
 
 ANY_COMMAND: Final = "*"
 """Key of the handler that answers commands that have no other handler."""

@@ -440,7 +440,7 @@ class Session:
                 return
 
     def _gone(self, uid: str) -> None:
-        """Settle a request that no longer waits: its message needs no further attention."""
+        """Settle a request that no longer waits for answers."""
         self.unconfirmed.settle(uid)
         if not self.unconfirmed.full:
             self._let_one_in()
@@ -460,7 +460,7 @@ class Session:
         return self._sealer.ping(int(time.time()))
 
     def _settled(self, token: Hashable) -> None:
-        """Ignore that a relay has a message."""
+        """Do nothing when a relay has a message."""
 
     def _unsent(self, token: Hashable) -> None:
         logger.warning("a message expired before a relay took it: %s", self.why_not())

@@ -144,7 +144,7 @@ class Batch:
         return found
 
     def _unwritten(self) -> set[int]:
-        return set(map(id, self.written))  # callbacks not in it were called: the kernel has those
+        return set(map(id, self.written))  # called ones are removed: the kernel has their commands
 
     def _take_out(self, found: list[Limited]) -> None:
         out = {id(part) for each in found for part in (each, each.payload, each.written)}

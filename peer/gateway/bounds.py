@@ -59,7 +59,7 @@ MAX_LOOK_UP_BYTES: Final = 64 * 1024 * 1024
 it no more are taken."""
 
 BACKLOG_ENTRIES: Final = 20_000
-"""Number of backlog entries cached in memory; those of other answers are looked up in Redis."""
+"""Maximum number of backlog entries cached in memory; other answers need a look-up in Redis."""
 
 SEEN_ENTRIES: Final = 10_000
 """Number of signatures kept in Redis.

@@ -335,7 +335,7 @@ class Commits:
         self._settle()
 
     def _refused(self, error: Exception, errors: dict[int, Exception] | None) -> None:
-        """Handle a refusal: retry the batch, command by command if the refusal is permanent."""
+        """Handle a refusal: find the refused lists if it is permanent, else retry later."""
         batch = self._unanswered
         assert batch is not None
         self._early = False
@@ -396,7 +396,7 @@ class Commits:
         batch = self._unanswered
         if batch is None:
             return
-        if not batch.commands:  # all were removed: go on with the next batch
+        if not batch.commands:  # all were removed: continue with the next batch
             self._filling.then[:0] = batch.then
             self._unanswered = None
             self._flush()

@@ -149,7 +149,7 @@ class Incoming:
         self._restored = signatures
 
     async def aclose(self) -> None:
-        """Process what was received, as no relay has it any more, up to a time limit."""
+        """Process received messages for up to `STOP_S`, as no relay keeps them any more."""
         try:
             async with asyncio.timeout(STOP_S):
                 await self.worked()

@@ -16,7 +16,7 @@ LOOK_UP_PAUSE_S: Final = 1.0
 
 
 async def look_up(twins: TwinCache, twin_ids: Sequence[int]) -> dict[int, Twin | None]:
-    """Look up twins concurrently; return those found, after a pause if no look-up succeeded."""
+    """Look up twins concurrently; omit failed look-ups, and pause if all failed."""
     found: dict[int, Twin | None] = {}
     away: TwinsAwayError | None = None
 

@@ -85,7 +85,7 @@ class GatewayCollector(Collector):
 def serving(
     address: tuple[str, int], read: Callable[[], Figures], help_texts: Mapping[str, str]
 ) -> Iterator[str]:
-    """Serve metrics within the context, which returns the URL to scrape.
+    """Serve metrics within the context, and yield the URL to scrape.
 
     Raises:
         UsageError: the address cannot be listened on.

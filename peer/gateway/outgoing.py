@@ -240,7 +240,7 @@ class Outgoing:
     # Called by `Unconfirmed`.
 
     def settled(self, token: Hashable) -> None:
-        """Process that a relay has a message, or that its answer came."""
+        """Settle a message that a relay has, or whose answer came."""
         field = str(token)
         sent = self._sent.pop(field, None)
         if sent is not None:
@@ -248,7 +248,7 @@ class Outgoing:
             self._settle(field)
 
     def expired(self, token: Hashable) -> None:
-        """Process that no relay accepted a message in time."""
+        """Report and settle a message that counts as not sent at its deadline."""
         field = str(token)
         sent = self._sent.get(field)
         self._counters["refused:unsent"] += 1
@@ -259,7 +259,7 @@ class Outgoing:
             self.settled(field)
 
     def refused(self, token: Hashable) -> None:
-        """Process that a message is too large for all relays."""
+        """Report a message too large for all relays to the twin or program that waits for it."""
         field = str(token)
         sent = self._sent.get(field)
         self._counters["refused:unsendable"] += 1

@@ -39,8 +39,7 @@ BOUNDS: Final = MuxBounds(
     stream_bytes=64 * 1024, ping_interval_ms=20_000, ping_timeout_ms=40_000, max_streams=0
 )
 """Limits of the connection. A session that does not read holds up to `stream_bytes`; the relay
-keeps the rest.
-"""
+keeps the rest."""
 
 BACKOFF: Final = Backoff(first_s=1.0, longest_s=5.0, factor=1.5, jitter=0.5)
 """Back-off between attempts to connect: shorter than a session's, as many sessions wait for it."""
@@ -88,7 +87,7 @@ class Carrier:
         self._bounds = bounds
         self._loop = asyncio.get_running_loop()
         self._session: MuxSession | None = None
-        self._left = asyncio.Event()  # set when sign-ins on `_session` have ended
+        self._left = asyncio.Event()  # set when the connection is lost or retired
         self._endings: set[asyncio.Task[None]] = set()  # tasks that close ended connections
         self._outcome: asyncio.Future[None] | None = None  # outcome of the awaited attempt
         self._wanted = asyncio.Event()  # a session waits for the outcome

@@ -27,8 +27,7 @@ from proto.rmb.reasons import SESSIONS
 
 HIGH_WATER_BYTES: Final = 64 * 1024
 """Unsent bytes on its stream above which a session accepts no more messages. A single message may
-be larger. The value is small because there are thousands of sessions.
-"""
+be larger. The value is small because there are thousands of sessions."""
 
 SIGNED_IN: Final = 101
 """Status of the answer to a successful sign-in."""

@@ -43,9 +43,9 @@ from proto.rmb.address import Address
 THREADS: Final = 4
 """Number of threads that write to disk and compute checksums."""
 MAX_PENDING_WRITES: Final = 64
-"""Maximum number of chunks of all uploads that wait for the disk; more are refused at the time."""
+"""Maximum number of chunks of all uploads that wait for the disk; more are refused as busy."""
 MAX_PENDING_OFFERS: Final = 32
-"""Maximum number of offers that wait to be processed; more are refused at the time."""
+"""Maximum number of offers that wait to be processed; more are refused as busy."""
 SWEEP_S: Final = 30.0
 """Seconds between searches for abandoned uploads, and for commands that could not be called."""
 

@@ -173,7 +173,7 @@ class MuxSession:
         return self._loop.create_future()
 
     def settle(self, core: Stream) -> None:
-        """Process that a stream was read to its end."""
+        """Settle a stream that was read to its end."""
         self.mux.settle(core)
         self.flush_soon()
 
@@ -214,11 +214,11 @@ class MuxSession:
         self.mux.receive_pong(self.now_ns())
 
     def writable(self) -> None:
-        """Process that the wire is no longer full."""
+        """Continue to send: the wire is no longer full."""
         self.flush_soon()
 
     def wire_ended(self, why: str) -> None:
-        """Process that the websocket has ended."""
+        """Handle the end of the websocket."""
         if not self.mux.is_closed:
             self._why = why
         self.mux.connection_lost()

@@ -25,8 +25,7 @@ RELAY_SEPARATOR: Final = "_"
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 """Maximum size of the file, in bytes: about 400,000 twins. All of them are in memory; use a relay's
-registry for more.
-"""
+registry for more."""
 
 LOOK_S: Final = 1.0
 """Minimum interval between checks whether the file has changed, in seconds."""

@@ -45,7 +45,7 @@ class Standing:
     Attributes:
         enters: whether it is active and may use the site.
         groups: names of its groups.
-        permissions: all its permissions; not filled for a superuser, who has every permission.
+        permissions: its own permissions and those of its groups; a superuser has all others too.
     """
 
     enters: bool

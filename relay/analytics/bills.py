@@ -36,7 +36,7 @@ def parquet(month: str) -> IO[bytes]:
     names = columns(_TABLE)
     kinds = [pa.string(), *(pa.int64() for _ in names[1:])]
     schema = pa.schema(list(zip(names, kinds, strict=True)))
-    found = tempfile.TemporaryFile()  # noqa: SIM115 - whoever asked closes it
+    found = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
     with files.ParquetWriter(found, schema, compression="zstd") as writer:
         batch: list[Any] = []
         for values in _rows(month, names):

@@ -94,8 +94,8 @@ def files(lake: Lake) -> Iterator[LakeFile]:
 def repair(lake: Lake, file: LakeFile, *, whole: bool) -> Path | None:
     """Move a file out of the readers' way if it is still broken.
 
-    If the file is a merged one, the files it replaced count again, as far as they still exist. If
-    no merged file contains its rows, a gap records that rows of its hour are missing.
+    If the file is a merged one, the files it replaced count again, as far as they still exist. A
+    gap records that rows of its hour may be missing, unless another merged file has its rows.
 
     Args:
         lake: lake of the file.

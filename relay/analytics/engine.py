@@ -69,7 +69,8 @@ class Engine:
             lake: lake that has the events.
             master: the Spark master; empty for the configured one.
             session: session that is open already.
-            span: time whose events are read; None: the session is never one for few events.
+            span: time whose events are read, to start Spark with quicker settings if they are few;
+                None: usual settings.
         """
         self.master = master or settings.RMB.analytics.master
         self._lake = lake

@@ -49,7 +49,7 @@ LEAST_BYTES: Final = 64
 MOST_ROWS: Final = DATA_BYTES // LEAST_BYTES * ROWS_OF_ONE
 """Maximum rows of all messages in the ring; lost if both worker and child are killed."""
 TICK_S: Final = 0.01
-"""Seconds after which records in the ring are published to the child."""
+"""Seconds between two publications of records to the child, while there are any."""
 RESTART_S: Final = 5.0
 """Seconds until another child is started, because what killed one may kill the next."""
 CLOSE_S: Final = 6.0

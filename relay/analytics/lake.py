@@ -150,7 +150,7 @@ class Lake(Places):
         ]
 
     def files_of(self, day: date, hour: int) -> list[LakeFile]:
-        """Return the files of one hour; as `files`."""
+        """Return the files that have each event of one hour once; see `files`."""
         present = self.present(day, hour)
         if len(present) == 1:
             return present  # no other file can replace it: nothing to look up

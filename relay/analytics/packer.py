@@ -38,7 +38,8 @@ from relay.analytics.uids import KIND_SEEDS, message_uid, pair_seed
 from relay.analytics.writer import SegmentWriter
 
 MAX_SENDERS: Final = 50_000
-"""Maximum cached senders (for each kind of message and stream); above it, the cache is cleared."""
+"""Maximum number of cached tails, one for each sender, stream and kind; above it, the cache is
+cleared."""
 NICENESS: Final = 10
 GIVE_WAY_EVERY: Final = 16
 """Number of messages after which the process yields the processor."""

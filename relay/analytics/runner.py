@@ -3,7 +3,7 @@
     runner.run(JOBS["rollup"], Window(first, last), lake, engine, progress)
 
 Adjacent periods are computed together, as many as fit (`MOST_ROWS`), so that their margins are read
-once. Each chunk of periods is published when it is computed, so a later failure does not undo it.
+once. Each period is published by itself after its chunk, so a later failure does not undo it.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ A file `<relay>-<worker>-<start in us>.seg` is a sequence of blocks with length 
     RECORDS  any number of records of `relay.analytics.records`
     MARK     empty: nothing happened, and the recorder was alive
 
-All events recorded before `until_us` are in the file. If the process is killed, it shows which time
-the lost events are from. The checksum covers the type, the length, `until_us` and the content.
+All events recorded before `until_us` are in the file; those that a killed process lost are later.
+The checksum covers the type, the length, `until_us` and the content.
 
 While a file is written, its name ends in `.seg.open`, and its writer holds a lock on it, which the
 kernel releases when the process ends: a file without the lock belongs to a dead process. `recover`

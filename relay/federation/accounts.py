@@ -148,9 +148,7 @@ class Charge:
         handlers: list[Callable[[Any], None]],
         now: float,
     ) -> None:
-        """Write the commands into a MULTI, and append the functions that get their replies to
-        `handlers`.
-        """
+        """Write the commands into a MULTI, and the handlers of their replies into `handlers`."""
         for account, sources in self._accounts.items():
             total = sum(sources.values())
             append(resp.command("HINCRBY", account.key, TOTAL, total))

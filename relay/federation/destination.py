@@ -333,7 +333,7 @@ class Destination:
         if reply.status != 200:
             outcome = judge(reply.status, reply.retry_after_s is not None)
             if reply.status in FORGET_OFFER or outcome is Outcome.REFUSED:
-                # A relay that takes batches refuses messages one by one.
+                # A relay that takes batches refuses messages one by one, in a 200.
                 log.info("relay %s takes no batches any more: %d", partner.domain, reply.status)
                 sender.partners.offers(partner, False)
                 return
@@ -481,9 +481,7 @@ def _last_deadline(parts: list[Part]) -> float:
 
 
 def _first(lane: Lane, messages: int, room_bytes: int, now: float) -> list[Entry]:
-    """Return the first messages of a lane, up to the first that is not in memory or does not
-    fit.
-    """
+    """Return the first messages of a lane, up to one that is not in memory or does not fit."""
     found: list[Entry] = []
     for entry in lane.entries:
         if entry.over or entry.deadline <= now:

@@ -271,9 +271,7 @@ class HttpClient:
             return await self._race(place, deque(_alternating(addresses)))
 
     async def _race(self, place: Place, addresses: deque[str]) -> HttpConnection:
-        """Try addresses until one accepts a connection; a silent one does not hold up the
-        others.
-        """
+        """Try addresses until one accepts a connection; a silent one does not delay the others."""
         failure: BaseException = OSError("no address")
         tries: set[asyncio.Task[HttpConnection]] = set()
         try:

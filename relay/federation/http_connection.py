@@ -102,9 +102,7 @@ class HttpConnection(asyncio.Protocol):
         return self.open and self._reusable
 
     def close(self) -> None:
-        """Close the connection at once; the callback of a request in flight is not called
-        any more.
-        """
+        """Close the connection at once; the callback of a request in flight is not called."""
         self.open = False
         self._came = None
         if self._timer is not None:

@@ -52,8 +52,8 @@ class InboundAdmission:
         """
         worker = self._worker
         if worker.commit.storage_full_since is not None and worker.commit.waiting_bytes:
-            # The commit gives batches up one by one, so of several messages of a request it might
-            # store only the later ones. If nothing waits, one message tests whether there is room.
+            # What waits may be given up and is then sent again: later messages must not be stored
+            # before it. If nothing waits, one message tests whether there is room.
             arrival.refuse(MessageReason.STORAGE_FULL)
             return
         destination = worker.destination(arrival.destination)

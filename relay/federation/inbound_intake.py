@@ -9,8 +9,8 @@
 
 *admit* and *store* take the messages of a request in order, so what a session of another relay
 sends arrives in the order in which it was sent. A message that was passed to the group commit is
-answered when the commit is decided, however long that takes: after an earlier refusal it would be
-sent, and stored, twice.
+answered when the commit is decided, however long that takes: if it were refused before that, it
+would be sent, and stored, twice.
 
 A batch of 512 would block the event loop for some 20 ms. Each step therefore works in slices and
 yields between them. While the signatures of one slice are checked the next slice is examined, and
@@ -195,8 +195,7 @@ class Intake:
         return answered
 
     def _is_judged(self, arrival: Arrival, messages: int, size_bytes: int, now_s: float) -> bool:
-        """Check whether a limit may refuse the message, or its source be charged for a queue that
-        waits.
+        """Check whether a limit may refuse the message, or a waiting queue be charged for it.
 
         What counts for a limit that is not close is taken back if a message turns out to be a
         repeat (`Arrival.not_stored`).

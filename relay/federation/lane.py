@@ -158,14 +158,14 @@ class Lane:
         return None
 
     def put_off(self, entry: Entry) -> None:
-        """Add a message that is not due soon, and whose envelope is not in memory."""
+        """Add a message whose turn is far off, and whose envelope is not in memory."""
         if self.notes or len(self.entries) >= KEPT:
             self.notes.add(_note(entry))
         else:
             self.entries.append(entry)
 
     def fold(self) -> None:
-        """Turn all messages but the first into notes, unless they hold more than a note does."""
+        """Turn all but the first `KEPT` messages into notes, unless they hold more than a note."""
         entries, sending = self.entries, set(map(id, self.sending))
         folded: list[Note] = []
         while len(entries) > KEPT and not (entries[-1].tried or id(entries[-1]) in sending):

@@ -28,7 +28,7 @@ MARGIN_S: Final = 1.0
 LEFT_S: Final = 86_400
 """Seconds for which the record that a drainer leaves is kept; the messages themselves wait less."""
 UNKNOWN: Final = b"?"
-"""The record left by a drainer that died."""
+"""The record left by a drainer that died, or had more than `MAX_DOUBTFUL` ids."""
 MAX_DOUBTFUL: Final = 10_000
 """Maximum number of ids left for the successor; with more it treats every message as doubtful."""
 

@@ -75,7 +75,7 @@ class Relay:
 
     @property
     def messages(self) -> int:
-        """Number of messages in both directions since the relay is known."""
+        """Number of messages in both directions since the relay became known."""
         return self.live.sent + self.live.received
 
 
@@ -109,7 +109,7 @@ ORDERS: Final[dict[str, Callable[[Relay], float | str]]] = {
 
 
 def look() -> list[Relay]:
-    """Return all relays: those that exchanged messages, and those in the database.
+    """Return the relays that exchanged messages and those in the database, at most `MAX_LOOKED_AT`.
 
     Raises:
         Away: Redis does not answer.

@@ -1,4 +1,4 @@
-"""Notes: 29 bytes for each message of a lane that is not due soon, in order.
+"""Notes of a lane's messages whose turn is far off: 29 bytes each, in order.
 
 The queues of relays that are unavailable may not fit into memory as objects, and must not keep the
 messages behind them from being read. A note is enough to find a message again and to notice that it

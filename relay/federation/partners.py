@@ -144,7 +144,11 @@ class Partners:
             self._partners[partner.domain] = partner
 
     async def load(self, partners: Iterable[Partner]) -> None:
-        """Read the state in Redis."""
+        """Read the state in Redis.
+
+        Raises:
+            LinkLost: Redis went away.
+        """
         await asyncio.gather(*(self._read(partner) for partner in partners))
 
     # --- outcomes -----------------------------------------------------------------------------

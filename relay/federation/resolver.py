@@ -43,8 +43,8 @@ _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 # in any network; one of its bits tells whether it is globally unique.
 _ISATAP: Final = 0x00005EFE
 _ANY_GIVER: Final = 0xFDFFFFFF
-# All IPv6 addresses that have been assigned. Outside of it only addresses with an embedded IPv4
-# address lead anywhere, also by translation prefixes of the local network.
+# The range of all assigned IPv6 addresses. Outside it only addresses with an embedded IPv4 address
+# lead anywhere, also by translation prefixes of the local network.
 _GIVEN: Final = ipaddress.IPv6Network("2000::/3")
 # Special addresses that the oldest supported Python's library takes for global ones.
 _SPECIAL: Final = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")))

@@ -193,10 +193,10 @@ def discover() -> int:
 
 
 def publish_all() -> None:
-    """Overwrite `relay:control` with the decisions in the database.
+    """Overwrite the relays' fields of `relay:control` with the decisions in the database.
 
-    Before that, records that an older release or a backup has under other spellings of a relay are
-    merged under its canonical name.
+    Records that an older release or a backup has under other spellings of a relay are merged under
+    its canonical name: rows before that, states in Redis after it.
 
     Raises:
         relay.ops.control.ControlError: Redis does not answer.

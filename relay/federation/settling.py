@@ -1,6 +1,6 @@
 """Settling: once the outcome of a message is known, its entry is removed from the outbox.
 
-Accepted messages are gathered for a moment, and as long as the script before is unanswered, and are
+Accepted messages are gathered for a moment, and as long as the previous script is unanswered, then
 removed by one script. Every other end of a message (dead letter, notice to its sender, its twin
 moved here) takes a script of its own. Running either script again changes nothing, so scripts that
 were not answered when the connection to Redis broke are simply sent again.

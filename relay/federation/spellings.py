@@ -2,7 +2,7 @@
 
 Names used to be compared as bytes, so one relay may have rows in the database and states in Redis
 under several spellings. At the start they are merged under the canonical name: a decision under any
-spelling applies, counts are added, and of times the latest is kept.
+spelling applies, counts are added, and the latest of each time is kept.
 """
 
 from __future__ import annotations

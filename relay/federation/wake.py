@@ -3,7 +3,7 @@
 A worker that wrote a message into a shard without a drainer starts the task here, in a thread:
 talking to Celery's broker blocks, and importing Celery takes most of a second, which a worker that
 never federates avoids. A failed start loses nothing: the beat starts a drainer for every shard that
-has messages and none.
+has messages but no drainer.
 """
 
 from __future__ import annotations

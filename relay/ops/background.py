@@ -63,7 +63,7 @@ _heart: list[threading.Thread] = []
 def start(task: str, *arguments: Any, expires_s: float = EXPIRES_S) -> bool:
     """Let a Celery worker run a task soon. Blocks for one or two round trips.
 
-    If Redis is too full to take it, a Celery process runs the task itself.
+    If Redis is too full to take it and this is a Celery process, the task runs here.
 
     Returns:
         Whether it was started; if not, the reason is logged and the schedule repeats it.

@@ -5,7 +5,7 @@ A backup is a zip file of
     manifest.json          its contents: release, migrations, rows and digest of each table
     database/<table>.jsonl one row per line, as Django's serializer writes it
     settings/rmb.toml      the configuration file, if there is one; without its secrets and
-        comments, unless secrets are requested
+                           comments, unless secrets are requested
     settings/values.json   every setting that is not secret
     secrets/secret_key     only on request: signs cookies and the audit log
     secrets/secret_key_fallbacks  former secret keys, if any, in the form of the setting

@@ -150,7 +150,7 @@ def change(put: Mapping[str, str], remove: Sequence[str] = ()) -> None:
 
 
 def replace(prefixes: Sequence[str], put: Mapping[str, str], names: Sequence[str] = ()) -> None:
-    """Replace all fields that begin with one of the prefixes, or have one of the names.
+    """Replace the fields that begin with one of the prefixes, or have one of the names, by `put`.
 
     Raises:
         ControlError: Redis does not answer.

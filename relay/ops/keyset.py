@@ -45,7 +45,7 @@ def page(
         nullable: Fields that may be null in these rows.
 
     Raises:
-        Invalid: Order or cursor are not valid.
+        Invalid: Order or cursor is not valid.
         Away: The database does not answer.
     """
     name, descending = paging.one_of(order, tuple(orders))

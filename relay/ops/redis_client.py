@@ -33,7 +33,7 @@ RETRY_PAUSE_S = 0.1
 
 
 _given_up: Final[ContextVar[list[str] | None]] = ContextVar("given_up", default=None)
-"""Reason why Redis is not used any more; None if it cannot be given up here."""
+"""Reason why Redis was given up, or an empty list; None outside of `may_be_given_up`."""
 
 
 def client() -> Redis:

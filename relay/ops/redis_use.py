@@ -23,7 +23,7 @@ from relay.queues import keys
 
 MAX_KEYS: Final = 2000
 STEP: Final = 200
-"""Keys measured at a time: less than a millisecond, between which Redis serves other clients."""
+"""Keys measured at a time, in less than a millisecond; then Redis serves other clients."""
 KEPT_S: Final = 10.0
 """Seconds for which a result is cached, so that a page viewed by several users measures once."""
 OTHER: Final = "other"

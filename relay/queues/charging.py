@@ -50,9 +50,7 @@ class Held(NamedTuple):
 
     @classmethod
     def parse(cls, counts: Iterable[Any]) -> Held:
-        """Read the reply of HMGET for `FIELDS` of a twin's hash; without the hash, nothing
-        waits.
-        """
+        """Read the HMGET reply for `FIELDS` of a twin's hash; without the hash, nothing waits."""
         return cls(*(int(count or 0) for count in counts))
 
     def filled_percent(self, bounds: TwinBounds) -> float:

@@ -280,9 +280,7 @@ class CommitLog:
         self.pipe.submit(payload, self._answered, 1 + batch.commands, at_once=True)
 
     def _write_alone(self, batch: Batch) -> None:
-        """Send commands that free memory outside the MULTI, so that they are not refused with
-        it.
-        """
+        """Send commands that free memory outside the MULTI, with which they would be refused."""
         removals, batch.removals = batch.removals, []
         for session, entries in removals:
 

@@ -25,8 +25,7 @@ class Share(NamedTuple):
 
 
 class Destination:
-    """One session key: its encoded names, the session that holds it here, and the fill of its
-    queue.
+    """One session key: its encoded names, its session on this worker, and how full its queue is.
 
     Everything that is the same for each message to a key is computed once and kept here, so that
     routing one message is one dictionary look-up.

@@ -14,7 +14,7 @@ MESSAGE_BITS: Final = 24
 """Bits for the number of messages: 16 million of them, far above any useful bound."""
 MESSAGE_MASK: Final = (1 << MESSAGE_BITS) - 1
 SOURCE_SHARE: Final = 4
-"""Divisor: one source twin may use this part of an account, and of a queue more than half full."""
+"""One source twin may use one in so many of an account, and of a queue more than half full."""
 
 
 class Held(NamedTuple):

@@ -142,9 +142,7 @@ RECEIVED: Final = "relay:to:"
 
 
 def sent(twin: int) -> str:
-    """Return the hash with what waits from a source twin in all queues
-    (`relay.queues.charging`).
-    """
+    """Return the hash with what a source twin has in all queues (`relay.queues.charging`)."""
     return f"{SENT}{twin}"
 
 

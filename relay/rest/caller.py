@@ -48,7 +48,7 @@ def identify(request: HttpRequest) -> Caller | None:
     """Return the caller of a request; None if it has no credentials.
 
     Raises:
-        Refusal: the token is invalid, or the CSRF token is.
+        Refusal: the token or CSRF token is invalid, or the address sent too many invalid tokens.
     """
     header = request.headers.get("Authorization")
     if header is not None:
@@ -71,7 +71,7 @@ def identify_again(request: HttpRequest) -> Caller | None:
     session = request.session
     request.session = type(session)(session.session_key)
     request.user = get_user(request)
-    # At the first time, a middleware has checked this.
+    # For `identify`, a middleware has checked this.
     if "Authorization" not in request.headers and lacks_second_factor(request):
         return None
     return identify(request)

@@ -73,7 +73,7 @@ def check_match(request: HttpRequest, current: Schema) -> None:
 
 
 def check_absent(request: HttpRequest) -> None:
-    """Refuse a change that requires a tag, like `check_match`, if the resource does not exist."""
+    """Refuse a change with `If-Match`, as the resource does not exist."""
     if _header(request, "If-Match") is not None:
         raise Refusal(412, "the resource does not exist")
 

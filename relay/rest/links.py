@@ -59,7 +59,7 @@ def _sources(
 def _fields(
     document: dict[str, Any], names: list[str], response: dict[str, Any], within: str = ""
 ) -> dict[str, str]:
-    """Return the field of an answer for each parameter: of the same name, else `id`; or nothing."""
+    """Return the field of each parameter in an answer: its name or `id`; empty if one is absent."""
     schema = _resolved(document, response["content"]["application/json"]["schema"])
     if within:
         array = schema.get("properties", {}).get(within, {})

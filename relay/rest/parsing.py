@@ -43,7 +43,7 @@ def read_json(request: HttpRequest) -> None:
     """Parse the body once, for the operation.
 
     Raises:
-        Refusal: it is not valid JSON, or nested too deep.
+        Refusal: it is not valid JSON, nested too deep, or has a text that cannot be stored.
     """
     try:
         value = json.loads(

@@ -124,7 +124,7 @@ class Problem(Schema):
 
 
 def moment(unix_s: float) -> datetime | None:
-    """Convert unix seconds to a time for an answer; None for 0, or if no calendar has the time."""
+    """Convert unix seconds to a time for an answer; None for 0, or if it is out of range."""
     try:
         return datetime.fromtimestamp(unix_s, UTC) if unix_s > 0 else None
     except (ValueError, OverflowError, OSError):

@@ -2,7 +2,7 @@
 
 Valkey is designed for jemalloc, but the bundled one is built without. The allocator of glibc reuses
 the fragments that a crowd of sessions or a flood left free between longer-lived memory, each in a
-page of its own: a message then costs the server up to twice as much, long after the crowd has come
+page of its own: a message then takes up to twice the CPU time, long after the crowd has come
 (`docs/decisions/018-allocator.md`).
 """
 
@@ -19,7 +19,7 @@ LIBRARY: Final = "jemalloc"
 OPTIONS: Final = "lg_tcache_max:16,tcache_nslots_large:128"
 """Options of jemalloc: it caches as many pieces of up to 64 KiB as a batch of large messages takes,
 and hands out the one freed last, which is still in the processor's cache. By default it caches
-twenty, of up to 32 KiB, and takes others from memory that was not used for long."""
+twenty, of up to 32 KiB, and takes others from memory that has long been unused."""
 
 _TRIAL_S: Final = 10.0
 

@@ -25,7 +25,7 @@ scanning those it had, and a starting one a tenth scanning its imports. With 50,
 collection of a rush took 11 to 22 ms; with 10,000 it takes 3 to 7, for 2 us more per sign-in.
 Message traffic causes hardly any collections."""
 RUSH: Final = 200
-"""Sessions opened since the last freeze from which on they are most of the new objects."""
+"""Sessions opened since the last freeze from which on most new objects belong to them."""
 LOOK_S: Final = 0.1
 """Seconds between two checks; a rush opens some 300 sessions in that time, too few for a
 collection."""

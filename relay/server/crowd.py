@@ -83,7 +83,7 @@ class Crowd:
     def _hand_over(self) -> None:
         for _ in range(min(IN_A_TURN, len(self.held))):
             connection = socket.socket(fileno=self.held.popleft())
-            # A client that gave up has reconnected: served now, it would take the key from itself.
+            # A client that gave up has reconnected: this one would take its session from it.
             if connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != ESTABLISHED:
                 connection.close()
                 continue

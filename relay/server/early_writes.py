@@ -1,4 +1,4 @@
-"""Start writing what the bundled server appends to its file to the disk early.
+"""Make the disk begin early to write what the bundled server appends to its file.
 
 The server syncs the file to the disk once a second (`appendfsync everysec`). Until the disk is
 done, which takes longer the more has been appended, the server appends nothing and collects new

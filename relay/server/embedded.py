@@ -2,7 +2,7 @@
 
 `--embedded` needs no other service. Everything is in one folder:
 
-    lock            held by every process of a run: the next run waits until the last one ended
+    lock            held by every process of a run: no other run starts until all have ended
     valkey/         append-only file, log and, if the path is short enough, the socket
     relay.sqlite3   database
     secret_key      signs cookies of the operator site

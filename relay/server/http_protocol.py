@@ -91,7 +91,7 @@ class RelayHttpProtocol(HttpToolsProtocol):
         self._begun = True
         transport = self.transport
         super().__init__(**self._arguments)
-        # Like uvicorn's own `connection_made`, which makes uvloop create a socket for each address.
+        # As in uvicorn's own `connection_made`, but that makes uvloop create a socket per address.
         self.access_log = False
         self.transport = transport
         self.flow = FlowControl(transport)

@@ -84,9 +84,7 @@ class ServerLimits:
         self.idle = Deadlines(self.keep_alive_s)
 
     def discard_pause_s(self, now: float) -> float:
-        """Count a full read of a connection being closed; return the seconds until it may be
-        read.
-        """
+        """Count a full read of a closing connection; return the seconds until it is read again."""
         taken_s = FULL_READ_BYTES / DISCARDED_BYTES_PER_S
         self._discarded_until = max(self._discarded_until, now) + taken_s
         return self._discarded_until - now

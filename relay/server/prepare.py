@@ -1,4 +1,4 @@
-"""Preparation that must succeed before the first worker starts: run once per start, in a process.
+"""Preparation that must succeed before the first worker starts: once per start, in its own process.
 
 It checks Redis and the database, creates the tables of a SQLite file of its own, announces twins
 and limits (they may have changed while Redis was down) and, in embedded mode, adds the demo twins

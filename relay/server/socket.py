@@ -109,7 +109,7 @@ class RelaySocket(Protocol):
 
         Returns:
             The new `written`. Once a close has begun nothing more is sent; the position returned
-                then is one that `acknowledged()` never reaches.
+            then is one that `acknowledged()` never reaches.
         """
 
     def buffered_bytes(self) -> int:

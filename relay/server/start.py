@@ -1,7 +1,7 @@
 """Start a relay from settled options and run it until it is stopped.
 
     listeners -> (embedded: lock, bundled server) -> prepare -> summary -> workers and site -> ready
-        -> background work
+      -> background work
 
 Listeners come first, so that a port in use is reported before anything was changed. Background work
 comes last: a relay serves its clients without it, and messages for other relays wait. Whatever ends

@@ -1,8 +1,9 @@
 """The parent of a relay: keeps its processes running and replaces them one after another.
 
     supervisor = Supervisor()
-    async with supervisor.handling_signals(): await supervisor.keep(valkey)               # returns
-        when it is ready await supervisor.start_workers(2, worker)   # returns when all are ready
+    async with supervisor.handling_signals():
+        await supervisor.keep(valkey)               # returns when it is ready
+        await supervisor.start_workers(2, worker)   # returns when all are ready
         await supervisor.stopped()                  # SIGTERM or SIGINT
     ... everything kept was stopped: workers first, then the rest, the last started first
 

@@ -16,7 +16,7 @@ from typing import Final
 TURN_MESSAGES: Final = 512
 """Maximum number of messages per turn: some milliseconds of a worker's time."""
 BULK_BYTES: Final = 4096
-"""Size of a read from which on it is kept for a later turn if this turn has read enough."""
+"""Size from which on a read is kept for a later turn if this turn has read enough."""
 COUNTED_FROM: Final = 16
 """Number of messages in one read from which on they are counted: a few at a time never make a turn
 long."""

@@ -40,7 +40,7 @@ REST_S: Final = 30.0
 because children copy the memory that they write to. The next child then waits a second for a new
 one."""
 ANSWER_S: Final = 60.0
-"""Seconds to wait for an answer, before which the warm parent imports; if slower, it hangs."""
+"""Seconds to wait for an answer, imports included; a slower warm parent is taken to hang."""
 ATTEMPTS: Final = 2
 """Attempts for one child: with the current warm parent, and with its successor if it has ended."""
 _PR_SET_CHILD_SUBREAPER: Final = 36
@@ -304,7 +304,7 @@ def _sockets() -> tuple[socket.socket, socket.socket]:
 
 @contextlib.contextmanager
 def adopting() -> Iterator[None]:
-    """Adopt the orphaned children of descendants inside the block; do not reap others.
+    """Adopt orphans among descendants inside the block; outside, this process need not reap them.
 
     Raises:
         OSError: The system does not support this.

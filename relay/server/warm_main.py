@@ -46,7 +46,7 @@ Received = tuple[Request, list[int]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run as a separate process, after a rolling restart: new code and settings are read."""
+    """Run as a process not forked from the supervisor: it reads code and settings again."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--socket-fd", type=int, required=True)
     parser.add_argument("--import", dest="imports", action="append", default=[])

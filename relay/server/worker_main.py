@@ -77,7 +77,7 @@ class DrainingServer(uvicorn.Server):
         self._crowds: list[Crowd] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        # Like uvicorn's own, which lets a client stall its TLS handshake for a minute.
+        # Like uvicorn's own, but that lets a client stall its TLS handshake for a minute.
         await self.lifespan.startup()
         if self.lifespan.should_exit:
             sys.exit(STARTUP_FAILURE)

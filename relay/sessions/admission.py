@@ -1,5 +1,4 @@
-"""Admission of clients: the checks of a handshake, in the order and with the answers of the
-reference.
+"""Admission of clients: the checks of a handshake, in the order of the reference, with its answers.
 
     no query string                                400  missing jwt
     token unreadable, expired, badly signed        401  invalid jwt: ...

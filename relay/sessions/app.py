@@ -70,8 +70,7 @@ class RelayApp:
         self.post_paths: Final = [path.encode() for path in inbound.paths(config)]
 
     def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> Awaitable[None]:
-        # Not a coroutine function: a websocket would keep an extra coroutine as long as its
-        # session.
+        # Not a coroutine function: each websocket would keep one more coroutine while it is open.
         if scope["type"] == "websocket":
             if self._mux is not None and self._mux.takes(scope):
                 return self._mux(scope, receive, send)

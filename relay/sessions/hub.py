@@ -87,8 +87,7 @@ class Hub:
             self._write(channel, False)
 
     def follow(self, run_id: str) -> None:
-        """Reconnect if the news come from another Redis than the one that messages are committed
-        to.
+        """Reconnect if news come from another Redis than the one that stores messages.
 
         That happens after a change of roles.
         """

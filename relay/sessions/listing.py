@@ -231,7 +231,7 @@ def history(
     Args:
         twin, sid, protocol, peer, address, worker, carrier: as in `live`.
         reason: reason of their end.
-        open: whether only sessions without an end are returned, or only the others.
+        open: True for sessions without an end only, False for the others only, None for both.
         since, until: bounds of the time they were opened.
 
     Raises:

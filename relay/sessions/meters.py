@@ -28,7 +28,7 @@ _COUNT_MASK: Final = (1 << COUNT_BITS) - 1
 UNLIMITED: Final = Limit()
 
 SHARE: Final = 128
-"""Fraction of a limit that a worker may admit without a report. A report for each message of a
+"""Divisor: a worker may admit this part of a limit without a report. A report for each message of a
 thousand busy twins would take the worker and Redis a tenth of their time."""
 _NEVER: Final = 1 << 62
 

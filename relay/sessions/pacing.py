@@ -4,7 +4,7 @@ A refusal costs a worker about as much as a delivery, and a client that is notif
 the next message at once. So each message in vain (a refusal, or a ping) is charged to its twin and
 to the worker by virtual scheduling (GCRA): it advances the time by which all of them would have
 arrived at the allowed rate. A connection that is ahead of its rate by more than a burst is not read
-until that time has come. Messages that pass give time back, so a client that stops is read at full
+until it no longer is. Messages that pass give time back, so a client that stops is read at full
 speed again.
 
 All connections of a twin at a worker share one `Pace`: twenty of them get no more than one.
@@ -45,8 +45,7 @@ floods a twin with requests and does not read the answers must not slow that twi
 
 
 class Pace:
-    """The time by which a twin, or a worker, would have sent all its messages in vain at the
-    allowed rate.
+    """The time by which all messages in vain of a twin, or a worker, are due at the allowed rate.
 
     Attributes:
         due_s: that time, of a monotonic clock; 0 if nothing is left to be paid off.
@@ -58,8 +57,7 @@ class Pace:
         self.due_s = 0.0
 
     def charge(self, cost_s: float, now_s: float) -> float:
-        """Add to what was sent in vain, and return the seconds that it is ahead of the allowed
-        rate.
+        """Add to what was sent in vain, and return the seconds that it is ahead of the rate.
 
         Args:
             cost_s: seconds to add; negative for messages that passed.

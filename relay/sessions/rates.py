@@ -86,8 +86,8 @@ class RateMeter:
         self.peers: Mapping[bytes, Connection] = {}
         self._worker = worker
         self._name = keys.rates(worker.boot_id)
-        self._round_at = worker.loop.time()  # begin of this round of readings
-        self._round_s = float(WINDOW_S)  # from the begin of the previous round to that of this one
+        self._round_at = worker.loop.time()  # start of this round of readings
+        self._round_s = float(WINDOW_S)  # from the start of the previous round to that of this one
         self._part = PART
         self._sessions: list[Session] = []  # to be read in this round
         self._peers: list[Connection] = []

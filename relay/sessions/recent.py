@@ -43,7 +43,7 @@ class Recent:
 
 
 def quantile(counts: list[int], part: float) -> float | None:
-    """Return the bucket bound below which this part of the commits took; None without commits.
+    """Return the bucket bound that this part of the commits did not exceed; None without commits.
 
     Args:
         counts: counts by bucket, those of `COMMIT_BOUNDS_S` and one above.

@@ -90,8 +90,7 @@ class Recorder:
         """
 
     def trimmed(self, entry_id: bytes, payload: bytes, reason: Reason) -> None:
-        """Record that a message leaves its queue because it was not fetched in time, or for newer
-        ones.
+        """Record that a message leaves its queue: it was not fetched in time, or makes room.
 
         `dropped` reports how many did.
         """
@@ -148,9 +147,7 @@ class Recorder:
     def federated(
         self, sender: Sender | None, envelope: Envelope, entry_id: bytes | None, size_bytes: int
     ) -> None:
-        """Record that a message is committed to the outbox of partner relays; its id may be
-        None.
-        """
+        """Record that a message is committed to the outbox; its id may be None."""
 
     def declined(self, envelope: Envelope, reason: Reason, relay: str) -> None:
         """Record that a message of a partner relay is refused for now, and may come again."""

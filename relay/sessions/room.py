@@ -1,10 +1,9 @@
-"""Whether a queue has room for one more message, as far as one worker knows, and asking if it does
-not.
+"""A worker's knowledge of whether a queue has room for one more message, and asking Redis for it.
 
 Three things have bounds: the queue of a session, all queues of a destination twin, and what one
 source twin has waiting in all queues. Each group commit asks how full the queues that it writes to
-are, and charges their twins (`relay.queues.charging`). What it charges counts before it is answered
-as well; a message without room for that reason alone waits for the answer.
+are, and charges their twins (`relay.queues.charging`). What it charges also counts before it is
+answered; a message without room for that reason alone waits for the answer.
 
 A full queue gets no more messages and therefore no more answers, and may be empty by now. So a
 refusal is never based on an answer older than `FRESH_S`: without a newer one, Redis is asked first
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from relay.sessions.worker import Worker
 
 NOTICE_SHARE: Final = 16
-"""Errors that relays made get at most this fraction of a queue, whichever relay they claim."""
+"""Divisor: errors made by relays get at most this part of a queue, whichever relay they name."""
 GIVEN_BACK: Final = 64
 """Maximum number of queues in one request."""
 FORGET_S: Final = 60.0
@@ -54,7 +53,7 @@ class Room:
         self._twins: dict[int, Balance] = {}  # what waits for destination twins
         self._read: list[str] = []  # queues that were read to their end in this turn
         self._new: set[Destination] = set()  # queues that are being created
-        self._coming: tuple[Batch, Coming] | None = None  # of the batch that is being filled
+        self._coming: tuple[Batch, Coming] | None = None  # of the last batch with noted messages
 
     def give_back(self, destination: Destination) -> None:
         """End the charges of twins for a queue that was read to its end."""
@@ -105,7 +104,7 @@ class Room:
         return None
 
     def notice_refusal(self, destination: Destination, size_bytes: int) -> MessageReason | None:
-        """Return as `refusal` for an error that another relay made, which has no signature.
+        """Do the same as `refusal` for an error that another relay made, which has no signature.
 
         Forged errors get only a small part of the queue, and displace nothing with it.
         """
@@ -142,7 +141,7 @@ class Room:
         return None
 
     def note(self, batch: Batch, destination: Destination, source: int, size_bytes: int) -> None:
-        """Count a message in a batch that will wait."""
+        """Count a message of a batch as one that will wait in its queue."""
         if self._coming is None or self._coming[0] is not batch:
             self._coming = batch, Coming(self._new)
             batch.waiters.append(self._coming[1])
@@ -225,8 +224,7 @@ class Room:
     # --- requests -----------------------------------------------------------------------------
 
     def ask(self, destination: Destination, source: int, then: Then) -> None:
-        """Ask Redis for what `refusal` depends on, then call `then`; equal requests share the
-        reply.
+        """Ask Redis for what `refusal` depends on, then call `then`; equal requests share a reply.
 
         Batches ask as well, but none has a message for a queue that refuses all of them.
         """

@@ -1,4 +1,4 @@
-"""A worker's knowledge of where messages go, and the ways out of it: a queue or the outbox.
+"""A worker's knowledge of where messages go, and their ways out: a queue or the outbox.
 
 `proto/rmb/routing.py` makes the decision. This module provides its facts (which sessions are
 connected, the twins, the guests, how full queues are), fetches missing ones, and remembers

@@ -123,7 +123,7 @@ class Session:
         self.memory_mode = False
         self.read_up_to = START  # last id seen by a stream read
         self._reading = False  # a stream read is unanswered
-        self._read_again = False  # news came while it was
+        self._read_again = False  # whether to read again after that
         self._pages = Pages()
         self.out: list[bytes] = []  # messages of this batch, not yet written
         self.out_ids: list[bytes] = []

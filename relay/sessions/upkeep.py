@@ -47,7 +47,8 @@ COMPARED: Final = 500
 """Directory entries requested by one command."""
 CHECK_ENTRIES: Final = 16
 FULL_LOOKS: Final = 100
-"""Full sessions checked in one tick, as sockets report room only when they are nearly empty."""
+"""Full sessions checked in one tick, to find those that accept nothing any more, and those full of
+many small messages: sockets report room only when they are nearly empty."""
 SWEEP_S: Final = 30.0
 SWEEP_LEASE: Final = "relay:sweep"
 STREAMS: Final = ("MATCH", "stream:*", "TYPE", "stream", "COUNT", 500)
@@ -286,8 +287,7 @@ class Upkeep:
             if boot not in alive:
                 self._worker.spawn(self._once(partial(bury, self._worker, boot)))
         if self._others - alive:
-            # A dead worker may have committed a batch without a wake. Its connection is gone by
-            # now.
+            # A dead worker may have committed a batch without a wake; its connection is gone now.
             for session in list(self._worker.sessions):
                 session.read()
         self._others = alive

@@ -187,8 +187,7 @@ class Worker:
         user_agent: str = "",
         opening: takeover.Opening | None = None,
     ) -> Session:
-        """Add a signed-in connection. The take-over of its key begins now; messages are routed at
-        once.
+        """Add a signed-in connection, whose messages are routed at once, and start its take-over.
 
         The caller starts the socket with the returned session as its receiver; with `opening` it
         may do so, and answer the handshake, later.
@@ -446,7 +445,7 @@ class Worker:
         destination = session.destination
         most = max(destination.queued, session.took)
         most_bytes = max(destination.queued_bytes, session.took_bytes)
-        # A session before it read from the same queue, even if little was left.
+        # A previous session may have read most of this queue, whose charges end now.
         first = not session.announced and session.took
         if first or destination.shares or self.options.queue.counts_shares(most, most_bytes):
             self.room.give_back(destination)

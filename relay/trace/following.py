@@ -134,9 +134,7 @@ class DrainerTrace:
     def ended(
         self, entry: Entry, payload: bytes, reason: MessageReason | None, notified: bool
     ) -> None:
-        """Record that a message left the outbox without being sent; without a reason, it moved to a
-        queue of this relay.
-        """
+        """Record that a message left the outbox undelivered; without a reason, to a queue here."""
         message = self._message(payload)
         if message is None:
             return

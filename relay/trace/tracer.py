@@ -126,7 +126,7 @@ class Tracer:
     """All orders in one process.
 
     Attributes:
-        twins: twins that any order is about, also if only one of their sessions.
+        twins: twins that any order is about, also if it follows only one of their sessions.
         uids: uids that any order is about.
     """
 

@@ -331,7 +331,7 @@ class TwinCache:
     def _use_stale(
         self, batch: dict[int, Flight], detail: str, known: Mapping[int, TwinRecord] = NOTHING
     ) -> None:
-        """Answer a batch with earlier records, as the source failed, and keep them without waiting.
+        """Answer a batch with earlier records, as the source failed; look-ups then use these.
 
         A twin in use is queried again every `RETRY_S`, in the background.
         """

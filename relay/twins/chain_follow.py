@@ -38,8 +38,7 @@ logger = logging.getLogger(__name__)
 TASK: Final = "chain.follow"
 
 LIFE_S: Final = 1800.0
-"""Seconds after which another task takes over: the broker would start a task a second time that
-runs for longer than its visibility time-out."""
+"""Seconds after which another task takes over: the broker would start a longer one again."""
 
 REPORT_S: Final = 1.0
 

@@ -5,8 +5,7 @@
 
 Every answer is compared with the mirror, which the follower updates: if the mirror has a twin of a
 later block, the node is behind. While no node answers, the mirror is used. It is used at once if an
-earlier query has waited for the chain for longer than `patience_s`, so that each look-up does not
-wait again.
+earlier query has waited for the chain for `patience_s` already, so that not every look-up waits.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from relay.ops.redis_client import number, text
 from relay.queues import keys
 
 SILENT_S: Final = 30.0
-"""Seconds without a new block after which the chain counts as not followed; one arrives in 6 s."""
+"""Seconds without a new block after which the chain counts as not followed; one is due each 6 s."""
 
 COUNTS: Final = ("reconnects", "node_errors", "store_errors", "stored", "updated", "flushes")
 
@@ -77,7 +77,7 @@ class Import(NamedTuple):
         wanted, number: numbers of the import that is wanted, and of the last one begun.
         running: whether it has begun and not ended.
         leased: whether a process is importing.
-        next_key: key after the last page that was stored.
+        next_key: last key of the last page that was stored.
         height: height of the block of the first page.
         twins, newest_id: number of twins read so far, and the highest id of a twin when it began.
         began, ended: unix times, 0 for not yet.

@@ -1,5 +1,5 @@
-"""Twins of this site: those of the registry, written by `relay.twins.services` only, and those
-mirrored from the chain, written by `relay.twins.mirror` only.
+"""Twins of this site: those of the registry, written by `relay.twins.services` and
+`relay.twins.csv_io` only, and those mirrored from the chain, written by `relay.twins.mirror` only.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from django.utils.crypto import constant_time_compare
 from relay.access.actor import address_of
 
 SESSION_HASH: Final = "session_hash"
-"""Key in the state of a sign-in: hash that Django derives from the password of the account."""
+"""Key in the state of a sign-in: hash that Django derives from the password that was given."""
 
 ADDRESS: Final = "address"
 """Key in a session: address from which the browser signed in."""

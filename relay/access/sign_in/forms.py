@@ -59,7 +59,7 @@ class SignInForm(AdminAuthenticationForm):
 
 
 class OwnPasswordForm(AdminPasswordChangeForm):
-    """A new password for the own account, with the old one."""
+    """A new password for the user's own account; it asks for the old one."""
 
     def clean_old_password(self) -> str:
         return _checked(self.user, super().clean_old_password)

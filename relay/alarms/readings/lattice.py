@@ -16,7 +16,8 @@ from relay.lattice.figures import Process, Totals
 FOUND_S: Final = 600.0
 """Seconds for which findings count."""
 UNKNOWN_S: Final = 60.0
-"""Seconds for which findings of unknown origin count; they end once the monitor knows it."""
+"""Seconds for which findings with a reason in `UNKNOWN` count; they end by themselves once the
+monitor knows what has just started."""
 UNLOOKED_S: Final = 60.0
 READ: Final = 500
 """Most findings that are searched for origins, the newest first."""

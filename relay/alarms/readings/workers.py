@@ -55,8 +55,8 @@ def lives(look: Look) -> Readings:
     """Read workers that send no heartbeats, and those that died and were replaced.
 
     A worker that stops cleanly removes its heartbeat. If a heartbeat is found beside that of a
-    newer worker in the same place, the older worker died. A heartbeat that was late before it
-    disappeared belongs to a worker that is still missing.
+    newer worker in the same place, the older worker died. A worker whose heartbeat was late before
+    it disappeared is still missing.
     """
     now = look.now
     there = newest(look.workers)

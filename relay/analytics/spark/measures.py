@@ -76,7 +76,7 @@ def day_of_hour(hour: str) -> Column:
 
 
 def period_of_hour(hour: str, window: Window) -> Column:
-    """Return the same for the hours of a window, by a look-up that is faster for many rows."""
+    """Return the same as `day_of_hour` for hours of a window, faster for many rows."""
     names = F.array(*(F.lit(day.isoformat()) for day in window.days()))
     return F.get(names, F.expr(f"cast({hour} div 24 - {window.start_us // DAY_US} as int)"))
 

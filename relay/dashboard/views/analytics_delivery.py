@@ -115,7 +115,7 @@ def state_of(unaccounted: int, gaps: int) -> State:
 
     Args:
         unaccounted: number of messages that are not.
-        gaps: number of gaps in which recorders lost rows, and of messages without a result in them.
+        gaps: number of gaps of recorders, plus the messages without a result in them.
     """
     if unaccounted:
         return LOST

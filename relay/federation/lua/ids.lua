@@ -1,8 +1,6 @@
 -- name: ids
--- Returns the ids of the oldest entries of the outbox without transferring their payloads from
--- Redis.
--- KEYS: federation:out:<shard>, one or more. ARGV: maximum ids of each, then the id at which each
--- begins.
+-- Returns the ids of the oldest entries of the outbox; their payloads stay in Redis.
+-- KEYS: federation:out:<shard>, one or more. ARGV: maximum ids of each, then the first id of each.
 -- Replies per key [id, ...], oldest first. Only reads, so atomicity means a single moment for all
 -- shards. Reads one entry at a time, because a page of entries may hold many of 16 MiB; stops after
 -- 64 MiB.

@@ -1,12 +1,10 @@
 -- name: letters
--- Returns the ids of the latest dead letters of some kind without transferring their payloads from
--- Redis.
+-- Returns the ids of the latest dead letters of some kind; their payloads stay in Redis.
 -- KEYS: federation:dead. ARGV: id to begin at, maximum ids, maximum letters to examine, a relay and
 -- a reason; either is empty for all.
 -- Replies [id at which the next call begins, or empty after the last letter, id, ...], newest
--- first.
--- Only reads, so it needs no other atomicity. Reads one letter at a time, because a page of them
--- may hold many of 16 MiB; stops after 64 MiB.
+-- first. Reads only, one letter at a time, because a page may hold many of 16 MiB; stops after
+-- 64 MiB.
 local start, most, looks, relay, reason = unpack(ARGV)
 -- Letters of an older release have relays as their twins spell them: case and a last dot make no
 -- difference.

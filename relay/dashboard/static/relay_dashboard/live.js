@@ -41,7 +41,7 @@ function connect() {
         } else if (event.code === NOT_ALLOWED) {
             old("not allowed any more");
         } else {
-            // Up to 50 % random extra time, so that consoles of a restarted site do not all reconnect at once.
+            // Half to one and a half times: consoles of a restarted site do not all reconnect at once.
             setTimeout(connect, retryMs * (0.5 + Math.random()));
             retryMs = Math.min(2 * retryMs, MAX_RETRY_MS);
         }
