@@ -66,10 +66,10 @@ class WriteError(ChainError):
 
 
 class RefusedError(WriteError):
-    """The transaction was refused, or dropped later.
+    """The transaction was refused, or was found invalid or replaced later.
 
     Attributes:
-        code: the JSON-RPC code, 1010 if it can never be valid; None if it was dropped later.
+        code: the JSON-RPC code, 1010 if it can never be valid; None if this was found later.
     """
 
     def __init__(self, text: str, code: int | None = None) -> None:

@@ -2,7 +2,7 @@
 
 `proto.chain.events` reads a twin from a record, byte for byte. The metadata is only needed to find
 where the records begin, as the length of other events is not known otherwise. Most blocks do not
-even need that: the bytes of a block without a twin event do not contain its number.
+even need that: a block whose bytes do not contain the number of a twin event has none.
 """
 
 from __future__ import annotations

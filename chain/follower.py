@@ -283,8 +283,7 @@ class Follower:
         while branch[-1].parent_hash not in known and not stop.is_set():
             if branch[-1].number - 1 <= lowest:
                 return None
-            # Reset the limit in each round: on a slow link all headers of a gap take longer than
-            # one call.
+            # Reset the limit in each round: on a slow link, all headers take longer than `CALL_S`.
             node.limit(bounds.CALL_S)
             branch += self._ancestors(node, branch[-1])
         branch.reverse()
@@ -292,7 +291,7 @@ class Follower:
 
     def _ancestors(self, node: Port, block: Header) -> list[Header]:
         """Return some blocks before `block`, each the parent of the one before; at least one."""
-        # Blocks above the tip are on no known fork, and fetched together; below it, one by one.
+        # Blocks above the tip are on no known fork and are fetched together, others one by one.
         down_to = min(block.number - 1, self._recent[-1].height + 1)
         heights = range(block.number - 1, down_to - 1, -1)[:_HEADERS_AT_ONCE]
         hashes = [each for each in node.block_hashes(heights) if each is not None]

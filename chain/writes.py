@@ -220,7 +220,7 @@ class Writer:
     def _watch(
         self, node: Node, call: str, watched: str, extrinsic_hash: bytes, deadline: float
     ) -> bytes:
-        """Wait until the transaction is in a block; return the block's hash."""
+        """Watch the transaction until it has the wanted stage; return its block's hash."""
         while True:
             left_s = deadline - time.monotonic()
             status = node.connection.notification(watched, left_s) if left_s > 0 else None

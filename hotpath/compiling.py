@@ -1,6 +1,6 @@
 """`make compile`: build the compiled form of the hot path (`hotpath.compiled`).
 
-    sources -> mypyc -> C compiler -> one library and a stub module for each -> trial import
+    sources -> mypyc -> C compiler -> one library, and a stub per module -> trial import
       -> hotpath/_compiled/build-*, then manifest.json, which makes the next start use it
 
 Needs a C compiler, Python's headers, mypy and setuptools. If one of them is missing, or if mypyc
@@ -277,7 +277,7 @@ def _run(program: str, environment: Mapping[str, str]) -> None:
 
 
 def _wanted() -> bool:
-    """Return whether a build could help the next start, unless these sources failed before."""
+    """Return whether a build could help the next start and these sources have not failed before."""
     if os.environ.get(compiled.SWITCH) == "0" or compiled.in_use():
         return False
     if (present := _present()) and not compiled.misfit(present):

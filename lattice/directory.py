@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 class Directory:
     """Hosts, actors, providers, links and claims of a lattice.
 
-    While no host runs, there is nothing to ask: hosts are empty, and links and claims are unknown.
+    While no host answers, there are no hosts, links are unknown, and claims come from `registry`.
     """
 
     def __init__(self, connection: LatticeConnection, registry: Registry | None = None) -> None:

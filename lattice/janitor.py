@@ -49,8 +49,7 @@ class Janitor:
 
         Args:
             is_due: function called before each round; False skips it. Of several processes, only
-                one
-                needs to clean up.
+                one needs to clean up.
         """
         failed = ""
         while True:

@@ -201,7 +201,7 @@ class Objects:
     async def message(
         self, js: JetStreamContext, subject: str, sequence: int | None = None
     ) -> api.RawStreamMsg | None:
-        """Return the first message of a subject from a sequence on, or else its last; or None."""
+        """Return a subject's first message from `sequence` on (None: its last), or None."""
         arguments = {"seq": sequence, "subject": subject, "next": sequence is not None}
         try:
             return await js.get_msg(self.stream, direct=True, **arguments)  # type: ignore[arg-type]

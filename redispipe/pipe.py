@@ -91,7 +91,7 @@ class RedisPipe:
             on_push: called with replies that no request waits for (pub/sub messages).
             answer_s: seconds after which a silent connection is cut if Redis answers on another
                 one; no request may block for longer. 0 to wait for ever.
-            pings: whether to ping a quiet connection, whose reply is a push: for pub/sub, where it
+            pings: whether to ping a quiet connection; the reply is a push. For pub/sub, where it
                 is not known whether a reply is due.
             quiet: whether not to log failures before the first connection, because another pipe
                 logs them.

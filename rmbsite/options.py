@@ -29,8 +29,7 @@ FALSE_WORDS = frozenset({"0", "false", "no", "off"})
 
 HIDDEN = "(set, not shown)"
 SPEAKS_OF_SECRETS = re.compile(r"(?i)secret|passw|passphrase|token|key|credential")
-"""Pattern of names of secret settings of other programs that are passed on, such as those
-of Spark."""
+"""Pattern for names of secret settings that are passed on to other programs, such as Spark."""
 
 Section = TypeVar("Section")
 

@@ -105,8 +105,8 @@ TEMPLATES = [
 DATABASES = {"default": database.settings_of(RMB.database.url, RMB.make_data_dir())}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# The core layer reads with a block time of 5 s, which is also redis-py's default time-out: with any
-# time-out other than None, an idle reader dies.
+# The core layer reads with a block time of 5 s, which is also redis-py's default time-out: without
+# None, an idle reader would time out.
 _CHANNEL_HOSTS = [{"address": RMB.redis.url, "socket_timeout": None}]
 CHANNEL_LAYERS = {
     "default": {

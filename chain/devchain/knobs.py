@@ -47,11 +47,10 @@ class Knobs:
     """Number of newest blocks whose state can be read (256 on nodes without archive); 0: all."""
 
     mute_heads: bool = False
-    """Whether heads, best or final, are not announced; after it is switched off, the next
-    one is."""
+    """Whether heads, best or final, are not announced; when switched off, the next one is again."""
 
     announce_every: int = 1
-    """Announce every n-th best head only."""
+    """Only every n-th best head is announced."""
 
     held: tuple[str, ...] = ()
     """Methods whose requests are executed, but whose answers are held until the name is removed

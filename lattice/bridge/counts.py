@@ -28,7 +28,7 @@ _KINDS: Final = {Direction.TO_LATTICE: EventKind.OUT, Direction.TO_TWIN: EventKi
 
 
 class Key(NamedTuple):
-    """What calls have in common that are counted together.
+    """Key under which calls are counted.
 
     Attributes:
         direction: direction of the call: to the lattice, or to a twin.

@@ -32,8 +32,8 @@ PASS_S: Final = 60.0
 """Duration longer than one pass over all relays of a twin, even if none of them answers."""
 
 FAIR_SHARE: Final = 0.5
-"""Share of the usual time-out that a try needs to count against a relay when a message's deadline
-cut it short."""
+"""A try that a message's deadline cut short counts against the relay only if it had at least this
+share of the usual time-out."""
 
 
 LEAST_TRY_S: Final = 0.02

@@ -156,8 +156,7 @@ class KeyPair:
         """Return a key pair, derived from 32 random bytes, that all peers accept.
 
         Rust peers refuse one key in 65,536 (see `is_refused_by_peers`); then another key is derived
-        from
-        the same random bytes.
+        from the same random bytes.
         """
         pair = cls(kind, random32)
         while is_refused_by_peers(pair.public):

@@ -36,8 +36,7 @@ OTHERS: Final = "(others)"
 """Text that replaces names when there are too many."""
 
 ROW: Final = Struct("<qqqIIII")
-"""Fields: at_us, uid, latency_us, size_bytes, answer_bytes, twin, number of the shape; little-
-endian."""
+"""Little-endian: at_us, uid, latency_us, size_bytes, answer_bytes, twin, number of the shape."""
 NO_LATENCY: Final = -1
 NO_SIZE: Final = 2**32 - 1
 """Value of `answer_bytes` if the call has no answer."""

@@ -5,8 +5,7 @@ below is one JSON object, written by `encode` and read by `decode`. Unknown fiel
 missing ones get their defaults, so that processes of two versions understand each other.
 
     relay:lattice:policies         string: all policies; changes are published
-    relay:lattice:process:<id>     hash of JSON values; expires `PROCESS_TTL_S` after the last
-    report
+    relay:lattice:process:<id>     hash of JSON values; expires `PROCESS_TTL_S` after a report
     relay:lattice:processes        sorted set: ids of processes by their last report
     relay:lattice:totals           hash: counts of all processes since the first, by `total_field`
     relay:lattice:hosts, :actors, :providers, :links

@@ -69,7 +69,7 @@ class TokenBuckets(Generic[Key]):
         return len(self._buckets)
 
     def take(self, key: Key, now: float, tokens: float = 1.0) -> bool:
-        """Take tokens from the bucket of `key` if there are enough; return whether it did."""
+        """Take tokens from the bucket of `key` if there are enough; return whether there were."""
         bucket = self._buckets.pop(key, None)
         if bucket is None:
             bucket = TokenBucket(self.rate_per_s, self.burst, now)

@@ -35,7 +35,7 @@ class Shares(Generic[Key]):
         return True
 
     def give(self, who: Key) -> None:
-        """Return one place of a user."""
+        """Give back one place of a user."""
         left = self._taken[who] - 1
         if left:
             self._taken[who] = left

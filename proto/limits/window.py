@@ -139,8 +139,8 @@ class WindowCount:
         """Return the part that the shared counter does not have yet; None if there is nothing to
         add.
 
-        Nothing is returned until the previous increment was answered (`merge` or `settle`), so that
-        exactly one commit is unanswered at a time.
+        Nothing is returned until the previous increment was answered (`merge`, `settle` or
+        `give_back`), so that at most one commit is unanswered at a time.
         """
         if self._unanswered or not self.new_messages:
             return None

@@ -15,9 +15,8 @@ MAX_CREDIT: Final = 1 << 62
 MAX_STREAM_ID: Final = MAX_VARINT
 MAX_CODE: Final = MAX_VARINT
 MAX_LATE: Final = 1_000
-"""Maximum number of remembered streams whose opening timed out. If the other side accepts one of
-them
-later, the stream is reset. The limit is for streams that the other side never accepts."""
+"""Maximum number of remembered streams whose opening timed out. A stream that the other side
+accepts later is reset. The limit is for streams that it never accepts."""
 MAX_REASON_BYTES: Final = 123
 """Maximum size of the text in a close frame (RFC 6455)."""
 

@@ -1,8 +1,7 @@
 """A connection of many streams, without IO (sheet sections 3 to 10).
 
 Pass it the messages of a websocket (`receive_data`), then take messages to send (`data_to_send`)
-and
-events (`next_event`). Times are of a monotonic clock, in nanoseconds; see also `next_timer`.
+and events (`next_event`). Times are nanoseconds of a monotonic clock; see also `next_timer`.
 
     opener                       the other side
     open_stream()    ACK n  -->  StreamOpened
@@ -302,7 +301,7 @@ class MuxConnection:
 
     @property
     def waiting_frames(self) -> int:
-        """Number of frames to send that carry no stream bytes; no limit applies to them."""
+        """Number of frames to send that carry no stream bytes; the owner must limit them."""
         return len(self._frames)
 
     def next_event(self) -> Event | None:
@@ -417,11 +416,10 @@ class MuxConnection:
         self.settle(stream)
 
     def _receive_for_none(self, stream_id: int, message: bytes, at: int) -> None:
-        """Handle a frame for a stream that does not exist, any more or yet.
+        """Handle a frame for a stream that does not exist any more, or not yet.
 
         Ids of the other side only increase, so only the highest one must be remembered. If the
-        first
-        frame of a stream is not an ACK, it uses up the id, as in the reference.
+        first frame of a stream is not an ACK, it uses up the id, as in the reference.
         """
         if stream_id % 2 == self._next_id % 2:
             if stream_id >= self._next_id:

@@ -28,8 +28,7 @@ from proto.mux.frames import Half
 
 JOINED_BYTES: Final = 1024
 """Size below which received pieces are joined while they wait for the reader: a separate small
-piece
-takes many times its size in memory."""
+piece takes many times its size in memory."""
 
 
 class ReadState(Enum):

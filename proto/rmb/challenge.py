@@ -1,10 +1,10 @@
 """The challenge of an envelope, which is what its sender signs, and the signature.
 
 The challenge is the md5 of the envelope's fields, concatenated without separators in the order in
-which rmb-rs 1.5 hashes them (`rmb::types`, trait `Challengeable`). A field that is present but
-empty adds nothing to the hash. Absent and empty are distinguished only in addresses, where a
-connection selects another session. The protocol prescribes md5; the weaknesses (no separators,
-plain and cipher treated alike) are recorded in `tests/interop/vectors/rmb_blind.json`.
+which rmb-rs 1.5 hashes them (`rmb::types`, trait `Challengeable`). Absent and empty fields add
+nothing to the hash, even in addresses, where an absent connection and an empty one mean different
+sessions. The protocol prescribes md5; the weaknesses (no separators, plain and cipher treated
+alike) are recorded in `tests/interop/vectors/rmb_blind.json`.
 """
 
 from __future__ import annotations

@@ -90,8 +90,8 @@ class Sealer:
 
         Args:
             envelope: envelope that is complete except for payload, times and signature.
-            payload: payload, or None for none; encrypted, also if None, if the receiver has a
-                public key, otherwise plain or omitted.
+            payload: payload, encrypted if the receiver has a public key, and plain otherwise; None
+                is encrypted as an empty one, or omitted.
             receiver: receiving twin; None if it is not known.
             now: Unix seconds.
             expiration_s: time to live.
@@ -128,8 +128,8 @@ class Sealer:
             uid: uid, which its answers repeat.
             destination: session that the request goes to.
             command: command of the request.
-            payload: payload, or None for none; encrypted, also if None, if the receiver has a
-                public key, otherwise plain or omitted.
+            payload: payload, encrypted if the receiver has a public key, and plain otherwise; None
+                is encrypted as an empty one, or omitted.
             receiver: destination twin; None if it is not known.
             now: Unix seconds.
             expiration_s: time to live.

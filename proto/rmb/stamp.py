@@ -16,7 +16,8 @@ from proto.rmb.bounds import (
 def stamp(now: int, timestamp: int, expiration_s: int) -> tuple[int, int]:
     """Return the timestamp and expiration to send at `now`.
 
-    A timestamp of 0 was never set, and one in the future is not trusted: both lifetimes start now.
+    A timestamp of 0 was never set, and one in the future is not trusted: in both cases the lifetime
+    starts now.
     """
     if timestamp == 0 or timestamp > now:
         return now, expiration_s
@@ -34,7 +35,7 @@ def ttl(now: int, timestamp: int, expiration_s: int) -> int:
 
 
 def request_expiration(expiration_s: int) -> int:
-    """Return the expiration that a peer gives a request: 0 means the default; it is limited."""
+    """Return the expiration that a peer sends: the default for 0, at most `MAX_EXPIRATION_S`."""
     return min(expiration_s or DEFAULT_EXPIRATION_S, MAX_EXPIRATION_S)
 
 

@@ -82,7 +82,7 @@ class Outbox:
         self._actions.append(Cancel())
 
     def give_up(self) -> None:
-        """Cancel and abort both halves; actions that are queued are dropped."""
+        """Cancel the reading half and abort the writing half; drop all queued actions."""
         self._actions.clear()
         self._actions += (Cancel(), Abort())
         self._has_ended = True

@@ -201,8 +201,7 @@ def accept_as_argument(parser: ArgumentParser) -> None:
     """Make a command-line parser accept a key that begins with a dash, as one in 64 does.
 
     argparse takes an argument that begins with a dash for an option, unless it looks like a
-    negative
-    number: make it accept arguments that look like a key instead.
+    negative number: make it accept arguments that look like a key instead.
     """
     parser._negative_number_matcher = _DASHED_PATH
 

@@ -128,9 +128,8 @@ class ServerSide:
         """Handle the messages of one read.
 
         Returns:
-            The packets among them, unchanged and in order; each begins with its destination. No
-            events
-            are queued for them, because a loaded server has thousands in one turn of the loop.
+            The packets among them, unchanged and in order; each begins with its destination. They
+            are not events, because a loaded server has thousands in one turn of the loop.
         """
         packets: list[bytes] = []
         for message in messages:
@@ -206,8 +205,7 @@ class ClientSide:
     """The client's side of a connection.
 
     It keeps to the pace that the server asks for, and sends something whenever half of the idle
-    time
-    has passed.
+    time has passed.
 
     Attributes:
         state: state of the connection.

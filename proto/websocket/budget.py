@@ -38,7 +38,7 @@ class Holder(Hashable, Protocol):
     charged_bytes: int
 
     def give_up(self) -> None:
-        """Release all held memory, charged no longer. Called within another holder's `settle`."""
+        """Release all held memory, which is no longer charged; called in another's `settle`."""
 
 
 class MessageBudget(PartialBudget):

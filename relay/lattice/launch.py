@@ -1,9 +1,8 @@
 """Starts a process of the lattice as a child of a relay: `python -m relay.lattice.launch bridge`.
 
 The program itself is in the package `lattice`, which does not depend on this site. This module
-reads
-the site's settings and the files that they name, and executes that program in its own process, with
-all of them as one JSON document on standard input.
+reads the site's settings and the files that they name, and executes that program in its own
+process, with all of them as one JSON document on standard input.
 """
 
 from __future__ import annotations

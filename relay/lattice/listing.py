@@ -25,7 +25,7 @@ OK: Final = "ok"
 
 
 class CallKey(NamedTuple):
-    """What calls have in common that are counted together."""
+    """Key under which calls are counted."""
 
     direction: str
     entity: str

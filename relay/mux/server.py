@@ -87,7 +87,7 @@ class MuxServer:
         """Admit a connection.
 
         Raises:
-            Refusal: the connection is refused; it contains the answer to send.
+            Refusal: the connection is refused, with the answer to send.
         """
         try:
             self._admission.admit_connection(address)

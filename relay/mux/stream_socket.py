@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 LOW_WATER_BYTES: Final = 16 * 1024
 FULL_BYTES: Final = 1 << 40
-"""Value that a stream with waiting bytes reports if its connection has too many, so that it gets no
-more."""
+"""Buffered bytes that a stream with waiting bytes reports while its connection is over its limits,
+so that it gets no more."""
 
 SIGNED_IN: Final = b"101"
 """Answer to a successful sign-in: the status that a websocket handshake would have."""

@@ -34,9 +34,8 @@ class SocketWire:
     """A `peer.mux.session.Wire` and a `relay.server.socket.Receiver`.
 
     The server answers pings itself, and the relay sends none: the dialling side keeps the
-    connection
-    alive. The session is not notified of pings, so `MuxBounds.ping_timeout_ms` must be 0;
-    `RelaySocket.last_received` shows how long a client has been silent.
+    connection alive. The session is not notified of pings, so `MuxBounds.ping_timeout_ms` must be
+    0; `RelaySocket.last_received` shows how long a client has been silent.
     """
 
     def __init__(self, socket: RelaySocket) -> None:

@@ -49,8 +49,7 @@ their key; further packets are dropped."""
 MAX_ASKING: Final = 256
 """Maximum number of packets for one key that wait for its look-up."""
 ENTER_AGAIN_S: Final = 5.0
-"""Seconds until keys are entered again after Redis refused one, for example because it was out of
-memory."""
+"""Seconds until keys are entered again after Redis refused one, as when it is out of memory."""
 
 BURIED_AT_ONCE: Final = 500
 
@@ -137,7 +136,7 @@ class Crossing:
         self._pipe = RedisPipe(connect, opening, on_usable=self._enter_all, quiet=True)
         self._hub = Hub(connect, opening, self)
         self._entered: dict[Connection, int] = {}  # those to enter in Redis; when they signed (ns)
-        self._claiming: set[Connection] = set()  # those whose first claim is on its way
+        self._claiming: set[Connection] = set()  # those without an epoch whose claim is on its way
         self._overtaken: dict[bytes, int] = {}  # epoch since which a key is held elsewhere
         self._known: dict[bytes, str] = {}  # key -> boot id of another worker
         self._asking: dict[bytes, list[bytes]] = {}  # packets that wait for a look-up

@@ -43,7 +43,7 @@ class Answer(NamedTuple):
     """An HTTP answer.
 
     Attributes:
-        reason: reason for the counts; None if a token was issued.
+        reason: reason to count; None: not counted, as when a token was issued.
     """
 
     status: int
