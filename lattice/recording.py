@@ -121,13 +121,17 @@ class Events:
         self._waiting = None
 
     async def finish(self) -> None:
-        """Send the last rows, waiting at most `END_S` seconds."""
+        """Send the last rows, waiting at most `END_S` seconds; report those that are lost."""
+        why = "the lake does not keep up"
         try:
             async with asyncio.timeout(END_S):
                 for _ in "waiting", "added since":
                     await self.tell(now=True)
         except (RedisError, TimeoutError) as error:
-            logger.warning("%d events are lost: %s", len(self._rows) // ROW.size, error)
+            why = str(error) or "Redis does not answer"
+        left = len(self._rows) + len(self._waiting.rows if self._waiting else b"")
+        if left:
+            logger.warning("%d events are lost: %s", left // ROW.size, why)
 
     def _take(self) -> Batch | None:
         if not self._rows:

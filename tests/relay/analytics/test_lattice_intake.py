@@ -194,6 +194,22 @@ async def test_what_does_not_fit_is_lost_and_counted(
     assert len({*keys}) == MAX_SHAPES + 2 and keys.count(OTHERS) == MAX_ROWS - MAX_SHAPES
 
 
+@pytest.mark.parametrize("full", [True, False])
+async def test_what_cannot_be_sent_at_the_end_is_reported(
+    valkey: RedisServer, events: Events, caplog: pytest.LogCaptureFixture, full: bool
+) -> None:
+    """Rows count also if they are in a batch that Redis has not accepted."""
+    events.add(SHAPE, NOW)
+    for _ in range(MAX_BATCHES):
+        valkey.run("XADD", STREAM, "*", "rows", "", "shapes", "[]")
+    await events.tell(now=True)
+    events.add(SHAPE, NOW)
+    if not full:
+        valkey.run("SET", STREAM, "a foreign value")
+    await events.finish()
+    assert "2 events are lost" in caplog.text
+
+
 async def test_a_compactor_that_was_killed_begins_again(
     lake: Lake, valkey: RedisServer, events: Events
 ) -> None:
