@@ -1,4 +1,4 @@
-"""`python -m chain.devchain`: the stand-in node without Django."""
+"""`python -m chain.devchain`: the test node without Django."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Fixtures for tests of the chain client: a stand-in node."""
+"""Fixtures for tests of the chain client: a test node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the follower against a stand-in node with every kind of fault."""
+"""Tests of the follower against a test node with every kind of fault."""
 
 from __future__ import annotations
 

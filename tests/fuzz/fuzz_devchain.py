@@ -1,4 +1,4 @@
-"""Fuzz the stand-in node: any message, any transaction, and any order of operations.
+"""Fuzz the test node: any message, any transaction, and any order of operations.
 
 Every message gets one answer, never an internal error; a refused transaction leaves no trace; and
 twins, accounts and balances are always consistent.

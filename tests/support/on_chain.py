@@ -1,4 +1,4 @@
-"""Relays whose twins come from a stand-in node of the chain, and queries of their state."""
+"""Relays whose twins come from a test node of the chain, and queries of their state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stand-in node that listens in this process, and a client that sends plain JSON-RPC to it."""
+"""A test node that listens in this process, and a client that sends plain JSON-RPC to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Startup against a real stand-in node: the own twin, and its update on the chain."""
+"""Startup against a real test node: the own twin, and its update on the chain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures for a site that reads its twins from a stand-in node of the chain."""
+"""Fixtures for a site that reads its twins from a test node of the chain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The task that follows the chain, with a stand-in node, Redis and a database, but no runner."""
+"""The task that follows the chain, with a test node, Redis and a database, but no runner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chain as a twin source, with a stand-in node: answers, silence, and nodes that lag."""
+"""The chain as a twin source, with a test node: answers, silence, and nodes that lag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manage.py rmb_devchain`: a stand-in node of tfchain, for work without a network."""
+"""`manage.py rmb_devchain`: a test node of TFChain, for work without a network."""
 
 from __future__ import annotations
 
