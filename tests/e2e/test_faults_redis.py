@@ -34,7 +34,7 @@ async def test_redis_killed_and_restarted_under_load(start_server, start_relay, 
         for _ in range(3):
             await work.run_until(500)
             server.kill()
-            await asyncio.sleep(0.1)  # requests in progress fail without the server
+            await eventually(lambda: relay.get("/ready")[0] == 503, what="/ready to be red")
             server.restart()
             back = time.monotonic()
             await work.run_until(100)

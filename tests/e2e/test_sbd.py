@@ -18,6 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from proto.sbd import frames
 from proto.sbd.bounds import MAX_MESSAGE_BYTES
+from relay.sbd.sharing import CHANNEL
 from tests.e2e.conftest import StartRelay, _shared
 from tests.interop.recorded import recorded_sbd
 from tests.proto.sbd.pairs import Identity
@@ -276,13 +277,27 @@ async def test_an_address_has_one_limit_on_all_workers(start_relay: StartRelay) 
             await told(len(clients) + 1)
         await told(len(clients))  # relaxed again
         # Data sent to one worker counts at the other: there is no second burst.
-        sent, size = 0, 20_000 // len(clients)
-        with contextlib.suppress(ConnectionClosed):
-            while sent < 2 * 262_144:
+        sent, reported, size = 0, 0, 20_000 // len(clients)
+        assert relay.redis is not None
+        with relay.redis.client() as redis, redis.pubsub() as reports:
+            reports.subscribe(CHANNEL)
+
+            async def is_shared() -> bool:
+                """Check whether workers have reported everything to each other."""
+                nonlocal reported
                 for each in clients:
-                    await each.send(frames.KEEP_ALIVE.ljust(size, b"\0"))
-                    sent += size
-                await asyncio.sleep(0.1)  # workers learn each other's counts meanwhile
+                    await each.ping()  # fails once a worker has closed a connection
+                while message := reports.get_message():
+                    if message["type"] == "message":
+                        reported += sum(count for *_, count in json.loads(message["data"])[1])
+                return reported >= sent
+
+            with contextlib.suppress(ConnectionClosed):
+                while sent < 2 * 262_144:
+                    for each in clients:
+                        await each.send(frames.KEEP_ALIVE.ljust(size, b"\0"))
+                        sent += size
+                    await eventually(is_shared)
         assert sent < 1.4 * 262_144
 
 
