@@ -123,9 +123,10 @@ def operation(
     )
 
     def declare(function: Function) -> Function:
-        if not function.__doc__:
+        description = inspect.getdoc(function)
+        if not description:
             raise TypeError(f"operation {function.__name__} has no description")
-        summary, _, rest = inspect.cleandoc(function.__doc__).partition("\n")
+        summary, _, rest = description.partition("\n")
         setattr(function, _DECLARED, facts)
         decorate_view(partial(_guard, facts))(function)
         router.api_operation(

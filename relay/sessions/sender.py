@@ -199,7 +199,7 @@ class Sender:
     ) -> None:
         """Route a message whose destination is not simply connected here.
 
-        The envelope of a parked message is None, and is parsed if it is needed.
+        The envelope of a parked message is `None`, and is parsed if it is needed.
         """
         worker = self.worker
         router = worker.router
@@ -222,13 +222,13 @@ class Sender:
             else:
                 self._wait_for_fact(destination, payload, fail_fast, envelope)
                 found = fact._replace(room=True)
-                room.ask(destination, source, lambda: self._answer(destination, found))
+                room.ask(destination, source, lambda: self._answer({destination: found}))
         elif step is Step.FEDERATE:
             number = destination.key[0]
             if not fact.room and not router.outbox_holds(number, self.key[0]):
                 self._wait_for_fact(destination, payload, fail_fast, envelope)
                 found = fact._replace(room=True)
-                router.ask_outbox(number, lambda: self._answer(destination, found))
+                router.ask_outbox(number, lambda: self._answer({destination: found}))
                 return
             told = envelope or Envelope.FromString(payload)
             outgoing = router.federate(destination, payload, self, told, asked=True)
@@ -243,10 +243,10 @@ class Sender:
             self._wait_for_fact(destination, payload, fail_fast, envelope)
             if step is Step.LOOK_UP:
                 number = destination.key[0]
-                router.look_up(number, lambda failed: self._answer(destination, Fact(failed)))
+                router.look_up(number, lambda failed: self._answer({destination: Fact(failed)}))
             else:
                 router.ask_presence(
-                    destination, lambda there: self._answer(destination, Fact(present=there))
+                    destination, lambda there: self._answer({destination: Fact(present=there)})
                 )
 
     # --- waiting for facts --------------------------------------------------------------------
@@ -273,12 +273,12 @@ class Sender:
         if self._parked_bytes >= PARKED_BYTES:
             self._pause()
 
-    def _answer(self, destination: Destination, fact: Fact) -> None:
-        """Record a fact. Parked messages are scanned once for all facts of one turn of the loop."""
+    def _answer(self, facts: dict[Destination, Fact]) -> None:
+        """Record facts. Parked messages are scanned once for all facts of one turn of the loop."""
         if self._facts is None:
             self._facts = {}
             self.worker.loop.call_soon(self._route_parked)
-        self._facts[destination] = fact
+        self._facts.update(facts)
 
     def _route_parked(self) -> None:
         """Route parked messages, one slice at most; those that still lack a fact stay parked."""
@@ -320,9 +320,7 @@ class Sender:
         for entry in parked:
             self._park_entry(entry)
         self._asked.update(dict.fromkeys(facts))  # messages that arrive meanwhile wait behind it
-        if self._facts is None:
-            self.worker.loop.call_soon(self._route_parked)
-        self._facts = facts | (self._facts or {})  # without Redis some were answered at once
+        self._answer(facts)  # beside those that were answered at once, as without Redis
 
     def _park_entry(self, entry: Parked) -> None:
         self._parked.append(entry)
