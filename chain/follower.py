@@ -111,7 +111,7 @@ class Progress:
     """State of the follower, for health and metrics."""
 
     url: str = ""
-    """The node that it is connected to; empty if there is none."""
+    """The node that it is connected to; empty without a connection."""
 
     tip: Head | None = None
     """The last reported block."""

@@ -45,7 +45,7 @@ def check_urls(urls: Sequence[str]) -> tuple[str, ...]:
     """Return the addresses of nodes after checking them.
 
     Raises:
-        ValueError: there are none or too many, or one is not a websocket address.
+        ValueError: the list is empty or too long, or one is not a websocket address.
     """
     if not 0 < len(urls) <= bounds.MAX_URLS:
         raise ValueError(f"chain nodes: 1 to {bounds.MAX_URLS} addresses are needed")

@@ -242,7 +242,7 @@ class Directory:
 
 
 async def _answer(asked: Coroutine[Any, Any, Answer]) -> Answer | None:
-    """Return an answer of the control interface, or None if there is none that can be used."""
+    """Return a usable answer of the control interface, or None without one."""
     try:
         return await asked
     except LatticeError as error:

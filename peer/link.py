@@ -142,7 +142,7 @@ class Link:
         url: URL of the relay.
         sessions: number of connections so far, the present one included.
         close_code: close code that the relay sent for the last ended session; 0 if it sent none.
-        last_error: the latest reason for a failed or lost connection; empty if there was none.
+        last_error: the latest reason for a failed or lost connection; empty before the first.
         clock: how far this machine's clock is from the relay's; empty if they agree.
         on_text: called for each text message, which no relay should send; set by the owner.
         token: the argument.

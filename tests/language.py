@@ -23,7 +23,7 @@ RECORDS = ("docs/bench/history/",)
 # Regular expression of each phrase, in which a blank matches any white space, and its hint.
 PHRASES = {
     r"(?<!there\s)\b(is|are) no (?!longer\b|more\b)": "'is not a ...', 'invalid ...'",
-    r"(?<!there\s)\bis (?-i:none)\b": "name it: 'is missing', 'is invalid', 'there is no ...'",
+    r"\bis none\b": "name it: 'is missing', 'is invalid', 'is empty', 'there is no ...'",
     r"\bso long\b": "give the time: 'for 30 s', 'for this many seconds'",
     r"\banew\b": "again, from the start, regenerate, reset",
     r"\bwhat is not\b": "name the thing: 'messages that are not ...'",

@@ -50,7 +50,6 @@ PASSED = [
     "Leave this page; left over disk space",
     "Who is signed in",
     "is nonexistent",
-    "the domain; empty if there is none, or the query is None",
     "There is no such page; it is no longer there, and there are no more",
 ]
 

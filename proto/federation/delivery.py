@@ -82,7 +82,7 @@ class Setbacks:
     Attributes:
         failures: number of failures in a row; concurrent tries count as one.
         retry_at: time before which it is not tried.
-        failed_at: time at which the last counted failure was known; 0 if there was none.
+        failed_at: time at which the last counted failure was known; 0 before the first.
     """
 
     __slots__ = ("failed_at", "failures", "retry_at")

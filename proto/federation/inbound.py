@@ -33,9 +33,10 @@ _parse = pb.Envelope.FromString
 Examined: TypeAlias = tuple[pb.Envelope | None, SessionKey | None, int, MessageReason | None]
 """The result for one envelope: envelope, destination, source, reason.
 
-The envelope is None if the bytes are not one or have too many fields. The destination is None only
-if there is a reason, which says why the envelope is refused. The source is the twin that must have
-signed it, 0 for an error that a relay made. It is a plain tuple, like that of `proto.rmb.inbound`.
+The envelope is `None` if the bytes are not one or have too many fields. The destination is `None`
+only if there is a reason, which says why the envelope is refused. The source is the twin that must
+have signed it, 0 for an error that a relay made. It is a plain tuple, like that of
+`proto.rmb.inbound`.
 """
 
 

@@ -34,7 +34,7 @@ class Secret:
     """The 32 bytes from which the encryption key is made, whatever the path."""
 
     path: str = field(repr=False, default="")
-    """The derivation path as written, "" if there is none. A hard junction is a secret as well."""
+    """The derivation path as written, which may be "". A hard junction is a secret as well."""
 
 
 class Junction(NamedTuple):

@@ -162,7 +162,7 @@ class MuxConnection:
         self.stream(stream_id).write(data)
 
     def read(self, stream_id: int, size: int) -> bytes:
-        """Return at most `size` of the received bytes, or b"" if there are none.
+        """Return at most `size` of the received bytes; b"" if nothing is waiting.
 
         Raises:
             StreamStateError: the stream has ended, and all was read.

@@ -100,7 +100,7 @@ class CloseDue:
     Attributes:
         code: code of the close frame.
         text: text of the close frame.
-        violation: violation by the other side; None: there was none.
+        violation: violation by the other side; None without a violation.
     """
 
     code: int

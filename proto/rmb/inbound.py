@@ -35,8 +35,8 @@ Examined: TypeAlias = tuple[pb.Envelope | None, SessionKey | None, MessageReason
 """The result for one message: envelope, destination, reason, detail.
 
 If there is a reason, refuse the message. Otherwise, if there is a destination, route it to that
-session. If there is neither, it is a ping, to be answered with `notices.pong`. The envelope is None
-if an answer could not refer to anything, because the message is unparsable or empty. The envelope
+session. If there is neither, it is a ping, to be answered with `notices.pong`. The envelope is
+`None` if an answer could not refer to anything, because the message is unparsable or empty. That
 of a message with too many fields has only the first small ones, and a uid that is too long to be
 repeated is empty. The detail is an error text for the sender that replaces the reason's own text.
 

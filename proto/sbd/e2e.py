@@ -96,7 +96,7 @@ class EndToEnd:
         return list(self._peers)
 
     def send(self, key: bytes, message: bytes, now_ns: int) -> None:
-        """Encrypt a message for a peer, with a new stream if there is none.
+        """Encrypt a message for a peer, and start a stream to it if necessary.
 
         Raises:
             MessageSizeError: the message is longer than `MAX_PLAINTEXT_BYTES`.
@@ -112,7 +112,7 @@ class EndToEnd:
         self._output.append((key, bytes((MESSAGE,)) + sealed))
 
     def open(self, key: bytes, now_ns: int) -> None:
-        """Start a stream to a peer, if there is none.
+        """Start a stream to a peer, unless one exists.
 
         Raises:
             TooManyPeersError: the maximum number of peers have streams.

@@ -41,7 +41,7 @@ class Actor:
         face: interface that it uses.
         address: its address; empty if it has none.
         permissions: Django permission names such as `relay_sessions.kick_session`; None for all.
-        account: full user name of the account that it is or acts for; empty if there is none.
+        account: full user name of the account that it is or acts for; empty without an account.
         token: name of the API token that it uses; empty if it uses none.
     """
 

@@ -145,7 +145,7 @@ def gap_of(path: Path, lost: int | None, why: Why) -> Gap:
 def owner_by_name(path: Path) -> tuple[str, str]:
     """Return relay and worker from the name of a segment, in which some characters may be replaced.
 
-    The relay is a domain of this installation whose file name matches. If there is none, it is the
+    The relay is the domain of this installation whose file name matches. Without a match, it is the
     name as it is in the file's name, or "" if characters of it were replaced.
     """
     name, _, rest = path.name.partition("-")

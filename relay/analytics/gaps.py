@@ -38,8 +38,8 @@ class Gap:
         from_us, to_us: start and end in microseconds since 1970, both included.
         lost: number of lost rows; None if it is not known.
         why: reason of the loss.
-        estimated: estimate of the lost rows if `lost` is None; None if there is no estimate.
-        at_most: upper bound of the lost rows if `lost` is None; None if there is no bound.
+        estimated: estimate of the lost rows if `lost` is `None`; None if there is no estimate.
+        at_most: upper bound of the lost rows if `lost` is `None`; None if there is no bound.
     """
 
     relay: str

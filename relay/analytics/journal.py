@@ -275,7 +275,7 @@ class Journal:
         return len(self._writer.free) == self._buffers - 1
 
     def _hand_over(self, now_us: int, full: bool) -> None:
-        """Exchange the buffer for a free one; if there is none, discard the rows if it is full."""
+        """Exchange the buffer for a free one; without one, discard the rows if it is full."""
         free = self._free()
         if free is None:
             if full:

@@ -186,7 +186,7 @@ class Lake(Places):
             yield
 
     def whole_span(self) -> tuple[date, date] | None:
-        """Return the first and the last day with events; None if there are none."""
+        """Return the first and the last day with events; None for an empty lake."""
         days = self.days()
         return (days[0], days[-1]) if days else None
 

@@ -79,7 +79,7 @@ def take_over(lake: Places) -> Origin | None:
     """Record this lake as the lake of the results, in place of any other.
 
     Returns:
-        The lake that was recorded before; None if there was none, or it is this one.
+        The lake that was recorded before; None for the first lake, or if it is this one.
 
     Raises:
         OSError: the id cannot be written.

@@ -21,7 +21,7 @@ RECORD: Final = Struct("<qqqqIIIHBB")
 """event_time_us, uid, size_bytes, latency_us, src_twin, dst_twin, session, remote, kind, reason.
 
 Little-endian without padding: a reader may map a block as an array of such rows. `uid` is a hash of
-64 bits taken as signed; `latency_us` is `NO_LATENCY` if there is none. A row of SBD has the bit
+64 bits taken as signed; `latency_us` is `NO_LATENCY` if it is unknown. A row of SBD has the bit
 `SBD` in its kind, 0 as `src_twin`, and numbers of keys as `session` (the source) and `dst_twin`
 (the destination)."""
 

@@ -66,7 +66,7 @@ class Job(NamedTuple):
     """A buffer that a recorder hands over.
 
     Attributes:
-        buffer: buffer with records; None if there are none.
+        buffer: buffer with records; None without records.
         used: number of its bytes that are records.
         until_us: time up to which all events are in this job or in earlier ones.
         names: new names, by table.

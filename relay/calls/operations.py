@@ -118,7 +118,7 @@ class Operation:
         return path + (f"?{urlencode(query)}" if query else "")
 
     def content_of(self, params: Mapping[str, Any]) -> bytes:
-        """Return the request body for parameters; empty if there is none.
+        """Return the request body for parameters; empty without a body.
 
         Raises:
             ValueError: the operation takes a text body, and the given one is not a string.

@@ -32,7 +32,7 @@ class Attention(NamedTuple):
     Attributes:
         more: number of such alarms that are not shown.
         held: number of firing alarms that are acknowledged or silenced.
-        complaint: problem of the alarms themselves; empty if there is none.
+        complaint: problem of the alarms themselves; empty if they work.
         acknowledges: whether the account may acknowledge alarms.
     """
 

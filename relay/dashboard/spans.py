@@ -71,7 +71,7 @@ class Day(NamedTuple):
 
     Attributes:
         computed: whether there are results of the day.
-        before: the previous computed day, and `after` the next one; None if there is none.
+        before: the previous computed day, and `after` the next one; None at the ends.
     """
 
     day: date

@@ -28,7 +28,7 @@ class Arrival:
         payload: the serialized envelope.
         partner: the relay that brought it.
         client: the connection that gets the answer.
-        answer: the decision; None while there is none.
+        answer: the decision; None before it.
         examined: whether `examine` has read the payload. Unless it refused the message, the
             attributes below are then known.
         destination: session key of the destination.

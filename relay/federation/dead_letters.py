@@ -30,7 +30,7 @@ def requeue(client: Redis, entry: str) -> str | None:
     """Send a dead letter again, as the newest message of its shard.
 
     It is counted as held again even if its account is full, because an operator asked for it.
-    The beat starts a drainer for its shard if there is none.
+    The beat starts a drainer for its shard if no drainer runs.
 
     Args:
         client: connection whose replies are bytes.

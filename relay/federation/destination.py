@@ -271,7 +271,7 @@ class Destination:
             parts: messages of the request.
             single: whether it was of the single form.
             started: unix time at which it was begun.
-            reply: the answer, or why there was none; None: an internal error.
+            reply: the answer, or why no answer came; None: an internal error.
         """
         try:
             if isinstance(reply, Reply):

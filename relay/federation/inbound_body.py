@@ -77,7 +77,7 @@ async def read_body(receive: Receive, announced: bytes, limit: int, budget: Part
 
     Args:
         receive: ASGI's function.
-        announced: value of the Content-Length header; empty if there is none.
+        announced: value of the Content-Length header; empty without the header.
         limit: maximum size of the body in bytes.
         budget: budget for bodies that are incomplete.
 

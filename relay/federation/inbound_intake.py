@@ -174,7 +174,7 @@ class Intake:
             arrival.begun = True
 
     def _ask_for_repeats(self, arrivals: list[Arrival]) -> asyncio.Future[set[bytes] | None]:
-        """Ask Redis which marks were stored lately; the future's result is None if that is unknown.
+        """Ask Redis which marks were stored lately; the future's result is `None` if unknown.
 
         It asks only about messages that might be refused or charged for a queue: for all others the
         script that stores messages finds repeats.

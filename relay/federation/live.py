@@ -65,7 +65,7 @@ class ShardHeads(NamedTuple):
     """The head of one shard of the outbox.
 
     Attributes:
-        oldest_at: unix time at which its oldest entry was stored; 0 if there is none.
+        oldest_at: unix time at which its oldest entry was stored; 0 without entries.
         accounts: the same for each account found.
     """
 

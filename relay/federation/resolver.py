@@ -121,7 +121,7 @@ class PublicResolver:
 
         Raises:
             ResolverFull: it cannot be looked up now.
-            OSError: there is none.
+            OSError: the name has no such address.
         """
         address = _literal(host)
         if address is not None:

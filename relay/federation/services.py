@@ -146,7 +146,7 @@ def requeue_all(domain: str, *, actor: Actor) -> int:
         Number of letters sent.
 
     Raises:
-        relay.access.errors.NotFound: there is none.
+        relay.access.errors.NotFound: the relay has no dead letters.
         relay.access.errors.Away: Redis does not answer.
     """
     domain = fold(domain)

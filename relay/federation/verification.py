@@ -4,7 +4,7 @@ One sr25519 check takes some 60 microseconds and holds the interpreter's lock, s
 help. Instead the checks of one turn of the loop are sent in one write to a child process that does
 nothing else (`relay.federation.verifier`). Its verdicts come back as one byte each, and the loop
 stays free for other messages. The child is started with the first check, and again after it ended.
-While there is none, or with 0 processes, the loop checks signatures itself, a few at a time.
+While no process runs, or with 0 processes, the loop checks signatures itself, a few at a time.
 Figures: `docs/decisions/008-inbound-federation.md`.
 """
 

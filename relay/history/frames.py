@@ -31,7 +31,7 @@ class Surroundings:
 
     Attributes:
         firing: number of firing alarms that are neither acknowledged nor silenced.
-        worst: highest severity among them; empty if there are none.
+        worst: highest severity among them; empty without alarms.
         partners: domain and state of some partner relays, the worst first.
     """
 

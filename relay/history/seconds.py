@@ -53,7 +53,7 @@ def put(client: Redis, second: int, values: Values) -> bool:
 
 
 def newest(client: Redis) -> int | None:
-    """Return the last second written; None if there is none."""
+    """Return the last second written; None before the first."""
     entries: Any = client.xrevrange(keys.HISTORY, count=1)
     return _second(entries[0][0]) if entries else None
 

@@ -57,7 +57,7 @@ class LogFeed(logging.Handler):
         )
 
     def take(self) -> bytes:
-        """Return the lines to be published, as JSON; empty if there are none."""
+        """Return the lines to be published, as JSON; empty without lines."""
         if not self._lines:
             return b""
         self.acquire()

@@ -34,8 +34,8 @@ class TaskQueue:
 
     Attributes:
         waiting: Number of tasks that no process has taken yet.
-        oldest_s: Age of the first waiting task, in seconds; None if there is none, or its age is
-            unknown.
+        oldest_s: Age of the first waiting task, in seconds; None for an empty queue or an unknown
+            age.
         taken: Whether a process takes tasks from the queue.
     """
 

@@ -28,7 +28,7 @@ most a fiftieth of the time."""
 
 
 class Step(NamedTuple):
-    """Number of messages whose age lies in one range; `to_s` is None for the oldest."""
+    """Number of messages whose age lies in one range; `to_s` is `None` for the oldest."""
 
     from_s: int
     to_s: int | None

@@ -78,7 +78,7 @@ class CommitOwner(Protocol):
         """Check what the sockets' peers have acknowledged (adds to `removals`)."""
 
     def applied(self, batch: Batch, ids: list[Any] | None) -> None:
-        """Handle a committed batch; `ids` is None if it was found applied after a reconnection."""
+        """Handle a committed batch; `ids` is `None` if a reconnection found it applied."""
 
     def refused(self, item: Item) -> None:
         """Handle a message that could not be stored: the memory or the disk of Redis is full."""

@@ -23,8 +23,8 @@ class Recent:
         """
         Args:
             counters: counters of the worker.
-            memory: returns the memory in use by its process, in bytes; `memory_bytes` if it is
-                None.
+            memory: returns the memory in use by its process, in bytes; None uses
+                `memory_bytes`.
         """
         self._counters = counters
         self._memory = memory or memory_bytes

@@ -34,7 +34,7 @@ class Following(NamedTuple):
     Attributes:
         tip: last block whose changes are all processed; None before the first.
         flushed: block before which changes may have been missed; 0 before the first.
-        url: node it is connected to; empty if there is none.
+        url: node it is connected to; empty without a connection.
         head_height: height of the newest known block.
         head_at: unix time at which that block was announced; 0 before the first.
         error: why it left the last node.

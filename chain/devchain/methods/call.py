@@ -91,7 +91,7 @@ class Call:
         return Positional(self.params)
 
     def block(self, block_hash: bytes | None) -> Block:
-        """Return the block with a hash, or the newest if it is None.
+        """Return the block with a hash, or the newest if it is `None`.
 
         Raises:
             RpcError: the block does not exist.

@@ -153,7 +153,7 @@ def ranked(values: str, percent: int) -> Column:
         percent: 1 to 100.
 
     Returns:
-        One of the values, never one between two; null if there are none.
+        One of the values, never one between two; null without values.
     """
     return F.expr(f"get({values}, cast((size({values}) * {percent} + 99) div 100 as int) - 1)")
 

@@ -37,7 +37,7 @@ second row, `dropped`, if it is lost; no row records its delivery.
 A row of the lattice is an invocation that the bridge made for the twin `src_twin` (`lattice_out`)
 or passed on to the twin `dst_twin` (`lattice_in`), or that the monitor saw (`lattice_seen`). For
 the latter, `size_bytes` is the size of the whole message, otherwise that of the payload. `reason`
-is NONE, how the call failed, or what the monitor found wrong. `uid` is a hash of the invocation's
+is `NONE`, how the call failed, or what the monitor found wrong. `uid` is a hash of the invocation's
 id, 0 if it has none. Keys, names and `latency_us` are null where they are not known.
 """
 

@@ -63,7 +63,7 @@ def sums(events: DataFrame, from_us: int) -> DataFrame:
     """Return rows of `KEYS`, `SUMS` and `newest_us`, the time of the latest event; SBD is skipped.
 
     minute_us     start of the minute of event_time
-    remote        the partner relay; "" if there is none
+    remote        the partner relay; "" without one
     n             number of events
     size_bytes    sum of their sizes
     latency_us    sum of the latencies of the events that have one

@@ -37,7 +37,7 @@ class Rates:
     Attributes:
         lost: messages that are accepted, and have no further event.
         doubled: messages that are delivered twice.
-        bad_relay: index of the relay that others often fail to reach; None: there is none.
+        bad_relay: index of the relay that others often fail to reach; None: no such relay.
     """
 
     lost: float
